@@ -83,19 +83,11 @@ def _about(ask: Any, repo: Repo, sha: str) -> dict[str, Any]:
     tags += [f"dataset:{name}" for name in card.get("datasets", [])]
     return {
         "id": repo.id,
-        "modelId": repo.id,
-        "author": repo.id.split("/")[0],
         "sha": sha,
         "private": repo.private,
-        "disabled": False,
-        "gated": False,
-        "downloads": 0,
-        "likes": 0,
         "tags": tags + ([card["library_name"]] if "library_name" in card else []),
         "cardData": card,
         "siblings": [{"rfilename": path} for path in sorted(files)],
-        "lastModified": "2026-01-01T00:00:00.000Z",
-        "createdAt": "2026-01-01T00:00:00.000Z",
         "model-index": card.get("model-index"),
     }
 

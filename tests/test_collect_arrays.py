@@ -130,5 +130,6 @@ def test_a_store_is_saved_as_any_is_written(tmp_path, monkeypatch):
     with pytest.raises(StoreError, match="holds other things than a store"):
         store.save(tmp_path / "mine")
     assert (tmp_path / "mine" / "top" / "train.safetensors").read_text() == "mine"
-    with pytest.raises(StoreError, match="already holds a store"):
-        store.save(tmp_path / "home")
+    assert store.save(tmp_path / "home").digest == store.digest
+    with pytest.raises(StoreError, match="holds another store, which differs in"):
+        store.save(tmp_path / "collected")

@@ -197,15 +197,11 @@ def test_a_flipped_byte_is_seen_by_every_command_that_opens_the_store(tiny, whol
     assert _run(["verify", str(store)]) == 0
 
 
-def test_a_tokenizer_of_its_own_and_a_features_store_under_the_same_name(tiny, tmp_path):
+def test_a_features_store_is_found_again_and_is_no_store_of_a_model(tiny, tmp_path):
     from safetensors.torch import save_file
 
     from collapse.testing import random_features
 
-    store = collapse.collect(
-        tiny.model, store=tmp_path / "s", tokenizer=str(tiny.model), max_chunks=20, **tiny.options()
-    )
-    assert store.state == "complete"
     save_file(random_features(9, 5, 80), tmp_path / "f.safetensors")
     made = collapse.collect(tmp_path / "f.safetensors", store=tmp_path / "features")
     assert collapse.collect(tmp_path / "f.safetensors", store=tmp_path / "features").digest == made.digest
@@ -223,13 +219,10 @@ def test_nothing_changes_in_inference_mode(tiny, tmp_path):
     with torch.inference_mode():
         store = collapse.collect(tiny.model, store=tmp_path / "store", **options)
         row, (_, norms) = collapse.measure(store), collapse.vectors(store, "nc2.norm")
-        opened = collapse.measure(collapse.load(tmp_path / "plain").statistics(), metrics=["nc2"])
         parts = [collapse.collect(tiny.model, store=tmp_path / f"{k}", part=(k, 2), **options) for k in (1, 2)]
         merged = collapse.merge(parts, store=tmp_path / "merged")
         assert torch.is_inference_mode_enabled()
     assert store.digest == plain.digest
     assert set(merged.manifest["statistics"]) == {"covariance"}
-    expected = collapse.measure(plain)
-    assert row.measurements == expected.measurements
+    assert row.measurements == collapse.measure(plain).measurements
     assert torch.equal(norms, collapse.vectors(plain, "nc2.norm")[1])
-    assert opened.measurements.items() <= expected.measurements.items()

@@ -1,7 +1,6 @@
 """Two processes and one store: the second waits for the first; a lock that a killed process left is none."""
 
 import os
-import shutil
 import signal
 import time
 from multiprocessing import get_context
@@ -122,18 +121,3 @@ def test_a_folder_that_cannot_be_written(tmp_path):
         locked(tmp_path / "file" / "store"),
     ):
         pass
-
-
-def test_what_a_killed_run_had_no_time_to_remove(runner, commands, tmp_path):
-    words = commands["collect"].words(tmp_path)
-    pid = runner.start(words, tmp_path / "log")
-    while not (tmp_path / "store" / "shards" / "train-1.safetensors").exists():
-        time.sleep(0.001)
-    os.killpg(pid, signal.SIGSTOP)  # or a file may be replaced while it is copied
-    shutil.copytree(tmp_path / "store" / "shards", tmp_path / "shards")
-    os.killpg(pid, signal.SIGCONT)
-    assert runner.wait(pid) == 0
-    shutil.move(tmp_path / "shards", tmp_path / "store" / "shards")
-    code, said = runner.run(words, tmp_path / "log")
-    assert code == 0, said
-    assert not (tmp_path / "store" / "shards").exists()

@@ -90,13 +90,6 @@ def test_what_was_used_online_is_used_offline_with_the_same_identity(shelf, hub,
     assert "using the cached copy of owner/model" in down.stderr
 
 
-def test_without_a_hub_and_a_cache_the_advice_is_hf_download(shelf, hub, as_user):
-    hub.fault = lambda ask, method, path: not ask.send(b"broken", 500)
-    cold = as_user("measure", "owner/model", "--text", "owner/data", *T, ok=False)
-    assert "model owner/model is not available: the Hub cannot be reached" in cold.stderr
-    assert "hf download owner/model" in cold.stderr
-
-
 @pytest.mark.parametrize("text", ["owner/parquet@main", "owner/named@COMMIT"])
 def test_each_advice_fetches_what_is_then_used(shelf, hub, as_user, download, text):
     text = text.replace("COMMIT", shelf["named"])

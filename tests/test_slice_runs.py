@@ -11,7 +11,6 @@ from collapse.errors import CollapseError
 from collapse.inputs.language_model import LanguageModel
 from collapse.inputs.packing import Chunks
 from collapse.inputs.text_source import TextPhase
-from collapse.numerics.finite import NotFinite
 
 LENGTH = 4  # T
 
@@ -114,12 +113,3 @@ def test_where_memory_runs_out_batches_are_halved_and_no_chunk_is_lost(caplog, m
     assert narrow.model["seen"] == [[chunk] for chunk in range(17)]
     with pytest.raises(CollapseError, match="memory ran out with a single chunk"):
         run(of("train", 17, recorder(0, error)), 0, 3, 8)
-
-
-def test_what_is_not_finite_is_named_by_its_chunk_and_sample(slices_of_3):
-    def add(h_nd, y_n, first, chunks):
-        if 7 in (y_n // 10).tolist():
-            raise NotFinite(2, "NaN")
-
-    with pytest.raises(CollapseError, match="the embedding of sample 2 of validation chunk 7 is NaN: nothing"):
-        run(of("validation", 11), 0, 4, 1, add=add)

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from collapse.collection.passes import Collection
 from collapse.core.precision import exact_arithmetic
-from collapse.errors import CollapseError, PluginError, UsageError, first_line
+from collapse.errors import CollapseError, UsageError, first_line
 from collapse.inputs.features import source_of
 from collapse.plugin.guarding import outside_inference_mode
 from collapse.plugin.plugin_manager import plugins
@@ -70,9 +70,8 @@ def collect_arrays(
     tensors = {key: array_tensor(name, key, each) for key, each in given.items() if each is not None or key in required}
     source = source_of(tensors, called=name, digest=hash_of({}, tensors), model=name, corpus=name, clock=clock)
     kinds = list(plugins().statistics.values()) if statistics is None else statistics
-    names = [check_declared(kind) for kind in kinds]
-    if len(set(names)) < len(names):
-        raise PluginError(f"two statistics have the same name: {', '.join(names)}")
+    for kind in kinds:
+        check_declared(kind)
     store = Collection(source, None, kinds).run()
     assert isinstance(store, Store)  # nothing is asked for in parts
     return store

@@ -17,8 +17,7 @@ from collapse.hub.opening import FOLDER, find_published
 from collapse.stores.described import kept_results
 from collapse.stores.files import sha256_of
 from collapse.stores.manifest import KNOWN_LATER, MANIFEST, RESULTS, is_store, render
-from collapse.stores.store import Store, load_same
-from collapse.stores.store_folder import writing
+from collapse.stores.store import Store
 
 _HASH = 8  # digits of the identity's hash in a folder's name
 
@@ -118,14 +117,8 @@ def pull(name: str, folder: str | Path) -> Store:
         StoreError: The folder holds another store, or the store on the Hub is incomplete.
         CollapseError: The store is not available, or another process writes to the folder.
     """
-    folder = Path(folder)
     remote, place = find_published(name)
     store = remote.open(place)
     if not is_store(folder):
-        with writing(folder):
-            if not is_store(folder):  # another process may have just written it
-                remote.download([f"{glob.escape(place)}/*"], bars=True)
-                # first: where a killed pull left a store, the next one would have nothing to do
-                store.keep_origin(folder)
-                return store.write_in(folder)
-    return load_same(folder, store)
+        remote.download([f"{glob.escape(place)}/*"], bars=True)
+    return store.save(folder)

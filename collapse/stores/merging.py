@@ -47,12 +47,10 @@ def merge(parts: Iterable[str | Path | Part | Store], *, store: str | Path) -> S
     def fold(folder: Path | None) -> Store:
         return fold_validation(folder, trained[0].check(), shards) if trained else fold_training(folder, shards)
 
-    if not is_store(target):
-        with writing(target):
-            if not is_store(target):  # another process may have just written it
-                return fold(target)
-    compared = fold(None)  # in memory: what the parts give must be what the target holds
-    return load_same(target, compared)
+    with writing(target):
+        if not is_store(target):
+            return fold(target)
+    return load_same(target, fold(None))  # what the parts give must be what the target holds
 
 
 def _covering(folders: Sequence[Path], phase: str) -> list[Shard]:

@@ -17,7 +17,7 @@ from collapse.errors import StoreError
 from collapse.stores.files import canonical, sha256_of
 from collapse.stores.manifest import SHARDS, is_store
 from collapse.stores.naming import Named
-from collapse.stores.tensor_files import hash_of, read_header, tensor_bytes
+from collapse.stores.tensor_files import hash_of, tensor_bytes
 from collapse.stores.writing import write_atomic
 
 if TYPE_CHECKING:
@@ -216,8 +216,11 @@ def _opened(path: Path) -> Shard:
 
 def _header_of(path: Path) -> tuple[dict[str, Any], str]:
     """Return the description in the header of a shard's file, and the hash of its content."""
+    from safetensors import SafetensorError, safe_open
+
     try:
-        field = json.loads(read_header(path)["__metadata__"]["collapse"])
+        with safe_open(path, "numpy") as file:
+            field = json.loads(file.metadata()["collapse"])
         return dict(field["about"]), str(field["sha256"])
-    except (KeyError, TypeError, AttributeError) as error:
+    except (SafetensorError, KeyError, TypeError) as error:
         raise ValueError("it has no header of a shard") from error

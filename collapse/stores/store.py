@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from collapse.core.paths import expanded
 from collapse.core.reading import read_json
-from collapse.errors import CollapseError, StoreError
+from collapse.errors import StoreError
 from collapse.stores.files import canonical
 from collapse.stores.manifest import (
     LAYER,
@@ -29,7 +29,6 @@ from collapse.stores.manifest import (
 from collapse.stores.naming import Named
 from collapse.stores.store_folder import new_files, writing
 from collapse.stores.tensor_files import check_file, check_tensors, read_tensors, tensor_bytes
-from collapse.stores.writing import write_atomic
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -212,24 +211,26 @@ class Store(Named):
         return self
 
     def save(self, path: str | Path) -> "Store":
-        """Write a copy of this store into a folder that holds none; raises as :func:`writing`."""
+        """Write a copy of this store into a folder, with its address on the Hub; a folder that holds it stays as it is.
+
+        Raises:
+            StoreError: The folder holds something else.
+            CollapseError: The folder cannot be written, or a file of this store is not available.
+        """
         with writing(path := expanded(path)):
-            return self.write_in(path)
-
-    def write_in(self, path: Path) -> "Store":
-        """Write a copy as :meth:`save` does; the caller must hold the folder's lock."""
-        if is_store(path):
-            raise StoreError(f"{path} already holds a store: choose another --store")
-
-        with new_files(path) as write:
-            for name, entry in self.manifest["files"].items():
-                if self.path is None:
-                    write(name, tensor_bytes(self._files[name]))
-                else:
-                    self.fetch(name)
-                    check_file(self.file(name), entry)
-                    write(name, self.file(name).read_bytes())  # not serialized again: that could give other bytes
-            write(MANIFEST, render(self.manifest))
+            if is_store(path):
+                return load_same(path, self)
+            with new_files(path) as write:
+                if self.origin is not None:
+                    write(ORIGIN, canonical({"store": self.digest, "origin": self.origin}))
+                for name, entry in self.manifest["files"].items():
+                    if self.path is None:
+                        write(name, tensor_bytes(self._files[name]))
+                    else:
+                        self.fetch(name)
+                        check_file(self.file(name), entry)
+                        write(name, self.file(name).read_bytes())  # not serialized again: that could give other bytes
+                write(MANIFEST, render(self.manifest))
         return Store.load(path)
 
     @property
@@ -239,12 +240,6 @@ class Store(Named):
             kept = read_json(self.path / ORIGIN) if self.path else {}
             return kept["origin"] if kept.get("store") == self.digest else None
         return None
-
-    def keep_origin(self, folder: Path) -> None:
-        """Record in another folder the Hub address from which this store is pulled; a failed write is ignored."""
-        if self.origin is not None:
-            with suppress(CollapseError):
-                write_atomic(folder / ORIGIN, canonical({"store": self.digest, "origin": self.origin}))
 
     def __str__(self) -> str:
         return self.origin or (str(self.path) if self.path else f"{self.model} (in memory)")

@@ -12,7 +12,6 @@ from collapse.stores.files import sha256_file, sha256_of
 if TYPE_CHECKING:
     from torch import Tensor
 
-_HEADER_LIMIT = 1 << 24
 _OURS = ("train", "classifier", "validation")
 _REMEDY = "fetch or collect it again"
 
@@ -51,18 +50,6 @@ def described(data: bytes) -> dict[str, Any]:
     header.pop("__metadata__", None)
     tensors = {name: {"dtype": each["dtype"], "shape": each["shape"]} for name, each in header.items()}
     return {"size": len(data), "sha256": hashlib.sha256(data).hexdigest(), "tensors": tensors}
-
-
-def read_header(path: Path) -> dict[str, Any]:
-    """Read the header of a safetensors file; raises ValueError if it is damaged, and OSError."""
-    with path.open("rb") as file:
-        length = int.from_bytes(file.read(8), "little")
-        if length > min(path.stat().st_size - 8, _HEADER_LIMIT):
-            raise ValueError("its header is longer than the file")
-        header = json.loads(file.read(length))
-    if not isinstance(header, dict):
-        raise ValueError("its header is not a dictionary")
-    return header
 
 
 def read_tensors(path: Path, entry: Mapping[str, Any]) -> dict[str, "Tensor"]:
