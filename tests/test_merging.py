@@ -1,290 +1,156 @@
-"""Parts of a made-up collection, merged: each slice once, whatever their order, or a refusal that says why."""
+"""Parts of a collection, merged: each slice once, or a refusal that says why. Numbers: test_collecting.py."""
 
+import shutil
 from typing import ClassVar
 
-import numpy as np
 import pytest
 import torch
 
+import collapse
 from collapse.errors import StoreError, UsageError
-from collapse.numerics.accumulate import ClassMoments
-from collapse.numerics.statistics import ValidationStatistics
-from collapse.numerics.validation_totals import merge_validation
-from collapse.plugin.filling import makers
 from collapse.plugin.plugin_manager import plugins
 from collapse.plugin.statistic import State, ValidationStatistic
-from collapse.stores.folding import fold_training, fold_validation, training_hash
 from collapse.stores.manifest import MANIFEST
-from collapse.stores.merging import merge
-from collapse.stores.shards import Part, Shard
 from collapse.stores.store import Store
 
-CHUNKS, SLICE, SLICES, T, DIM, CLASSES = 22, 4, 6, 4, 3, 40  # the last slice has 2 chunks
-RANDOM = np.random.default_rng(5)
-H = torch.from_numpy(RANDOM.normal(size=(CHUNKS, T - 1, DIM)))
-Y = torch.from_numpy(RANDOM.integers(0, CLASSES, (CHUNKS, T - 1)))
-W = torch.from_numpy(RANDOM.normal(size=(CLASSES, DIM))).float()
-COVERAGE = {"chunks": CHUNKS, "slice_chunks": SLICE, "slices": SLICES}
+PARTS = [(1, 3), (2, 3), (3, 3), (1, 2)]
 
 
-def chunks_of(run):
-    return list(range(run[0] * SLICE, min(run[1] * SLICE, CHUNKS)))
+@pytest.fixture(scope="module")
+def made(tiny, tmp_path_factory):
+    """Return a function that collects a part into a folder of its own, or into a copy of a trained store."""
+    folder, options = tmp_path_factory.mktemp("parts"), {**tiny.options(), "max_chunks": 24, "batch_size": 4}
+
+    def made(part, trained=None, **changes):
+        at = folder / str(len(list(folder.iterdir())))
+        if trained is not None:
+            shutil.copytree(trained.path, at)
+        collapse.collect(tiny.model, store=at, part=part, **options | changes)
+        return at
+
+    return made
 
 
-def shard(
-    run, *, statistics=("covariance",), scale=1.0, identity=None, train=None, bias=False, versions=None, name="m"
-):
-    """A shard of some training slices, as a collection makes it."""
-    kinds = [plugins().statistics[name] for name in statistics]
-    moments = ClassMoments(DIM, statistics=[kind() for kind in kinds])
-    moments.add(scale * H[chunks_of(run)].flatten(0, 1), Y[chunks_of(run)].flatten())
-    state = moments.state()
-    state |= {"weight": W[state["classes"]]} | ({"bias": W[state["classes"], 0]} if bias else {})
-    about = {
-        "identity": {"weights": "w", "dtype": "float32", "chunk_length": T, **(identity or {})},
-        "model": {"name": name, "vocabulary": CLASSES},
-        "corpus": {"name": "t", "validation": "v"},
-        "coverage": {**COVERAGE, **(train or {})},
-        "statistics": {**moments.statistics.versions, **(versions or {})},
-        "statistics_by": makers(kinds),
-        "provenance": {"command": f"{run}"},
-    }
-    return Shard("train", *run, about, held=state)
+@pytest.fixture(scope="module")
+def parts(made):
+    """The training parts of :data:`PARTS`."""
+    return dict(zip(PARTS, map(made, PARTS), strict=True))
 
 
-def part(folder, *runs, **how):
-    """A folder with such shards."""
-    for run in runs:
-        shard(run, **how).write(folder)
-    return Part.load(folder)
+@pytest.fixture(scope="module")
+def trained(parts, tmp_path_factory):
+    return collapse.merge([parts[part] for part in PARTS[:3]], store=tmp_path_factory.mktemp("trained") / "s")
 
 
-def whole(folder=None, **how):
-    """The store of the whole text."""
-    return fold_training(folder, [shard((0, SLICES), **how)])
+@pytest.fixture(scope="module")
+def validated(made, trained):
+    """Copies of the trained store, each with a part of the validation."""
+    return {part: made(part, trained) for part in PARTS}
 
 
-def validation_of(chunk):
-    """Counts of a chunk, made up."""
-    draw = np.random.default_rng(chunk)
-
-    def drawn(limit):
-        return torch.from_numpy(draw.integers(0, limit, T - 1))
-
-    names = ("agreements", "linear_hits", "ncc_hits", "vocabulary_hits")
-    hits, loss = {name: drawn(2) for name in names}, drawn(999) / 256.0
-    totals = [T - 1, int(hits["agreements"].sum()), int(hits["vocabulary_hits"].sum()), float(loss.sum()), chunk]
-    return ValidationStatistics(
-        classes=torch.from_numpy(np.sort(draw.choice(CLASSES, T - 1, replace=False))),
-        **hits,
-        **{name: torch.ones(T - 1, dtype=torch.int64) for name in ("counts", "linear_predictions", "ncc_predictions")},
-        loss_sum=loss.double(),
-        block_totals=torch.tensor([totals], dtype=torch.float64),
-        argmax_without_mean=torch.tensor([chunk % 2]),
-    )
-
-
-def validation_shard(store, run, *, filled=(), **about):
-    """A shard of some validation slices of a trained store."""
-    state = dict(vars(merge_validation([validation_of(chunk) for chunk in chunks_of(run)])))
-    for each in filled:
-        state |= {f"{each.name}/{key}": value for key, value in each.tensors().items()}
-    about = {
-        "identity": store.identity,
-        "model": store.manifest["model"],
-        "corpus": store.manifest["corpus"],
-        "coverage": COVERAGE,
-        "trained": training_hash(store),
-        "statistics": {each.name: each.version for each in filled},
-        "statistics_by": makers(type(each) for each in filled),
-        "provenance": {"command": f"{run}"},
-        **about,
-    }
-    return Shard("validation", *run, about, held=state)
-
-
-def validated(store, folder, *runs, **how):
-    """A copy of a trained store with validation results of some slices."""
-    copy = store.save(folder)
-    for run in runs:
-        validation_shard(store, run, **how).write(copy.path)
-    return copy
-
-
-def equal(mine, theirs, exactly=False):
-    assert mine.keys() == theirs.keys()
-    for name, value in mine.items():
-        assert value.dtype == theirs[name].dtype
-        assert torch.allclose(value.double(), theirs[name].double(), rtol=0 if exactly else 1e-12, atol=1e-12), name
-
-
-PARTITIONS = [
-    [[(0, 2)], [(2, 3)], [(3, 6)]],
-    [[(3, 6)], [(0, 2)], [(2, 3)]],
-    [[(0, 1), (4, 6)], [(1, 4)]],
-]
-
-
-@pytest.mark.parametrize("partition", PARTITIONS, ids=str)
-def test_merged_parts_are_the_whole(tmp_path, partition):
-    bias = partition != PARTITIONS[0]
-    parts = [part(tmp_path / str(k), *runs, bias=bias) for k, runs in enumerate(partition)]
-    merged, one = merge(parts, store=tmp_path / "merged"), whole(bias=bias)
-    for name in ("coverage", "identity", "model", "statistics", "statistics_by"):
-        assert merged.manifest[name] == one.manifest[name]
-    assert merged.manifest["statistics"] == {"covariance": 1}
-    for name in ("train", "classifier", "covariance"):
-        equal(merged.tensors(name), one.tensors(name), exactly=name == "classifier")
-    assert Store.load(tmp_path / "merged").digest == merged.digest
-    ordered = sorted(run for runs in partition for run in runs)
-    assert [each["command"] for each in merged.manifest["provenance"]["parts"]] == [f"{run}" for run in ordered]
-
-
-def test_parts_by_their_folders_and_twice_the_same_result(tmp_path):
-    for k, run in enumerate([(0, 3), (3, 6)]):
-        part(tmp_path / str(k), run)
-    first = merge([tmp_path / "0", str(tmp_path / "1")], store=str(tmp_path / "merged"))
+def test_parts_by_their_folders_and_twice_the_same_result(parts, tmp_path):
+    first, *rest = (parts[part] for part in PARTS[:3])
+    merged = collapse.merge([first, *map(str, rest)], store=str(tmp_path / "merged"))
+    assert len(merged.manifest["provenance"]["parts"]) == 3
     before = (tmp_path / "merged" / MANIFEST).read_bytes()
-    assert merge([tmp_path / "1", tmp_path / "0"], store=tmp_path / "merged").digest == first.digest
+    assert collapse.merge([*rest, first], store=tmp_path / "merged").digest == merged.digest
     assert (tmp_path / "merged" / MANIFEST).read_bytes() == before
-    whole(tmp_path / "other", scale=2.0)
-    with pytest.raises(StoreError, match="other holds another store, which differs in its statistics"):
-        merge([tmp_path / "0", tmp_path / "1"], store=tmp_path / "other")
     with pytest.raises(UsageError, match="nothing to merge"):
-        merge(iter([]), store=tmp_path / "a")
+        collapse.merge(iter([]), store=tmp_path / "a")
     with pytest.raises(StoreError, match="part_x holds no part of a collection: collapse collect MODEL --store part_x"):
-        merge("part_x", store=tmp_path / "a")
+        collapse.merge("part_x", store=tmp_path / "a")
 
 
 @pytest.mark.parametrize(
-    ("runs", "said"),
+    ("some", "said"),
     [
-        ([(1, 6)], "slices 1 of 6 are in none"),
-        ([(1, 2), (4, 5)], r"slices 1, 3–4, 6 of 6 are in none .*: collect them \(--part k/n\), then merge all"),
-        ([(0, 3), (2, 6)], "/0 and .*/1 overlap: both hold .* slices 3 of 6"),
-        ([(0, 4), (4, 6), (1, 4)], "/0 and .*/2 overlap: both hold .* slices 2–4 of 6"),
+        ([(2, 3)], r"slices 1–\d, \d–\d+ of \d+ are in none .*: collect them \(--part k/n\), then merge all"),
+        ([(1, 2), (2, 3), (3, 3)], "/{} and .*/{} overlap: both hold .* slices "),
     ],
 )
 @pytest.mark.parametrize("phase", ["train", "validation"])
-def test_slices_that_are_lacking_or_twice_there_are_named(tmp_path, phase, runs, said):
-    if phase == "train":
-        parts = [part(tmp_path / str(k), run) for k, run in enumerate(runs)]
-    else:
-        parts = [validated(whole(), tmp_path / str(k), run) for k, run in enumerate(runs)]
-    with pytest.raises(StoreError, match=said) as caught:
-        merge(parts, store=tmp_path / "merged")
+def test_slices_that_are_lacking_or_twice_there_are_named(parts, validated, tmp_path, phase, some, said):
+    folders = [(parts if phase == "train" else validated)[part] for part in some]
+    with pytest.raises(StoreError, match=said.format(*(each.name for each in folders))) as caught:
+        collapse.merge(folders, store=tmp_path / "merged")
     assert f"{phase} slices" in str(caught.value)
     assert not (tmp_path / "merged").exists()
 
 
-def test_a_whole_store_among_parts_is_named(tmp_path):
-    parts = [part(tmp_path / str(k), run) for k, run in enumerate([(0, 3), (3, 6)])]
-    trained = merge(parts, store=tmp_path / "whole")
-    with pytest.raises(StoreError, match="/whole is a trained store, not a part of a collection"):
-        merge([*parts, trained], store=tmp_path / "merged")
-    halves = [validated(trained, tmp_path / f"v{k}", run) for k, run in enumerate([(0, 3), (3, 6)])]
-    complete = merge(halves, store=tmp_path / "complete")
+def test_a_whole_store_among_parts_is_named(parts, trained, validated, tmp_path):
+    with pytest.raises(StoreError, match="/s is a trained store, not a part of a collection"):
+        collapse.merge([*parts.values(), trained], store=tmp_path / "merged")
+    complete = collapse.merge([validated[part] for part in PARTS[:3]], store=tmp_path / "complete")
     with pytest.raises(StoreError, match="/complete is a complete store, not a part of a collection"):
-        merge([halves[0], complete], store=tmp_path / "merged")
+        collapse.merge([validated[1, 2], complete], store=tmp_path / "merged")
 
 
-@pytest.mark.parametrize(
-    ("change", "said"),
-    [
-        ({"identity": {"dtype": "bfloat16"}}, r"dtype: float32 \(first\), bfloat16 \(second\)"),
-        ({"identity": {"code": {"model": "c"}}}, r"code: none \(first\), \{"),
-        ({"train": {"chunks": 23}}, r"slices.chunks: 22 \(first\), 23 \(second\)"),
-    ],
-)
-def test_parts_of_something_else_are_refused_with_both_values(tmp_path, change, said):
-    parts = [part(tmp_path / "a", (0, 3)), part(tmp_path / "b", (3, 6), **change), part(tmp_path / "c", (1, 2))]
-    for some in (parts[:2], [parts[0], parts[2], parts[1]]):
-        with pytest.raises(StoreError, match=f"/a and .*/b are not parts of one collection: they differ in {said}"):
-            merge(some, store=tmp_path / "merged")
+def test_parts_of_something_else_are_refused_with_both_values(parts, made, tmp_path):
+    for change, said in (
+        ({"dtype": "bfloat16"}, r"dtype: float32 \(first\), bfloat16 \(second\)"),
+        ({"max_chunks": 23}, r"max_chunks: 24 \(first\), 23 \(second\); slices.chunks: 24 \(first\), 23 \(second\)"),
+    ):
+        other = made((3, 3), **change)
+        for some in ([parts[1, 3], other], [parts[1, 3], other, parts[2, 3]]):
+            with pytest.raises(StoreError, match=f"are not parts of one collection: they differ in {said}"):
+                collapse.merge(some, store=tmp_path / "merged")
 
 
-def test_a_part_that_was_altered_is_not_merged(tmp_path):
-    parts = [part(tmp_path / "a", (0, 3)), part(tmp_path / "b", (3, 6))]
-    file = tmp_path / "b" / "shards" / "train-4.safetensors"
+def test_a_part_that_was_altered_is_not_merged(parts, made, tmp_path):
+    other = made((3, 3))
+    (file,) = (other / "shards").iterdir()
     before = file.read_bytes()
     file.write_bytes(before[:-1] + bytes([before[-1] ^ 1]))
-    with pytest.raises(StoreError, match=r"train-4\.safetensors was altered"):
-        merge(parts, store=tmp_path / "merged")
+    some = [parts[1, 3], parts[2, 3], other]
+    with pytest.raises(StoreError, match=rf"{file.name} was altered"):
+        collapse.merge(some, store=tmp_path / "merged")
     assert not (tmp_path / "merged").exists()
     file.write_bytes(before)
-    assert merge(parts, store=tmp_path / "merged").state == "trained"
+    assert collapse.merge(some, store=tmp_path / "merged").state == "trained"
 
 
-@pytest.mark.parametrize(
-    ("change", "said"),
-    [
-        ({"statistics": ()}, "did not fill it"),
-        ({"versions": {"covariance": 2}}, "filled version 2, and the plugin installed is at version 1"),
-    ],
-)
-def test_a_statistic_that_parts_do_not_share_is_left_out_and_said_so(tmp_path, caplog, change, said):
-    parts = [part(tmp_path / "a", (0, 3)), part(tmp_path / "b", (3, 6), **change)]
-    merged = merge(parts, store=tmp_path / "merged")
-    assert "top/covariance.safetensors" not in merged.manifest["files"]
+def test_a_statistic_that_parts_do_not_share_is_left_out(parts, trained, made, tmp_path, caplog, monkeypatch):
+    some = [parts[1, 3], parts[2, 3], made((3, 3), without="covariance")]
+    merged = collapse.merge(some, store=tmp_path / "merged")
     assert merged.manifest["statistics"] == merged.manifest["statistics_by"] == {}
+    assert "top/covariance.safetensors" not in merged.manifest["files"]
     assert "statistic covariance is left out: " in caplog.text
-    assert said in caplog.text
-    equal(merged.tensors("train"), whole().tensors("train"))
-
-
-# the validation pass
+    assert "did not fill it" in caplog.text
+    for name, tensor in merged.tensors("train").items():
+        assert torch.equal(tensor, trained.tensors("train")[name])
+    monkeypatch.setattr(plugins().statistics["covariance"], "version", 2)
+    collapse.merge([parts[part] for part in PARTS[:3]], store=tmp_path / "other")
+    assert "filled version 1, and the plugin installed is at version 2" in caplog.text
 
 
 class Seen(ValidationStatistic):
-    """Chunks of the validation pass."""
+    """Samples of the validation pass."""
 
     name = "seen"
     state: ClassVar = {"total": State((1,), torch.int64)}
 
+    def update(self, batch):
+        self.total += len(batch.classes)
 
-def seen_in(run) -> Seen:
-    return Seen.from_tensors({"total": torch.tensor([len(chunks_of(run))])})
 
-
-def test_statistics_of_the_validation_pass_are_merged(monkeypatch, tmp_path, caplog):
+def test_statistics_of_the_validation_pass_are_merged(trained, validated, made, monkeypatch, tmp_path, caplog):
     monkeypatch.setitem(plugins().statistics, "seen", Seen)
-    store, runs = whole(), [(3, 6), (0, 2), (2, 3)]
-    parts = [validated(store, tmp_path / str(k), run, filled=[seen_in(run)]) for k, run in enumerate(runs)]
-    merged = merge(parts, store=tmp_path / "merged")
-    assert merged.tensors("seen")["total"].tolist() == [CHUNKS]
+    some = [made(part, trained) for part in PARTS[:3]]
+    merged = collapse.merge(some, store=tmp_path / "merged")
+    whole = Store.load(made(None, trained))
+    assert torch.equal(merged.tensors("seen")["total"], whole.tensors("seen")["total"])
     assert merged.manifest["statistics"] == {"covariance": 1, "seen": 1}
-    lacking = merge([*parts[:-1], validated(store, tmp_path / "last", runs[-1])], store=tmp_path / "lacking")
+    lacking = collapse.merge([*some[:2], validated[3, 3]], store=tmp_path / "lacking")
     assert lacking.manifest["statistics"] == {"covariance": 1}
     assert "statistic seen is left out" in caplog.text
 
 
-@pytest.mark.parametrize("partition", PARTITIONS, ids=str)
-def test_validation_parts_are_the_whole_pass(tmp_path, partition):
-    store = whole()
-    parts = [validated(store, tmp_path / str(k), *runs) for k, runs in enumerate(partition)]
-    merged = merge(parts, store=tmp_path / "merged")
-    one = fold_validation(None, store, [validation_shard(store, (0, SLICES))])
-    assert merged.state == one.state == "complete"
-    assert merged.digest == one.digest
-    equal(merged.tensors("validation"), vars(merge_validation([validation_of(chunk) for chunk in range(CHUNKS)])))
-    for name in ("train", "classifier", "covariance"):
-        equal(merged.tensors(name), store.tensors(name), exactly=True)
-
-
-def test_validation_parts_need_the_same_means_slices_and_results(tmp_path):
-    store = whole()
-    mine = validated(store, tmp_path / "1", (0, 3))
-    for made, said in (
-        (validated(whole(scale=1.5), tmp_path / "2", (3, 6)), "they differ in training: "),
-        (validated(store, tmp_path / "4", (3, 6), trained="0" * 64), "they differ in training: "),
-        (store.save(tmp_path / "5"), "holds no validation results: collapse collect MODEL --store"),
-        (validated(whole(name="n"), tmp_path / "6", (3, 6)), "are not copies of one trained store"),
+def test_validation_parts_need_the_same_means_and_results(tiny, trained, validated, made, tmp_path):
+    options = {**tiny.options(), "validation_text": None, "max_chunks": 24, "batch_size": 1}
+    again = collapse.collect(tiny.model, store=tmp_path / "again", **options)
+    for other, said in (
+        (made((3, 3), again), "they differ in training: "),
+        (trained.path, "holds no validation results: collapse collect MODEL --store"),
     ):
         with pytest.raises(StoreError, match=said):
-            merge([mine, made], store=tmp_path / "merged")
-
-
-def test_a_store_says_which_samples_it_should_have():
-    """What is counted twice is seen when it is written."""
-    with pytest.raises(StoreError, match=r"counts 66 samples where its 23 chunks have 69"):
-        whole(train={"chunks": 23})
+            collapse.merge([validated[1, 3], other], store=tmp_path / "merged")

@@ -23,7 +23,7 @@ def keep_row(store: Store, row: Row) -> None:
 
     Under the store's lock, so that the file of a killed process has a known name, which the next writer replaces.
     """
-    if store.path is None or store.is_remote:
+    if store.path is None or store.origin is not None:
         return
     measured = row.to_dict()
     kept = {"store": store.digest, "sha256": sha256_of(measured), "row": measured}

@@ -28,7 +28,7 @@ from collapse.stores.manifest import (
 )
 from collapse.stores.naming import Named
 from collapse.stores.store_folder import new_files, writing
-from collapse.stores.tensor_files import check_file, check_tensors, read_tensors, tensor_bytes
+from collapse.stores.tensor_files import check_file, check_tensors, tensor_bytes
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -94,16 +94,6 @@ class Store(Named):
         path = Path(path)
         return cls(read_manifest(path), path)
 
-    def fetch(self, file: str) -> None:
-        """Download a tensor file if the store is remote."""
-        if self._fetch is not None:
-            self._fetch(file)
-
-    @property
-    def is_remote(self) -> bool:
-        """Whether the store is on the Hub: its files are downloaded when they are read, and never written."""
-        return self._fetch is not None
-
     @property
     def digest(self) -> str:
         """The sha256 of the content, without the provenance."""
@@ -130,19 +120,31 @@ class Store(Named):
         Raises:
             StoreError: The store has no such file, or it was altered.
         """
+        from safetensors.torch import load_file
+
         file = f"{LAYER}/{name}.safetensors"
         if file not in self.manifest["files"]:
             raise StoreError(f"{self} holds no {file}; it holds {', '.join(sorted(self.manifest['files']))}")
         if self.path is None:
             return {key: tensor.clone() for key, tensor in self._files[file].items()}
-        self.fetch(file)
-        tensors = read_tensors(self.file(file), self.manifest["files"][file])
+        tensors = load_file(self.file(file))
         check_tensors(str(self.path / file), tensors, self.manifest)
         return tensors
 
-    def file(self, name: str) -> Path:
-        """Return the path of a tensor file."""
+    def file(self, name: str, *, remember: bool = True) -> Path:
+        """Return the path of a tensor file, which is downloaded if the store is on the Hub, and checked.
+
+        Args:
+            name: Its name in the manifest.
+            remember: Use the cached hash of an unchanged file.
+
+        Raises:
+            StoreError: It is missing, truncated or altered.
+        """
         assert self.path is not None  # a store in memory has no files
+        if self._fetch is not None:
+            self._fetch(name)
+        check_file(self.path / name, self.manifest["files"][name], remember=remember)
         return self.path / name
 
     def statistics(self, *, fresh: bool = False) -> "EmbeddingStatistics":
@@ -189,10 +191,9 @@ class Store(Named):
         if self.path is None:
             return []
         problems = []
-        for name, entry in sorted(self.manifest["files"].items()):
+        for name in sorted(self.manifest["files"]):
             try:
-                self.fetch(name)
-                check_file(self.file(name), entry, remember=False)
+                self.file(name, remember=False)
                 self.tensors(name.split("/")[1].removesuffix(".safetensors"))
             except StoreError as error:
                 problems.append(str(error))
@@ -205,9 +206,8 @@ class Store(Named):
     def check(self) -> "Store":
         """Check every file now, using cached hashes for unchanged files; raises StoreError at the first problem."""
         if self.path is not None:
-            for name, entry in sorted(self.manifest["files"].items()):
-                self.fetch(name)
-                check_file(self.file(name), entry)
+            for name in sorted(self.manifest["files"]):
+                self.file(name)
         return self
 
     def save(self, path: str | Path) -> "Store":
@@ -223,13 +223,10 @@ class Store(Named):
             with new_files(path) as write:
                 if self.origin is not None:
                     write(ORIGIN, canonical({"store": self.digest, "origin": self.origin}))
-                for name, entry in self.manifest["files"].items():
-                    if self.path is None:
-                        write(name, tensor_bytes(self._files[name]))
-                    else:
-                        self.fetch(name)
-                        check_file(self.file(name), entry)
-                        write(name, self.file(name).read_bytes())  # not serialized again: that could give other bytes
+                for name in self.manifest["files"]:
+                    # files are not serialized again: that could give other bytes
+                    in_memory = self.path is None
+                    write(name, tensor_bytes(self._files[name]) if in_memory else self.file(name).read_bytes())
                 write(MANIFEST, render(self.manifest))
         return Store.load(path)
 

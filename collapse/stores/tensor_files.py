@@ -52,14 +52,6 @@ def described(data: bytes) -> dict[str, Any]:
     return {"size": len(data), "sha256": hashlib.sha256(data).hexdigest(), "tensors": tensors}
 
 
-def read_tensors(path: Path, entry: Mapping[str, Any]) -> dict[str, "Tensor"]:
-    """Read a tensor file that is checked against its manifest entry; raises as :func:`check_file`."""
-    from safetensors.torch import load_file
-
-    check_file(path, entry)
-    return load_file(path)
-
-
 def check_file(path: Path, entry: Mapping[str, Any], *, remember: bool = True) -> None:
     """Check the size and the hash of a tensor file against its manifest entry.
 
