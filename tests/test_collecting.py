@@ -197,22 +197,6 @@ def test_a_flipped_byte_is_seen_by_every_command_that_opens_the_store(tiny, whol
     assert _run(["verify", str(store)]) == 0
 
 
-def test_a_features_store_is_found_again_and_is_no_store_of_a_model(tiny, tmp_path):
-    from safetensors.torch import save_file
-
-    from collapse.testing import random_features
-
-    save_file(random_features(9, 5, 80), tmp_path / "f.safetensors")
-    made = collapse.collect(tmp_path / "f.safetensors", store=tmp_path / "features")
-    assert collapse.collect(tmp_path / "f.safetensors", store=tmp_path / "features").digest == made.digest
-    assert (
-        collapse.measure(made).measurements
-        == collapse.measure(collapse.collect(tmp_path / "f.safetensors")).measurements
-    )
-    with pytest.raises(StoreError, match="holds another store, which differs in"):
-        collapse.collect(tiny.model, store=tmp_path / "features", **tiny.options())
-
-
 def test_nothing_changes_in_inference_mode(tiny, tmp_path):
     options = {**tiny.options(), "max_chunks": 8}
     plain = collapse.collect(tiny.model, store=tmp_path / "plain", **options)

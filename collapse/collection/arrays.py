@@ -65,9 +65,8 @@ def collect_arrays(
         "validation_features": validation_features,
         "validation_labels": validation_labels,
     }
-    required = ("train_features", "train_labels", "classifier")
     clock = Clock()
-    tensors = {key: array_tensor(name, key, each) for key, each in given.items() if each is not None or key in required}
+    tensors = {key: array_tensor(name, key, each) for key, each in given.items() if each is not None}
     source = source_of(tensors, called=name, digest=hash_of({}, tensors), model=name, corpus=name, clock=clock)
     kinds = list(plugins().statistics.values()) if statistics is None else statistics
     for kind in kinds:
