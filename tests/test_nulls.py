@@ -11,7 +11,6 @@ from safetensors.torch import load_file, save_file
 
 import collapse
 from collapse.errors import StoreError, UsageError
-from collapse.inputs.features import ArrayPhase
 from collapse.inputs.shuffling import permuted
 from collapse.testing import random_features
 
@@ -46,18 +45,6 @@ def test_every_place_is_taken_once(total, seed):
     assert places.sort().values.tolist() == list(range(total))
     some = torch.arange(total)[total // 3 : total // 2 + 1]
     assert permuted(some, total, seed).tolist() == places[some].tolist()
-
-
-def test_labels_are_those_of_the_permuted_places_whatever_the_units(file):
-    features = load_file(file)
-    given = "train", features["train_features"], features["train_labels"], "f"
-    phase, null = ArrayPhase(*given), ArrayPhase(*given, shuffled=True)
-    assert null.units == 3
-    whole = torch.cat([null.labels(unit, unit + 1) for unit in range(3)])
-    assert torch.equal(null.labels(0, 3), whole)
-    assert torch.equal(whole, features["train_labels"][permuted(torch.arange(20_000), 20_000)])
-    assert torch.equal(whole.bincount(), features["train_labels"].bincount())
-    assert torch.equal(null.samples(1, 2)[0], phase.samples(1, 2)[0])
 
 
 def test_shuffled_numbers_are_the_direct_ones_of_permuted_labels(file, reference):
