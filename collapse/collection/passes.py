@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from collapse.collection.slices import run_slices, units_of
+from collapse.collection.slices import run_slices
 from collapse.core.progress import Report
 from collapse.errors import StoreError
 from collapse.inputs.language_model import fitting
@@ -114,13 +114,15 @@ class Collection:
     part: tuple[int, int] | None = None
     report: Report | None = None
     _clock: Clock = field(default_factory=Clock, init=False)
-    _checked: bool = field(default=False, init=False)
 
     def run(self, store: Store | None = None) -> Store | Part:
         """Do the passes that an existing store lacks; return the store, or the part if slices are still missing."""
         keep_freed_memory()
         source, self._clock = self.source, self.source.clock
         check_classifier(source.weight, source.bias, source.classifier, source.remedy)
+        if (first := source.train or source.validation) is not None:  # the model is that of both
+            with fitting(source.model["name"], source.device):
+                first.check()
         if store is None:
             assert source.train is not None  # without a store there is something to collect
             with self._in_memory(source.train):
@@ -178,10 +180,6 @@ class Collection:
         stop: int,
     ) -> Shard:
         """Collect slices into a shard, which extends the one before them if there is one; see :meth:`_pass`."""
-        if not self._checked:  # once: the model is that of both passes
-            with fitting(self.source.model["name"], self.source.device):
-                phase.check(units_of(phase, todo_from)[0])
-            self._checked = True
         batch = first_batch = min(phase.batch_units(self.batch_size), phase.slice_units)
         kinds, shard_from = [kind for kind in self.kinds if kind.phase == phase.name], todo_from
         if before is not None:

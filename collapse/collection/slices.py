@@ -27,7 +27,7 @@ Add = Callable[[Tensor, Tensor, int, int], None]
 Saved = TypeVar("Saved")
 
 
-def units_of(phase: Phase, index: int) -> tuple[int, int]:
+def _units_of(phase: Phase, index: int) -> tuple[int, int]:
     """Return the first unit of a slice, and the first after it."""
     return index * phase.slice_units, min((index + 1) * phase.slice_units, phase.units)
 
@@ -62,9 +62,9 @@ def run_slices(
     """
     began = saved = time.perf_counter()
     writing = 0.0
-    first, end = units_of(phase, start)[0], units_of(phase, stop - 1)[1]
+    first, end = _units_of(phase, start)[0], _units_of(phase, stop - 1)[1]
     for index in range(start, stop):
-        position, high = units_of(phase, index)
+        position, high = _units_of(phase, index)
         while position < high:
             units = min(batch, high - position)
             try:

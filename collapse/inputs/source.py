@@ -72,8 +72,8 @@ class Phase(ABC):
     def _places(self, start: int, stop: int) -> Int[Tensor, " n"]:
         return torch.arange(start * self.unit_samples, min(stop * self.unit_samples, self.n_samples))
 
-    def check(self, unit: int) -> None:  # noqa: B027  # most sources have nothing to check
-        """Raise CollapseError if the definitions do not apply to the embeddings of a unit."""
+    def check(self) -> None:  # noqa: B027  # most sources have nothing to check
+        """Raise CollapseError if the definitions do not apply to the embeddings of the first unit."""
 
     def coverage(self) -> dict[str, Any]:
         """Return the manifest's entry for the phase: its units, those of a slice, and the number of slices."""

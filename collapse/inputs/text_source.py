@@ -76,9 +76,9 @@ class TextPhase(Phase):
         """Return the initial number of chunks per batch."""
         return asked if isinstance(asked, int) else first_batch(self.units, self.size, self.model.device.type)
 
-    def check(self, unit: int) -> None:
-        """Raise CollapseError if the model is not causal on a chunk, or its head is not linear."""
-        check_model(self.model, self.tokens(unit, unit + 1), f"{self.name} chunk {unit}")
+    def check(self) -> None:
+        """Raise CollapseError if the model is not causal on the first chunk, or its head is not linear."""
+        check_model(self.model, self.tokens(0, 1), f"{self.name} chunk 0")
 
     def provenance(self) -> dict[str, Any]:
         """Return the hash of the tokens."""
