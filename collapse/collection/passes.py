@@ -163,7 +163,7 @@ class Collection:
         about = {"model": self.source.model, "corpus": self.source.corpus, "coverage": phase.coverage(), **about}
         shards = [] if self.folder is None else shards_in(self.folder, phase.name)
         for shard in shards:
-            refuse_unfinished(self.folder, differences(shard.compared, compared(about)))
+            refuse_unfinished(self.folder, differences(compared(shard.about), compared(about)))
         for todo_from, stop in gaps(shards, part_of(about["coverage"]["slices"], self.part)):
             before = next((shard for shard in shards if shard.stop == todo_from), None)
             made = self._run(phase, begin, about, before, todo_from, stop)

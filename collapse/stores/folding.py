@@ -22,7 +22,7 @@ from collapse.plugin.statistic import Statistic
 from collapse.stores.files import sha256_of
 from collapse.stores.manifest import LAYER, MANIFEST, VERSION, differences, now, render, sealed
 from collapse.stores.provenance import versions
-from collapse.stores.shards import Part, Shard, remove_shards, spans
+from collapse.stores.shards import Part, Shard, compared, remove_shards, spans
 from collapse.stores.store import Store, Tensors
 from collapse.stores.store_folder import new_files
 from collapse.stores.tensor_files import check_tensors, described, tensor_bytes
@@ -207,7 +207,7 @@ def ordered(shards: Sequence[Shard]) -> list[Shard]:
     in_order = sorted(shards, key=lambda each: (each.start, each.stop))
     for other in in_order[1:]:
         first = in_order[0]
-        if differ := differences(first.compared, other.compared, sides=("first", "second")):
+        if differ := differences(compared(first.about), compared(other.about), sides=("first", "second")):
             raise StoreError(
                 f"{first.folder} and {other.folder} are not parts of one collection: they differ in {'; '.join(differ)}"
             )

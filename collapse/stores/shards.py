@@ -59,11 +59,6 @@ class Shard:
         return self.path and self.path.parent.parent
 
     @property
-    def compared(self) -> dict[str, Any]:
-        """What all shards of a pass have in common."""
-        return compared(self.about)
-
-    @property
     def _header(self) -> dict[str, Any]:
         return {**self.about, "phase": self.phase, "start": self.start, "stop": self.stop}
 
