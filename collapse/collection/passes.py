@@ -27,7 +27,7 @@ from collapse.plugin.filling import Filled, makers
 from collapse.plugin.plugin_manager import plugins
 from collapse.plugin.statistic import Statistic
 from collapse.stores.folding import fold_training, fold_validation, training_hash, usable
-from collapse.stores.manifest import OF_VALIDATION, differences
+from collapse.stores.manifest import OF_VALIDATION, differences, shape_of
 from collapse.stores.provenance import Clock, device_name, versions
 from collapse.stores.request import part_of, refuse_unfinished
 from collapse.stores.shards import Part, Shard, compared, gaps, shards_in
@@ -134,7 +134,7 @@ class Collection:
             self._clock = Clock()
         if store.state == "trained" and source.validation is not None:
             about = {"identity": self._identity_beside(store), "trained": training_hash(store)}
-            with self._in_memory(source.validation):
+            with self._in_memory(source.validation, shape_of(store.manifest)[0]):
                 decider = Decider(store.statistics(), source.weight, source.bias, exact_loss=source.exact_loss)
                 shards = self._pass(source.validation, partial(Validation, source.validation, decider), about)
                 if not gaps(shards):
@@ -200,13 +200,14 @@ class Collection:
 
         return run_slices(phase, todo_from, stop, batch=batch, add=accumulator.add, save=save, report=self.report)
 
-    def _in_memory(self, phase: Phase) -> AbstractContextManager[None]:
-        """Report that memory ran out in a pass, with as many classes as its labels can have."""
+    def _in_memory(self, phase: Phase, classes: int = 0) -> AbstractContextManager[None]:
+        """Report that memory ran out in a pass; without ``classes`` as many count as its labels can have."""
         vocabulary, dim = self.source.weight.shape
-        most = min(vocabulary, phase.n_samples)
+        most = classes or min(vocabulary, phase.n_samples)
         doing = f"the {phase.name} pass of {self.source.model['name']}"
         remedies = ["--batch-size 1", "fewer chunks (--max-chunks)"] if phase.words[0] == "chunk" else []
-        return in_memory(ran_out(doing, most, dim, self.source.device, *remedies, most=True))
+        remedies = remedies[: 1 if classes else 2]
+        return in_memory(ran_out(doing, most, dim, self.source.device, *remedies, most=not classes))
 
     def _made(self, phase: Phase, filled: Filled, batch: int, before: Shard | None) -> dict[str, Any]:
         """Return what a shard records of its statistics and of how it was made."""

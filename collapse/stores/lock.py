@@ -53,13 +53,19 @@ def locked(folder: Path, *, option: str = "--store", wait: bool = False) -> Iter
 
 
 def _acquire(lock: BaseFileLock, folder: Path, option: str, wait: bool) -> None:
-    try:
-        lock.acquire(timeout=_PATIENCE_SECONDS)
-    except Timeout as error:
-        if not wait:
-            raise InUseError(f"{folder} is in use by another process: wait for it, or use another {option}") from error
-        log.warning("%s is in use by another process: waiting until it ends", folder)
-        lock.acquire()
+    timeout = _PATIENCE_SECONDS
+    while not lock.is_locked:
+        folder.mkdir(parents=True, exist_ok=True)
+        try:
+            lock.acquire(timeout=timeout)
+        except FileNotFoundError:  # another process removed its empty folder
+            continue
+        except Timeout as error:
+            if not wait:
+                said = f"{folder} is in use by another process: wait for it, or use another {option}"
+                raise InUseError(said) from error
+            log.warning("%s is in use by another process: waiting until it ends", folder)
+            timeout = -1
 
 
 def is_locked(folder: Path) -> bool:
