@@ -78,14 +78,11 @@ def info(ask: Any, kind: str, repo: str, revision: str = "main") -> Any:
 def _about(ask: Any, repo: Repo, sha: str) -> dict[str, Any]:
     files = repo.commits[sha]
     card = _card(ask.server.blobs[files["README.md"]]) if "README.md" in files else {}
-    bases = card.get("base_model") or []
-    tags = [*card.get("tags", []), *(f"base_model:{base}" for base in ([bases] if isinstance(bases, str) else bases))]
-    tags += [f"dataset:{name}" for name in card.get("datasets", [])]
     return {
         "id": repo.id,
         "sha": sha,
         "private": repo.private,
-        "tags": tags + ([card["library_name"]] if "library_name" in card else []),
+        "tags": card.get("tags", []),
         "cardData": card,
         "siblings": [{"rfilename": path} for path in sorted(files)],
         "model-index": card.get("model-index"),

@@ -8,9 +8,12 @@ import torch
 
 import collapse
 from collapse.errors import StoreError, UsageError
+from collapse.numerics.accumulate import ClassMoments
 from collapse.plugin.plugin_manager import plugins
 from collapse.plugin.statistic import State, ValidationStatistic
+from collapse.stores.folding import fold_training
 from collapse.stores.manifest import MANIFEST
+from collapse.stores.shards import Shard
 from collapse.stores.store import Store
 
 PARTS = [(1, 3), (2, 3), (3, 3), (1, 2)]
@@ -154,3 +157,23 @@ def test_validation_parts_need_the_same_means_and_results(tiny, trained, validat
     ):
         with pytest.raises(StoreError, match=said):
             collapse.merge([validated[1, 3], other], store=tmp_path / "merged")
+
+
+def test_the_row_of_the_head_of_each_class_is_of_a_part_that_saw_it():
+    rows = torch.randn(5, 3)
+
+    def shard(run, labels):
+        moments = ClassMoments(3)
+        moments.add(torch.randn(len(labels), 3), torch.tensor(labels))
+        state = moments.state()
+        about = {name: {} for name in ("identity", "statistics", "statistics_by", "provenance")}
+        about |= {"model": {"name": "m"}, "corpus": {"name": "t"}, "coverage": {"slices": 2}}
+        state |= {"weight": rows[state["classes"]], "bias": rows[state["classes"], 0]}
+        return Shard("train", *run, about, held=state)
+
+    store = fold_training(None, [shard((0, 1), [4, 0, 2]), shard((1, 2), [2, 1, 1])])
+    assert store.tensors("train")["classes"].tolist() == [0, 1, 2, 4]
+    assert store.tensors("train")["counts"].tolist() == [1, 2, 2, 1]
+    head = store.tensors("classifier")
+    assert torch.equal(head["weight"], rows[[0, 1, 2, 4]])
+    assert torch.equal(head["bias"], rows[[0, 1, 2, 4], 0])
