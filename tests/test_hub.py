@@ -64,7 +64,7 @@ def test_a_store_is_pushed_pulled_and_measured(hub, as_user, stored, tmp_path):
 
     expected = present(collapse.measure(stored, metrics=["nc2", "nc3"]).measurements)
     hub.requests.clear()
-    row = measured(as_user, "owner/stats", token=None, home="reader")
+    row = measured(as_user, "owner/stats", token=None, home="new")
     got = {path.rsplit("/", 1)[-1] for method, path in hub.requests if method == "GET" and "/resolve/" in path}
     assert "train.safetensors" in got
     assert "covariance.safetensors" not in got  # which these metrics do not need
