@@ -233,9 +233,10 @@ class Store(Named):
     @property
     def pulled_from(self) -> str | None:
         """The Hub address from which the store was pulled, or None. A damaged or outdated record is ignored."""
-        with suppress(OSError, ValueError):
+        with suppress(OSError, ValueError, KeyError, TypeError):
             kept = read_json(self.path / ORIGIN) if self.path else {}
-            return kept["origin"] if kept.get("store") == self.digest else None
+            if kept["store"] == self.digest:
+                return str(kept["origin"])
         return None
 
     def __str__(self) -> str:
