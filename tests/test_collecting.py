@@ -12,7 +12,6 @@ from reference import present
 
 import collapse
 from collapse.errors import StoreError
-from collapse.stores.manifest import LAYER
 from collapse.stores.store import Store
 
 PARTS = 11  # one per slice of the training text
@@ -149,23 +148,6 @@ def test_a_request_without_a_text_takes_the_stores_settings(tiny, tmp_path):
     assert done.manifest["coverage"]["validation"]["chunks"] == 20
     with pytest.raises(StoreError, match=r"max_chunks: 20 \(stored\), 5 \(requested\)"):
         collapse.collect(tiny.model, store=tmp_path / "s", validation_text=str(tiny.validation), max_chunks=5)
-
-
-def test_without_validation_text_nothing_is_measured_on_training_text(tiny, tmp_path):
-    store = collapse.collect(tiny.model, store=tmp_path / "s", text=str(tiny.text), chunk_length=32, max_chunks=20)
-    row = collapse.measure(store)
-    nulls = {name for name, value in row.measurements.items() if value is None} - {"nc2.interference_debiased"}
-    nc4 = {"nc4.agreement", "nc4.chance_agreement", "nc4.kappa", "nc4.ncc_accuracy"}
-    assert nulls == nc4 | {"val_loss", "val_accuracy", "perplexity"}
-    assert all("--validation-text" in note.text for note in row.notes if note.measurement in nulls)
-
-
-def test_without_covariance_only_what_needs_it_is_null(tiny, tmp_path):
-    store = collapse.collect(tiny.model, store=tmp_path / "s", max_chunks=20, without=["covariance"], **tiny.options())
-    assert f"{LAYER}/covariance.safetensors" not in store.manifest["files"]
-    row = collapse.measure(store)
-    nulls = {name for name, value in row.measurements.items() if value is None}
-    assert nulls - {"nc2.interference_debiased"} == {"nc1.covariance_ratio"}
 
 
 @pytest.mark.parametrize("name", ["top/train.safetensors", "top/covariance.safetensors", "collapse.json"])

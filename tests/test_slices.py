@@ -41,14 +41,6 @@ def test_resumed_with_another_batch_size_counts_every_chunk_once(tiny, options, 
     same(store, whole)
 
 
-def test_parts_of_any_batch_size_fit_together(tiny, options, whole, tmp_path):
-    parts = [
-        collapse.collect(tiny.model, store=tmp_path / f"{k}", part=(k, 3), batch_size=batch, **options)
-        for k, batch in enumerate((1, 5, "auto"), 1)
-    ]
-    assert counts(collapse.merge(parts, store=tmp_path / "merged")) == counts(whole)
-
-
 def test_a_killed_collection_keeps_the_batch_size_that_memory_allowed(tiny, options, tmp_path):
     """Memory runs out, the batch is halved, the run dies: the same command goes on with the halved one."""
     with pytest.raises(Stopped):
