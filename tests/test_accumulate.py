@@ -12,12 +12,13 @@ from hypothesis import strategies as st
 import collapse
 from collapse.numerics.accumulate import ClassMoments
 from collapse.numerics.finite import NotFinite
+from collapse.plugin.filling import Filled
 from collapse.testing import tiny_statistics
 from collapse_metrics.covariance import WithinClassCovariance
 
 
 def accumulated(h: torch.Tensor, y: torch.Tensor, batches: list[slice]) -> ClassMoments:
-    moments = ClassMoments(h.shape[1], statistics=[WithinClassCovariance()])
+    moments = ClassMoments(h.shape[1], statistics=Filled([WithinClassCovariance()]))
     for batch in batches:
         moments.add(h[batch], y[batch])
     return moments
@@ -167,7 +168,7 @@ def test_equal_embeddings_whose_squares_vanish_keep_their_mean():
 
 
 def test_a_statistic_is_of_version_1_and_over_all_classes_unless_it_says_otherwise():
-    moments = ClassMoments(2, statistics=[WithinClassCovariance()])
+    moments = ClassMoments(2, statistics=Filled([WithinClassCovariance()]))
     assert moments.statistics_so_far().versions == {"covariance": 1}
     s = replace(tiny_statistics(), counts=torch.tensor([4, 2, 1]))
     (note,) = collapse.measure(s, metrics=["nc1.covariance_ratio"], min_count=2).notes

@@ -11,7 +11,7 @@ from collapse.errors import StoreError, UsageError
 from collapse.numerics.accumulate import ClassMoments
 from collapse.numerics.statistics import ValidationStatistics
 from collapse.numerics.validation_totals import merge_validation
-from collapse.plugin.filling import makers
+from collapse.plugin.filling import Filled, makers
 from collapse.plugin.plugin_manager import plugins
 from collapse.plugin.statistic import State, ValidationStatistic
 from collapse.stores.folding import fold_training, fold_validation, training_hash
@@ -37,7 +37,7 @@ def shard(
 ):
     """A shard of some training slices, as a collection makes it."""
     kinds = [plugins().statistics[name] for name in statistics]
-    moments = ClassMoments(DIM, statistics=[kind() for kind in kinds])
+    moments = ClassMoments(DIM, statistics=Filled.begin(kinds))
     moments.add(scale * H[chunks_of(run)].flatten(0, 1), Y[chunks_of(run)].flatten())
     state = moments.state()
     state |= {"weight": W[state["classes"]]} | ({"bias": W[state["classes"], 0]} if bias else {})

@@ -226,7 +226,7 @@ class Collection:
         if before is not None:
             provenance["slices_of_earlier_runs"] = before.stop - before.start
         if filled.versions:
-            provenance["made_by"] = {name: plugins().made_by("statistic", name) for name in filled.versions}
+            provenance["made_by"] = {each.name: plugins().owner(type(each).__module__).made_by for each in filled}
         statistics_by = makers(type(each) for each in filled)
         return {"statistics": filled.versions, "statistics_by": statistics_by, "provenance": provenance}
 

@@ -2,9 +2,8 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, get_args
+from typing import Any, Literal
 
-from collapse.errors import PluginError, near_names
 from collapse.plugin.metrics import Declared, Function, check_name, declare
 
 Of = Literal["results", "stores", "parts"]
@@ -67,11 +66,9 @@ def figure(
         source: Where such a figure is published, such as "Wu & Papyan 2024, Figure 1".
 
     Raises:
-        PluginError: The declaration is wrong; the message names the keyword.
+        PluginError: The name is wrong.
     """
     check_name("figure", name)
-    if of not in get_args(Of):
-        raise PluginError(f"of={of!r}: there is no such choice; {near_names(of, get_args(Of))}")
     return lambda function: declare(function, Figure(function, name, title, of, tuple(needs), source))
 
 

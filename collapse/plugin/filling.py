@@ -7,7 +7,7 @@ from torch import Tensor
 
 from collapse.errors import PluginError
 from collapse.plugin.batch import Batch, Side
-from collapse.plugin.guarding import Failed, Shared, call
+from collapse.plugin.guarding import Failed, call
 from collapse.plugin.plugin_manager import plugins
 from collapse.plugin.statistic import Statistic
 
@@ -37,7 +37,7 @@ class Filled:
         """Update every statistic with a batch.
 
         Args:
-            batch: The batch, in memory that the next one reuses.
+            batch: The batch, in tensors made in inference mode, so that a write to one is refused.
             mine: Counts and means before this batch; None in the validation phase.
 
         Raises:
@@ -46,7 +46,15 @@ class Filled:
         theirs = batch.side
         for each in self:
             part = type(each)(batch.classes.clone(), batch.h.shape[1])
-            _update(part, batch)
+            try:
+                call(part.update, batch)
+                part.check(batch.h.shape[1])
+            except PluginError as error:
+                raise PluginError(
+                    f"plugin {plugins().owner(type(part).__module__).name}: statistic {part.name}: "
+                    f"{error.text if isinstance(error, Failed) else error}. Correct the plugin, or collect without the "
+                    f"statistic (--without {part.name}); the same command then resumes after the last slice written"
+                ) from error
             each.merge(part, mine or theirs, theirs)
 
     def merge(self, other: "Filled", mine: Side | None = None, theirs: Side | None = None) -> None:
@@ -84,7 +92,7 @@ def conflict(kind: type[Statistic], version: int | None, maker: str | None) -> s
     """Say how a stored statistic's version or distribution conflicts with the installed plugin; "" if it does not."""
     if version != kind.version:
         return f"filled version {version}, and the plugin installed is at version {kind.version}"
-    now = plugins().maker(kind)
+    now = plugins().owner(kind.__module__).maker
     if maker is not None and maker != now:
         return f"filled it by the plugin of {maker}, and the one installed is of {now}"
     return ""
@@ -92,21 +100,4 @@ def conflict(kind: type[Statistic], version: int | None, maker: str | None) -> s
 
 def makers(kinds: Iterable[type[Statistic]]) -> dict[str, str]:
     """Return the distribution whose plugin fills each statistic, by name."""
-    return {kind.name: plugins().maker(kind) for kind in kinds}
-
-
-def _update(part: Statistic, batch: Batch) -> None:
-    """Fill a new statistic from a batch, which it may only read."""
-    shared = Shared()
-    shared.add("batch", batch)
-    try:
-        call(part.update, shared=shared, arguments=[batch])
-        part.check(batch.h.shape[1])
-    except PluginError as error:
-        owner = plugins().owner(type(part).__module__)
-        text = error.text if isinstance(error, Failed) else error
-        raise PluginError(
-            f"plugin {owner.name if owner else '(not installed)'}: statistic {part.name}: {text}. Correct the plugin, "
-            f"or collect without the statistic (--without {part.name}); the same command then resumes after the last "
-            "slice written"
-        ) from error
+    return {kind.name: plugins().owner(kind.__module__).maker for kind in kinds}
