@@ -24,11 +24,6 @@ def scalar(body: str, name: str, asks: str = "means") -> str:
     return f"from collapse import metric\n@metric('{name}')\ndef value({asks}):\n    {body}\n"
 
 
-def pair(body: str, name: str, asks: str = "cosine") -> str:
-    head = "import torch\nfrom collapse import Mean, pair_metric\n"
-    return f"{head}@pair_metric(Mean('{name}'))\ndef value({asks}):\n    {body}\n"
-
-
 def hook(line: str) -> str:
     return f"from collapse import hookimpl\n@hookimpl\ndef {line}: return {{}}"
 
@@ -36,17 +31,10 @@ def hook(line: str) -> str:
 # Each plugin's text, and what the line about it says: plugin, function, remedy.
 UNUSABLE = {
     "import": ("import nothing_of_this_name", "nothing_of_this_name"),
-    "syntax": ("def (", "SyntaxError"),
     "nothing": ("import math\n", "it declares nothing: decorate a function with"),
     "newer": ("COLLAPSE_API = 3\n" + scalar("return 1.0", "bad.newer"), "written for API 3 of collapse, and this is"),
     "misspelt_hook": (hook("collapse_result()"), "unknown hook 'collapse_result'"),
-    "hook": (hook("collapse_results(first, second)"), "collapse_results"),
     "keyword": (scalar("return 1.0", "bad.keyword", "maens"), "value asks for 'maens', .*; did you mean means"),
-    "pairs": (scalar("return 1.0", "bad.pairs", "cosine"), "value asks for 'cosine', which only functions of pairs"),
-    "classes": (
-        pair("return norms", "bad.classes", "norms"),
-        "has one row per class: ask for row_norms and column_norms",
-    ),
     "circle": (
         "from collapse import derived\n@derived\ndef a(b): return b\n@derived\ndef b(a): return a",
         "functions ask for each other in a circle: ",
@@ -63,9 +51,6 @@ UNUSABLE = {
     ),
 }
 FAILING = {
-    "shape": (pair("return cosine.sum(dim=0)", "bad.shape"), "value failed: .*tensor of shape.*-p no:shape"),
-    "dtype": (pair("return cosine.to(torch.complex64)", "bad.dtype"), "value failed: .*not .*complex64.*-p no:dtype"),
-    "writes": (pair("return cosine.abs_()", "bad.writes"), "value failed: .*wrote to a tensor.*write to a copy"),
     "raises": (scalar("raise KeyError('no')", "bad.raises"), r"value failed: KeyError: 'no' \(-p no:raises leaves it"),
     "nan": (scalar("return float('nan')", "bad.nan"), r"came out as nan in .*value, .*say why: collapse\.Noted"),
 }
@@ -154,7 +139,7 @@ def test_a_plugin_that_is_not_there_ends_the_command(run):
 
 WRONG = {
     "a limit of c": (lambda: metric("a.x", towards=lambda c: 1 / c), "asks for 'c', which no limit gets"),
-    "no measure": (lambda: class_metric(), "has no measure: give one or more"),
+    "no measure": (lambda: class_metric("a.x"), r"needs measures, such as Mean\('mine.distance'\), got \('a.x',\)"),
     "a name with a space": (lambda: metric("A x"), "'A x' is not a measurement name"),
 }
 
