@@ -18,7 +18,7 @@ from collapse_metrics.covariance import WithinClassCovariance
 
 
 def accumulated(h: torch.Tensor, y: torch.Tensor, batches: list[slice]) -> ClassMoments:
-    moments = ClassMoments(h.shape[1], statistics=Filled([WithinClassCovariance()]))
+    moments = ClassMoments(h.shape[1], statistics=Filled([WithinClassCovariance]))
     for batch in batches:
         moments.add(h[batch], y[batch])
     return moments
@@ -30,6 +30,15 @@ def agree(a: ClassMoments, b: ClassMoments, tolerance: float) -> None:
     for name in mine:
         scale = float(mine[name].abs().max()) or 1.0
         assert torch.allclose(mine[name].double(), theirs[name].double(), rtol=0, atol=tolerance * scale), name
+
+
+def assert_direct(s, reference, h, y) -> None:
+    expected = reference.class_statistics(h.numpy(), y.numpy())
+    for name in ("classes", "counts", "means", "variances"):
+        np.testing.assert_allclose(getattr(s, name).numpy(), expected[name], rtol=1e-12, atol=1e-13)
+    pooled = s.extra["covariance"]
+    within = (pooled["scatter"] / pooled["samples"]).numpy()
+    np.testing.assert_allclose(within, expected["within"], rtol=1e-11, atol=1e-13)
 
 
 @settings(deadline=None, max_examples=60)
@@ -58,13 +67,7 @@ def test_equals_a_direct_computation(reference):
     draw = torch.Generator().manual_seed(3)
     h, y = torch.randn(2000, 16, generator=draw), torch.randint(60, (2000,), generator=draw)
     moments = accumulated(h, y, [slice(i, i + 129) for i in range(0, 2000, 129)])
-    s, expected = moments.statistics_so_far(), reference.class_statistics(h.numpy(), y.numpy())
-    for name in ("classes", "counts", "means", "variances"):
-        np.testing.assert_allclose(getattr(s, name).numpy(), expected[name], rtol=1e-12, atol=1e-13)
-    pooled = s.extra["covariance"]
-    np.testing.assert_allclose(
-        (pooled["scatter"] / pooled["samples"]).numpy(), expected["within"], rtol=1e-11, atol=1e-13
-    )
+    assert_direct(moments.statistics_so_far(), reference, h, y)
 
 
 def test_keeps_its_digits_where_the_variance_is_a_ten_billionth_of_the_squared_mean():
@@ -107,9 +110,7 @@ def test_thousands_of_classes_in_any_order(reference):
     h = torch.randn(6000, 3, generator=draw, dtype=torch.float64)
     cuts = [0, 1, 900, 950, 4000, 6000]
     moments = accumulated(h, y, [slice(a, b) for a, b in pairwise(cuts)])
-    s, expected = moments.statistics_so_far(), reference.class_statistics(h.numpy(), y.numpy())
-    for name in ("classes", "counts", "means", "variances"):
-        np.testing.assert_allclose(getattr(s, name).numpy(), expected[name], rtol=1e-12, atol=1e-13)
+    assert_direct(moments.statistics_so_far(), reference, h, y)
     assert int(moments.state()["counts"].sum()) == 6000
     nothing = ClassMoments(3)
     assert int(nothing.state()["counts"].sum()) == 0
@@ -168,7 +169,7 @@ def test_equal_embeddings_whose_squares_vanish_keep_their_mean():
 
 
 def test_a_statistic_is_of_version_1_and_over_all_classes_unless_it_says_otherwise():
-    moments = ClassMoments(2, statistics=Filled([WithinClassCovariance()]))
+    moments = ClassMoments(2, statistics=Filled([WithinClassCovariance]))
     assert moments.statistics_so_far().versions == {"covariance": 1}
     s = replace(tiny_statistics(), counts=torch.tensor([4, 2, 1]))
     (note,) = collapse.measure(s, metrics=["nc1.covariance_ratio"], min_count=2).notes

@@ -11,7 +11,7 @@ from collapse.errors import StoreError, UsageError
 from collapse.numerics.accumulate import ClassMoments
 from collapse.numerics.statistics import ValidationStatistics
 from collapse.numerics.validation_totals import merge_validation
-from collapse.plugin.filling import Filled, makers
+from collapse.plugin.filling import Filled
 from collapse.plugin.plugin_manager import plugins
 from collapse.plugin.statistic import State, ValidationStatistic
 from collapse.stores.folding import fold_training, fold_validation, training_hash
@@ -37,7 +37,7 @@ def shard(
 ):
     """A shard of some training slices, as a collection makes it."""
     kinds = [plugins().statistics[name] for name in statistics]
-    moments = ClassMoments(DIM, statistics=Filled.begin(kinds))
+    moments = ClassMoments(DIM, statistics=Filled(kinds))
     moments.add(scale * H[chunks_of(run)].flatten(0, 1), Y[chunks_of(run)].flatten())
     state = moments.state()
     state |= {"weight": W[state["classes"]]} | ({"bias": W[state["classes"], 0]} if bias else {})
@@ -47,7 +47,7 @@ def shard(
         "corpus": {"name": "t", "validation": "v"},
         "coverage": {**COVERAGE, **(train or {})},
         "statistics": {**moments.statistics.versions, **(versions or {})},
-        "statistics_by": makers(kinds),
+        "statistics_by": moments.statistics.makers,
         "provenance": {"command": f"{run}"},
     }
     return Shard("train", *run, about, held=state)
@@ -102,7 +102,7 @@ def validation_shard(store, run, *, filled=(), **about):
         "coverage": COVERAGE,
         "trained": training_hash(store),
         "statistics": {each.name: each.version for each in filled},
-        "statistics_by": makers(type(each) for each in filled),
+        "statistics_by": Filled(map(type, filled)).makers,
         "provenance": {"command": f"{run}"},
         **about,
     }
@@ -255,7 +255,9 @@ class Seen(ValidationStatistic):
 
 
 def seen_in(run) -> Seen:
-    return Seen.from_tensors({"total": torch.tensor([len(chunks_of(run))])})
+    made = Seen()
+    made.total = torch.tensor([len(chunks_of(run))])
+    return made
 
 
 @pytest.fixture

@@ -16,7 +16,7 @@ from torch import Tensor
 from collapse.numerics.finite import LARGEST, check_finite, largest, within_range
 from collapse.numerics.statistics import EmbeddingStatistics
 from collapse.plugin.batch import Batch, Side
-from collapse.plugin.filling import Filled, makers
+from collapse.plugin.filling import Filled
 from collapse.plugin.statistic import Statistic
 
 _CONSTANT = 1e-9  # the mean of a class with a smaller spread, relative to the mean, is corrected
@@ -181,7 +181,7 @@ class ClassMoments:
             variances=state["squares"] / state["counts"],
             extra=self.statistics.tensors(),
             versions=self.statistics.versions,
-            made_by=makers(type(each) for each in self.statistics),
+            made_by=self.statistics.makers,
         )
 
 

@@ -100,8 +100,8 @@ def _fill(
             if not each.failed and (each.remark is None or each.remark.value is not None):
                 each.reduce()
                 if each.class_tally is not None:
-                    numbers = {measure.name: each.class_tally.numbers(measure.name) for measure in each.measures}
-                    each.by_class = {name: (values.s.classes, of_class) for name, of_class in numbers.items()}
+                    of_class = each.class_tally.numbers
+                    each.by_class = {one.name: (values.s.classes, of_class(one.name)) for one in each.measures}
     return counts
 
 

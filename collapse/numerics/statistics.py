@@ -13,6 +13,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from collapse.errors import CollapseError, UsageError
+from collapse.plugin.names import HELD
 
 ROUNDING = 2.0**-48
 """Largest relative difference of float64 sums of a few thousand equal numbers: 16 ulp."""
@@ -156,11 +157,7 @@ class EmbeddingStatistics:
 
     def has(self, need: str) -> bool:
         """Whether something that a metric needs is available."""
-        if need in ("counts", "means", "variances"):
-            return True
-        if need in ("classifier", "bias", "validation", "n_params"):
-            return getattr(self, need) is not None
-        return need in self.extra
+        return getattr(self, need) is not None if need in HELD else need in self.extra
 
     def keep(
         self, min_count: int, ids: Int[Tensor, " K"] | None = None, class_set: str | None = None

@@ -1,6 +1,6 @@
 """Fill plugin statistics. One that raises stops the run, which can be resumed without it."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 
 import torch
 from torch import Tensor
@@ -16,11 +16,11 @@ class Filled:
     """The statistics of one phase, while they are filled.
 
     Args:
-        statistics: The statistics to fill.
+        kinds: Their classes; each begins empty.
     """
 
-    def __init__(self, statistics: Iterable[Statistic] = ()) -> None:
-        self._held = {each.name: each for each in statistics}
+    def __init__(self, kinds: Iterable[type[Statistic]] = ()) -> None:
+        self._held = {kind.name: kind() for kind in kinds}
 
     def __iter__(self) -> Iterator[Statistic]:
         return iter(self._held.values())
@@ -30,8 +30,13 @@ class Filled:
 
     @property
     def versions(self) -> dict[str, int]:
-        """Versions of the statistics that are filled."""
+        """Version of each statistic, by name."""
         return {name: each.version for name, each in self._held.items()}
+
+    @property
+    def makers(self) -> dict[str, str]:
+        """Distribution whose plugin fills each statistic, by name."""
+        return {name: plugins().owner(type(each).__module__).maker for name, each in self._held.items()}
 
     def take(self, batch: Batch, mine: Side | None = None) -> None:
         """Update every statistic with a batch.
@@ -71,21 +76,16 @@ class Filled:
         return {f"{name}/{key}": value for name, held in self.tensors().items() for key, value in held.items()}
 
     @classmethod
-    def begin(cls, kinds: Iterable[type[Statistic]]) -> "Filled":
-        """Create empty statistics."""
-        return cls(kind() for kind in kinds)
-
-    @classmethod
     def from_state(
-        cls, state: Mapping[str, Tensor], device: str | torch.device, kinds: Sequence[type[Statistic]]
+        cls, state: Mapping[str, Tensor], device: str | torch.device, kinds: Iterable[type[Statistic]]
     ) -> "Filled":
         """Restore statistics from the result of :meth:`state`."""
-        held: dict[str, dict[str, Tensor]] = {kind.name: {} for kind in kinds}
+        made = cls(kinds)
         for key, value in state.items():
             name, _, tensor = key.partition("/")
-            if tensor and name in held:
-                held[name][tensor] = value.to(device)
-        return cls(kind.from_tensors(held[kind.name]) for kind in kinds)
+            if tensor and name in made._held:
+                setattr(made._held[name], tensor, value.to(device))
+        return made
 
 
 def conflict(kind: type[Statistic], version: int | None, maker: str | None) -> str:
@@ -96,8 +96,3 @@ def conflict(kind: type[Statistic], version: int | None, maker: str | None) -> s
     if maker is not None and maker != now:
         return f"filled it by the plugin of {maker}, and the one installed is of {now}"
     return ""
-
-
-def makers(kinds: Iterable[type[Statistic]]) -> dict[str, str]:
-    """Return the distribution whose plugin fills each statistic, by name."""
-    return {kind.name: plugins().owner(kind.__module__).maker for kind in kinds}

@@ -231,8 +231,7 @@ def declaration(function: Any) -> Any:
     """
     found = getattr(function, DECLARATION, None)
     if found is None:
-        name = getattr(function, "__qualname__", None) or f"{function!r:.60}"
-        raise PluginError(f"{name} is not declared: add a decorator such as @metric")
+        raise PluginError(f"{called(function)} is not declared: add a decorator such as @metric")
     return found
 
 

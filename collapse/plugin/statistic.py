@@ -154,13 +154,6 @@ class Statistic:
         names = [*self.state, *["classes"] * any(each.per_class for each in self.state.values())]
         return {name: getattr(self, name) for name in names}
 
-    @classmethod
-    def from_tensors(cls, tensors: Mapping[str, Tensor]) -> "Statistic":
-        """Create an object with this state."""
-        made = cls()
-        vars(made).update(tensors)
-        return made
-
 
 class ValidationStatistic(Statistic):
     """An extra statistic of the validation text: its ``update`` receives a :class:`collapse.ValidationBatch`."""

@@ -106,7 +106,7 @@ class _Text:
 
     def begin(self) -> ClassMoments | ValidationTally:
         """Begin a pass."""
-        filled = Filled.begin(self.kinds)
+        filled = Filled(self.kinds)
         if self.kinds[0].phase == "validation":
             return ValidationTally(self.decider, filled)
         return ClassMoments(_DIM, statistics=filled)
