@@ -1,6 +1,5 @@
 """Class moments: any split, merged in any order, equals the single pass; and keeps its digits."""
 
-from dataclasses import replace
 from itertools import pairwise
 
 import numpy as np
@@ -9,11 +8,9 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-import collapse
 from collapse.numerics.accumulate import ClassMoments
 from collapse.numerics.finite import NotFinite
 from collapse.plugin.filling import Filled
-from collapse.testing import tiny_statistics
 from collapse_metrics.covariance import WithinClassCovariance
 
 
@@ -166,11 +163,3 @@ def test_equal_embeddings_whose_squares_vanish_keep_their_mean():
     h = torch.full((5000, 3), 0.1, dtype=torch.float64) * 2.0**-550
     s = accumulated(h, torch.zeros(5000).long(), [slice(0, 5000)]).statistics_so_far()
     assert torch.equal(s.means[0], h[0])
-
-
-def test_a_statistic_is_of_version_1_and_over_all_classes_unless_it_says_otherwise():
-    moments = ClassMoments(2, statistics=Filled([WithinClassCovariance]))
-    assert moments.statistics_so_far().versions == {"covariance": 1}
-    s = replace(tiny_statistics(), counts=torch.tensor([4, 2, 1]))
-    (note,) = collapse.measure(s, metrics=["nc1.covariance_ratio"], min_count=2).notes
-    assert note.text == "covariance was collected over all classes: not available with --min-count or --classes-of"

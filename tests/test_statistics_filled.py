@@ -106,29 +106,6 @@ def test_an_unfinished_collection_goes_on_without_a_plugin_that_changed(
     assert set(store.manifest["statistics"]) == {"covariance"}
 
 
-def test_merging_says_which_statistics_it_leaves_out(tiny, options, install, tmp_path, caplog):
-    install()
-    parts = [collapse.collect(tiny.model, store=tmp_path / f"{k}", part=(k, 2), **options) for k in (1, 2)]
-    assert "mine" in collapse.merge(parts, store=tmp_path / "all").manifest["statistics"]
-    install.nothing()
-    merged = collapse.merge(parts, store=tmp_path / "fewer")
-    assert "statistic mine is left out: no plugin installed here can merge it" in caplog.text
-    assert set(merged.manifest["statistics"]) == {"covariance"}
-
-
-def test_what_is_pooled_over_all_classes_is_null_where_classes_are_left_out(tiny, options, install, tmp_path):
-    install()
-    store = collapse.collect(tiny.model, store=tmp_path / "s", **options)
-    assert collapse.measure(store, min_count=1).measurements["mine.total"] == 40 * 31
-    for measured in (collapse.measure(store, min_count=5), collapse.measure(store.statistics().keep(5))):
-        assert measured.min_count == 5
-        assert measured.measurements["mine.total"] is None
-        assert any("not available with --min-count" in note.text for note in measured.notes)
-    kind = plugin_manager.plugins().statistics["mine"]
-    kind.per_class = True
-    assert collapse.measure(store, min_count=5).measurements["mine.total"] == 40 * 31
-
-
 def test_a_complete_store_without_a_statistic_says_how_to_collect_it(run, tiny, tmp_path):
     (tmp_path / "mine.py").write_text(PLUGIN.format(name="mine", version=1, update=""))
     words = ["collect", *tiny.words("--store", tmp_path / "s", "--max-chunks", 4)]
