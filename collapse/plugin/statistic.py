@@ -83,7 +83,7 @@ class Statistic:
         classes: The ids of the rows of its tensors per class, ascending.
     """
 
-    __collapse_declaration__: ClassVar[bool] = True
+    __collapse_declaration__: ClassVar[bool] = True  # subclasses are found as decorated functions are
     name: ClassVar[str]
     version: ClassVar[int] = 1
     phase: ClassVar[Literal["train", "validation"]] = "train"

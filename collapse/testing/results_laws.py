@@ -1,4 +1,4 @@
-"""Check analyses and figures: what they make of results or stores, also where values are missing or rows are few."""
+"""Check analyses and figures: of results or stores, also where values are missing, or rows or classes are few."""
 
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import replace
@@ -51,15 +51,15 @@ def check_analysis(
     declared: Analysis = declaration(function)
     given = _random_results() if results is None else results
     with Checked(_ANALYSIS_LAWS, without) as checked:
-        made = _Made(checked, declared.name, "table", lambda table: analyzed(declared, table, **options))
-        table = made.check(given, _gaps(given))
+        trial = _Trial(checked, declared.name, "table", lambda table: analyzed(declared, table, **options))
+        table = trial.check(given, _gaps(given))
         if table is None:
             return
         if odd := [value for row in table.rows for value in row if not isinstance(value, _CELLS)]:
             checked.breach("table", declared.name, f"a value is {type(odd[0]).__name__}: give texts, numbers or None")
         for field, other in _OTHERS.items():
             rows = [replace(each, **{field: other}) for each in given.rows[::2]] + list(given.rows[1::2])
-            found = made.of("mixed rows", Results(rows))
+            found = trial.run("mixed rows", Results(rows))
             for remark in set() if found is None else {*mixed(rows)} - {*found.notes}:
                 remedy = "add collapse.measurement.comparing.mixed(…) of the rows that it uses"
                 checked.breach("mixed rows", declared.name, f"its notes do not say that {remark}: {remedy}")
@@ -95,7 +95,7 @@ def check_figure(
     else:
         given, little = stores or _parts(3), _few_parts()
     with Checked(_FIGURE_LAWS, without) as checked:
-        drawing = _Made(checked, declared.name, "drawing", lambda source: drawn(declared, source)).check(given, little)
+        drawing = _Trial(checked, declared.name, "drawing", lambda source: drawn(declared, source)).check(given, little)
         if drawing is None:
             return
         try:
@@ -105,21 +105,21 @@ def check_figure(
                 checked.breach("rendering", declared.name, str(error))
 
 
-class _Made:
-    """What a declared function makes.
+class _Trial:
+    """An analysis or a figure under test.
 
     Args:
         checked: Where breaches are recorded.
         name: The name of the analysis or figure.
-        law: The law that it makes something.
+        law: The law that it returns what it should.
         make: Calls it and checks what it returns.
     """
 
     def __init__(self, checked: Checked, name: str, law: str, make: Callable[[Any], Any]) -> None:
         self._checked, self._name, self._law, self._make = checked, name, law, make
 
-    def of(self, law: str, given: Any) -> Any:
-        """Return what it makes, or None if it fails, or rejects what is given with an error of its own."""
+    def run(self, law: str, given: Any) -> Any:
+        """Return what it returns, or None if it fails, or rejects what is given with an error of its own."""
         try:
             return self._make(given)
         except PluginError as error:
@@ -130,18 +130,18 @@ class _Made:
         return None
 
     def check(self, given: Any, little: Iterator[tuple[str, Any]]) -> Any:
-        """Check it on a sample, twice, and on little samples, each with its law; return what it makes, or None."""
+        """Run it on a sample, twice, and on smaller samples, each with its law; return what it returns, or None."""
         before = _content(given)
-        first = self.of(self._law, given)
+        first = self.run(self._law, given)
         if first is None:
             return None
         if _content(given) != before:
             self._checked.breach("reads only", self._name, "it changes what it is given")
-        again = self.of("repeatable", given)
+        again = self.run("repeatable", given)
         if again is not None and repr(vars(again)) != repr(vars(first)):
-            self._checked.breach("repeatable", self._name, "called twice, it makes something else")
+            self._checked.breach("repeatable", self._name, "called twice, it returns something else")
         for law, less in little:
-            self.of(law, less)
+            self.run(law, less)
         return first
 
 
