@@ -159,7 +159,7 @@ def _gaps(results: Results) -> Iterator[tuple[str, Any]]:
             some += [frame.assign(**{name: frame[name].where(frame.index > 0)}), frame.drop(columns=[name])]
             some += [frame.assign(**{name: frame[name].iloc[0]})]
     yield from (("missing values", Results.from_frame(each)) for each in some)
-    yield from (("few rows", Results.from_frame(frame.iloc[:count])) for count in (0, 1, 2))
+    yield from (("few rows", each) for each in (Results(), *(Results.from_frame(frame.iloc[:n]) for n in (1, 2))))
 
 
 def _few_classes() -> Iterator[tuple[str, Any]]:
