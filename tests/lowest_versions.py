@@ -64,8 +64,6 @@ def use(work: Path) -> None:
     os.environ |= {"COLLAPSE_HOME": str(work / "home"), "HF_HUB_OFFLINE": "1", "HF_HOME": str(work / "hf")}
     import torch
     from safetensors.torch import save_file
-    from tokenizers import Tokenizer, models, pre_tokenizers, trainers
-    from transformers import GPTNeoConfig, GPTNeoForCausalLM, PreTrainedTokenizerFast
 
     import collapse
     from collapse.plugin.plugin_manager import plugins
@@ -79,15 +77,7 @@ def use(work: Path) -> None:
         rows.append(collapse.measure(collapse.collect(work / f"{seed}.safetensors")))
 
     texts = ["some words about one thing and another " * 20, "other words, said twice over and again " * 30] * 20
-    tokenizer = Tokenizer(models.BPE())
-    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    tokenizer.train_from_iterator(texts, trainers.BpeTrainer(vocab_size=300, special_tokens=["<|end|>"]))
-    PreTrainedTokenizerFast(tokenizer_object=tokenizer, eos_token="<|end|>").save_pretrained(work / "model")
-    sizes = {"hidden_size": 16, "num_layers": 2, "num_heads": 2, "intermediate_size": 32}
-    config = GPTNeoConfig(
-        vocab_size=300, attention_types=[[["global", "local"], 1]], max_position_embeddings=64, window_size=16, **sizes
-    )
-    GPTNeoForCausalLM(config).save_pretrained(work / "model")
+    make_model(work / "model", texts)
     (work / "text.txt").write_text("\n".join(texts) + "\n")
     store = collapse.collect(
         work / "model",
@@ -117,6 +107,22 @@ def use(work: Path) -> None:
     shape = ("--heads", 2, "--chunk-length", 32, "--stories", 50, "--generated")
     command(work, "zoo", "train", "2x16", *shape, "--max-steps", 2, "--batch-size", 2, "--output", work / "run")
     print(f"the lowest versions work, with torch {torch.__version__}")  # noqa: T201  # as above
+
+
+def make_model(folder: Path, texts: list[str]) -> None:
+    """Save a model with random weights, and its tokenizer."""
+    from tokenizers import Tokenizer, models, pre_tokenizers, trainers
+    from transformers import GPTNeoConfig, GPTNeoForCausalLM, PreTrainedTokenizerFast
+
+    tokenizer = Tokenizer(models.BPE())
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.train_from_iterator(texts, trainers.BpeTrainer(vocab_size=300, special_tokens=["<|end|>"]))
+    PreTrainedTokenizerFast(tokenizer_object=tokenizer, eos_token="<|end|>").save_pretrained(folder)
+    sizes = {"hidden_size": 16, "num_layers": 2, "num_heads": 2, "intermediate_size": 32}
+    config = GPTNeoConfig(
+        vocab_size=300, attention_types=[[["global", "local"], 1]], max_position_embeddings=64, window_size=16, **sizes
+    )
+    GPTNeoForCausalLM(config).save_pretrained(folder)
 
 
 def command(work: Path, *words: object) -> None:

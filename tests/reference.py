@@ -32,13 +32,16 @@ def cov(values: np.ndarray) -> float:
 
 def geometry(s: dict[str, np.ndarray], weight: np.ndarray) -> Values:
     """Everything but NC4 and generalization, for distinct means and distinct directions."""
-    means, variances, counts = s["means"], s["variances"], s["counts"]
-    weight = weight.astype(np.float64)
-    C, d = means.shape
+    weight, means = weight.astype(np.float64), s["means"]
     centred = means - means.mean(axis=0)
-    norms = np.linalg.norm(centred, axis=1)
-    units = centred / norms[:, None]
-    uncentred = means / np.linalg.norm(means, axis=1, keepdims=True)
+    return {**pairs(s, centred), **frame(s, centred), **duality(weight, centred), **debiased(s, weight)}
+
+
+def pairs(s: dict[str, np.ndarray], centred: np.ndarray) -> Values:
+    """What is taken over pairs of classes, all at once."""
+    means, variances = s["means"], s["variances"]
+    C, d = means.shape
+    units, uncentred = directions(centred), directions(means)
     i, j = np.triu_indices(C, 1)
     sqdist = ((means[i] - means[j]) ** 2).sum(axis=1)
     spread = variances[i] + variances[j]
@@ -47,45 +50,18 @@ def geometry(s: dict[str, np.ndarray], weight: np.ndarray) -> Values:
     apart = np.linalg.norm(units[i] - units[j], axis=1)
     log_kernel = -np.log(apart)
     uncentred_kernel = -np.log(np.linalg.norm(uncentred[i] - uncentred[j], axis=1))
-    s_riesz = d - 2
-    powers, squares = s_riesz * log_kernel, 2 * s_riesz * log_kernel
-    between = centred.T @ centred / C
-    eigenvalues, vectors = np.linalg.eigh(between)
-    rounding = np.linalg.norm(means, axis=1).max() / 2**22  # of float32 embeddings
-    kept = eigenvalues > max(d * np.finfo(float).eps * eigenvalues[-1], rounding**2)
-    inverse = vectors[:, kept] / eigenvalues[kept] @ vectors[:, kept].T
-    etf = (np.eye(C) - 1 / C) / math.sqrt(C - 1)
-    gram, dual = centred @ centred.T, weight @ centred.T
-    unit_rows = weight / np.linalg.norm(weight, axis=1, keepdims=True)
-    duality = (unit_rows * units).sum(axis=1)
-    centred_rows = weight - weight.mean(axis=0)
-    shifted = centred_rows / np.linalg.norm(centred_rows, axis=1, keepdims=True)
-    centred_duality, centred_dual = (shifted * units).sum(axis=1), centred_rows @ centred.T
-    dots = (weight * centred).sum(axis=1)
-    rows_apart = np.linalg.norm(unit_rows - units, axis=1)
     return {
         "nc1.cdnv": float(cdnv.mean()),
         "nc1.cdnv_std": float(cdnv.std()),
         "nc1.log_cdnv": float(np.log(cdnv[cdnv > 0]).mean()),
-        "nc1.cdnv_scaled": float(cdnv.mean() * (norms**2).mean()),
+        "nc1.cdnv_scaled": float(cdnv.mean() * (centred**2).sum(axis=1).mean()),
         "nc1.cdnv_galanti": float((spread / (2 * sqdist)).mean()),
         "nc1.cdnv_ratio": float(variances.mean() / sqdist.mean()),
         "nc1.cdnv_k2_ratio": float(variances.mean() / sqdist.mean() ** 2),
-        "nc1.trace_ratio": float((counts * variances).sum() / counts.sum() / np.trace(between)),
-        "nc1.covariance_ratio": float(np.trace(s["within"] @ inverse) / C),
-        "nc2.equinormness": cov(np.log(norms)),
-        "nc2.log_norm": float(np.log(norms).mean()),
-        "nc2.log_norm_std": float(np.log(norms).std()),
-        "nc2.norm": float(norms.mean()),
-        "nc2.norm_std": float(norms.std()),
-        "nc2.norm_cov": cov(norms),
-        "nc2.scaled_norm": float((norms**2).mean() / math.sqrt(d)),
         "nc2.equiangularity": cov(cosines),
         "nc2.interference": float(cosines.mean()),
         "nc2.interference_std": float(cosines.std()),
         "nc2.effective_dimension": float(1 / (cosines**2).mean()),
-        "nc2.participation_ratio": float(C**2 / ((units @ units.T) ** 2).sum()),
-        "nc2.etf_error": float(np.linalg.norm(gram / np.linalg.norm(gram) - etf)),
         "gnc2.hyperspherical_uniformity": cov(log_kernel),
         "gnc2.log_kernel": float(log_kernel.mean()),
         "gnc2.log_kernel_std": float(log_kernel.std()),
@@ -94,25 +70,71 @@ def geometry(s: dict[str, np.ndarray], weight: np.ndarray) -> Values:
         "gnc2.uncentred_log_kernel_std": float(uncentred_kernel.std()),
         "gnc2.distance": float(apart.mean()),
         "gnc2.distance_std": float(apart.std()),
-        "gnc2.log_riesz": float((powers.max() + np.log(np.exp(powers - powers.max()).mean())) / s_riesz),
-        "gnc2.log_riesz_square": float(
-            (squares.max() + np.log(np.exp(squares - squares.max()).mean())) / (2 * s_riesz)
-        ),
-        "nc3.self_duality": float(duality.mean()),
-        "nc3.self_duality_std": float(duality.std()),
-        "nc3.self_duality_ratio": float((unit_rows * centred).sum() / math.sqrt(C * (centred**2).sum())),
-        "nc3.self_duality_centred": float(centred_duality.mean()),
-        "nc3.self_duality_centred_std": float(centred_duality.std()),
+        "gnc2.log_riesz": log_mean_exp((d - 2) * log_kernel) / (d - 2),
+        "gnc2.log_riesz_square": log_mean_exp(2 * (d - 2) * log_kernel) / (2 * (d - 2)),
+    }
+
+
+def frame(s: dict[str, np.ndarray], centred: np.ndarray) -> Values:
+    """Norms of the means, and the between-class covariance."""
+    counts, (C, d) = s["counts"], centred.shape
+    norms, units = np.linalg.norm(centred, axis=1), directions(centred)
+    between = centred.T @ centred / C
+    eigenvalues, vectors = np.linalg.eigh(between)
+    rounding = np.linalg.norm(s["means"], axis=1).max() / 2**22  # of float32 embeddings
+    kept = eigenvalues > max(d * np.finfo(float).eps * eigenvalues[-1], rounding**2)
+    inverse = vectors[:, kept] / eigenvalues[kept] @ vectors[:, kept].T
+    return {
+        "nc1.trace_ratio": float((counts * s["variances"]).sum() / counts.sum() / np.trace(between)),
+        "nc1.covariance_ratio": float(np.trace(s["within"] @ inverse) / C),
+        "nc2.equinormness": cov(np.log(norms)),
+        "nc2.log_norm": float(np.log(norms).mean()),
+        "nc2.log_norm_std": float(np.log(norms).std()),
+        "nc2.norm": float(norms.mean()),
+        "nc2.norm_std": float(norms.std()),
+        "nc2.norm_cov": cov(norms),
+        "nc2.scaled_norm": float((norms**2).mean() / math.sqrt(d)),
+        "nc2.participation_ratio": float(C**2 / ((units @ units.T) ** 2).sum()),
+        "nc2.etf_error": off_simplex(centred @ centred.T),
+    }
+
+
+def duality(weight: np.ndarray, centred: np.ndarray) -> Values:
+    """The classifier's rows against the centred means."""
+    rows, shifted, units = directions(weight), weight - weight.mean(axis=0), directions(centred)
+    cosines, shifted_cosines = (rows * units).sum(axis=1), (directions(shifted) * units).sum(axis=1)
+    dots, apart = (weight * centred).sum(axis=1), np.linalg.norm(rows - units, axis=1)
+    return {
+        "nc3.self_duality": float(cosines.mean()),
+        "nc3.self_duality_std": float(cosines.std()),
+        "nc3.self_duality_ratio": float((rows * centred).sum() / math.sqrt(len(rows) * (centred**2).sum())),
+        "nc3.self_duality_centred": float(shifted_cosines.mean()),
+        "nc3.self_duality_centred_std": float(shifted_cosines.std()),
         "nc3.dot": float(dots.mean()),
         "nc3.dot_std": float(dots.std()),
-        "nc3.duality_distance": float(rows_apart.mean()),
-        "nc3.duality_distance_std": float(rows_apart.std()),
-        "nc3.duality_error": float(np.linalg.norm(dual / np.linalg.norm(dual) - etf)),
-        "nc3.duality_error_centred": float(np.linalg.norm(centred_dual / np.linalg.norm(centred_dual) - etf)),
-        "unc3.uniform_duality": cov(duality),
-        "unc3.uniform_duality_centred": cov(centred_duality),
-        **debiased(s, weight),
+        "nc3.duality_distance": float(apart.mean()),
+        "nc3.duality_distance_std": float(apart.std()),
+        "nc3.duality_error": off_simplex(weight @ centred.T),
+        "nc3.duality_error_centred": off_simplex(shifted @ centred.T),
+        "unc3.uniform_duality": cov(cosines),
+        "unc3.uniform_duality_centred": cov(shifted_cosines),
     }
+
+
+def directions(rows: np.ndarray) -> np.ndarray:
+    """Rows divided by their norms."""
+    return rows / np.linalg.norm(rows, axis=1, keepdims=True)
+
+
+def log_mean_exp(values: np.ndarray) -> float:
+    """log mean exp, without overflow."""
+    return float(values.max() + np.log(np.exp(values - values.max()).mean()))
+
+
+def off_simplex(gram: np.ndarray) -> float:
+    """Distance of products, scaled to norm 1, from those of a simplex."""
+    C = len(gram)
+    return float(np.linalg.norm(gram / np.linalg.norm(gram) - (np.eye(C) - 1 / C) / math.sqrt(C - 1)))
 
 
 def debiased(s: dict[str, np.ndarray], weight: np.ndarray) -> Values:

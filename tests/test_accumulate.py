@@ -1,6 +1,5 @@
 """Class moments: any split, merged in any order, equals the single pass; and keeps its digits."""
 
-from dataclasses import replace
 from itertools import pairwise
 
 import numpy as np
@@ -9,15 +8,14 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-import collapse
 from collapse.numerics.accumulate import ClassMoments
 from collapse.numerics.finite import NotFinite
-from collapse.testing import tiny_statistics
+from collapse.plugin.filling import Filled
 from collapse_metrics.covariance import WithinClassCovariance
 
 
 def accumulated(h: torch.Tensor, y: torch.Tensor, batches: list[slice]) -> ClassMoments:
-    moments = ClassMoments(h.shape[1], statistics=[WithinClassCovariance()])
+    moments = ClassMoments(h.shape[1], statistics=Filled([WithinClassCovariance]))
     for batch in batches:
         moments.add(h[batch], y[batch])
     return moments
@@ -29,6 +27,15 @@ def agree(a: ClassMoments, b: ClassMoments, tolerance: float) -> None:
     for name in mine:
         scale = float(mine[name].abs().max()) or 1.0
         assert torch.allclose(mine[name].double(), theirs[name].double(), rtol=0, atol=tolerance * scale), name
+
+
+def assert_direct(s, reference, h, y) -> None:
+    expected = reference.class_statistics(h.numpy(), y.numpy())
+    for name in ("classes", "counts", "means", "variances"):
+        np.testing.assert_allclose(getattr(s, name).numpy(), expected[name], rtol=1e-12, atol=1e-13)
+    pooled = s.extra["covariance"]
+    within = (pooled["scatter"] / pooled["samples"]).numpy()
+    np.testing.assert_allclose(within, expected["within"], rtol=1e-11, atol=1e-13)
 
 
 @settings(deadline=None, max_examples=60)
@@ -57,13 +64,7 @@ def test_equals_a_direct_computation(reference):
     draw = torch.Generator().manual_seed(3)
     h, y = torch.randn(2000, 16, generator=draw), torch.randint(60, (2000,), generator=draw)
     moments = accumulated(h, y, [slice(i, i + 129) for i in range(0, 2000, 129)])
-    s, expected = moments.statistics_so_far(), reference.class_statistics(h.numpy(), y.numpy())
-    for name in ("classes", "counts", "means", "variances"):
-        np.testing.assert_allclose(getattr(s, name).numpy(), expected[name], rtol=1e-12, atol=1e-13)
-    pooled = s.extra["covariance"]
-    np.testing.assert_allclose(
-        (pooled["scatter"] / pooled["samples"]).numpy(), expected["within"], rtol=1e-11, atol=1e-13
-    )
+    assert_direct(moments.statistics_so_far(), reference, h, y)
 
 
 def test_keeps_its_digits_where_the_variance_is_a_ten_billionth_of_the_squared_mean():
@@ -106,9 +107,7 @@ def test_thousands_of_classes_in_any_order(reference):
     h = torch.randn(6000, 3, generator=draw, dtype=torch.float64)
     cuts = [0, 1, 900, 950, 4000, 6000]
     moments = accumulated(h, y, [slice(a, b) for a, b in pairwise(cuts)])
-    s, expected = moments.statistics_so_far(), reference.class_statistics(h.numpy(), y.numpy())
-    for name in ("classes", "counts", "means", "variances"):
-        np.testing.assert_allclose(getattr(s, name).numpy(), expected[name], rtol=1e-12, atol=1e-13)
+    assert_direct(moments.statistics_so_far(), reference, h, y)
     assert int(moments.state()["counts"].sum()) == 6000
     nothing = ClassMoments(3)
     assert int(nothing.state()["counts"].sum()) == 0
@@ -164,11 +163,3 @@ def test_equal_embeddings_whose_squares_vanish_keep_their_mean():
     h = torch.full((5000, 3), 0.1, dtype=torch.float64) * 2.0**-550
     s = accumulated(h, torch.zeros(5000).long(), [slice(0, 5000)]).statistics_so_far()
     assert torch.equal(s.means[0], h[0])
-
-
-def test_a_statistic_is_of_version_1_and_over_all_classes_unless_it_says_otherwise():
-    moments = ClassMoments(2, statistics=[WithinClassCovariance()])
-    assert moments.statistics_so_far().versions == {"covariance": 1}
-    s = replace(tiny_statistics(), counts=torch.tensor([4, 2, 1]))
-    (note,) = collapse.measure(s, metrics=["nc1.covariance_ratio"], min_count=2).notes
-    assert note.text == "covariance was collected over all classes: not available with --min-count or --classes-of"

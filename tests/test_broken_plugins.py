@@ -3,7 +3,6 @@
 import json
 import os
 import re
-import subprocess
 import sys
 from collections.abc import Callable, Iterator
 
@@ -12,7 +11,7 @@ import pytest
 from safetensors.torch import save_file
 
 from collapse import class_metric, metric
-from collapse.cli import _add_commands, _run, cli
+from collapse.cli import cli
 from collapse.errors import PluginError
 from collapse.plugin import plugin_manager
 from collapse.plugin.commands import command_plugins
@@ -24,11 +23,6 @@ def scalar(body: str, name: str, asks: str = "means") -> str:
     return f"from collapse import metric\n@metric('{name}')\ndef value({asks}):\n    {body}\n"
 
 
-def pair(body: str, name: str, asks: str = "cosine") -> str:
-    head = "import torch\nfrom collapse import Mean, pair_metric\n"
-    return f"{head}@pair_metric(Mean('{name}'))\ndef value({asks}):\n    {body}\n"
-
-
 def hook(line: str) -> str:
     return f"from collapse import hookimpl\n@hookimpl\ndef {line}: return {{}}"
 
@@ -36,17 +30,10 @@ def hook(line: str) -> str:
 # Each plugin's text, and what the line about it says: plugin, function, remedy.
 UNUSABLE = {
     "import": ("import nothing_of_this_name", "nothing_of_this_name"),
-    "syntax": ("def (", "SyntaxError"),
     "nothing": ("import math\n", "it declares nothing: decorate a function with"),
     "newer": ("COLLAPSE_API = 3\n" + scalar("return 1.0", "bad.newer"), "written for API 3 of collapse, and this is"),
     "misspelt_hook": (hook("collapse_result()"), "unknown hook 'collapse_result'"),
-    "hook": (hook("collapse_results(first, second)"), "collapse_results"),
     "keyword": (scalar("return 1.0", "bad.keyword", "maens"), "value asks for 'maens', .*; did you mean means"),
-    "pairs": (scalar("return 1.0", "bad.pairs", "cosine"), "value asks for 'cosine', which only functions of pairs"),
-    "classes": (
-        pair("return norms", "bad.classes", "norms"),
-        "has one row per class: ask for row_norms and column_norms",
-    ),
     "circle": (
         "from collapse import derived\n@derived\ndef a(b): return b\n@derived\ndef b(a): return a",
         "functions ask for each other in a circle: ",
@@ -63,9 +50,6 @@ UNUSABLE = {
     ),
 }
 FAILING = {
-    "shape": (pair("return cosine.sum(dim=0)", "bad.shape"), "value failed: .*tensor of shape.*-p no:shape"),
-    "dtype": (pair("return cosine.to(torch.complex64)", "bad.dtype"), "value failed: .*not .*complex64.*-p no:dtype"),
-    "writes": (pair("return cosine.abs_()", "bad.writes"), "value failed: .*wrote to a tensor.*write to a copy"),
     "raises": (scalar("raise KeyError('no')", "bad.raises"), r"value failed: KeyError: 'no' \(-p no:raises leaves it"),
     "nan": (scalar("return float('nan')", "bad.nan"), r"came out as nan in .*value, .*say why: collapse\.Noted"),
 }
@@ -78,6 +62,19 @@ def install(site, name: str, text: str, group: str = "collapse", maker: str = "g
     (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {maker}\nVersion: 1.0\n")
     (info / "entry_points.txt").write_text(f"[{group}]\n{entry or name} = {name}\n")
     (site / f"{name}.py").write_text(text)
+
+
+@pytest.fixture
+def given(monkeypatch) -> Iterator[Callable[..., None]]:
+    """Write a plugin and name it, as -p does, for one test."""
+
+    def given(file, text):
+        file.write_text(text)
+        monkeypatch.setattr(plugin_manager, "_extra", [str(file)])
+        plugins.cache_clear()
+
+    yield given
+    plugins.cache_clear()
 
 
 @pytest.fixture
@@ -98,22 +95,15 @@ def here(tmp_path, monkeypatch) -> Iterator[Callable[..., None]]:
         sys.modules.pop(name, None)
 
 
-def measured(file, *paths):
-    path = os.pathsep.join(str(each) for each in (*paths, os.environ.get("PYTHONPATH")) if each)
-    words = [sys.executable, "-m", "collapse", "measure", file, "--json"]
-    done = subprocess.run(words, capture_output=True, text=True, env=os.environ | {"PYTHONPATH": path}, timeout=120)
-    assert "Traceback" not in done.stderr
-    assert done.returncode == 0
-    return done
-
-
-def test_each_installed_one_costs_itself_and_one_line_with_plugin_and_remedy(tmp_path):
+def test_each_installed_one_costs_itself_and_one_line_with_plugin_and_remedy(tmp_path, run):
     save_file(random_features(12, 6, 200), tmp_path / "features.safetensors")
     broken = UNUSABLE | FAILING
     for number, (name, (text, _)) in enumerate(broken.items()):
         install(tmp_path / "site", f"module_{number}", text, maker=f"bad{number}", entry=name)
-    before, after = (measured(tmp_path / "features.safetensors", *paths) for paths in ((), (tmp_path / "site",)))
-    (plain,), (row,) = json.loads(before.stdout), json.loads(after.stdout)
+    words = ("measure", tmp_path / "features.safetensors", "--json")
+    path = os.pathsep.join([str(tmp_path / "site"), os.environ.get("PYTHONPATH", "")])
+    after = run(*words, env=os.environ | {"PYTHONPATH": path})
+    (plain,), (row,) = json.loads(run(*words).stdout), json.loads(after.stdout)
     numbers = {name: value for name, value in row["measurements"].items() if not name.startswith("bad.")}
     assert numbers == plain["measurements"]
     assert all(value is None for name, value in row["measurements"].items() if name.startswith("bad."))
@@ -128,20 +118,14 @@ def test_each_installed_one_costs_itself_and_one_line_with_plugin_and_remedy(tmp
 
 
 @pytest.mark.parametrize("kind", ["import", "keyword", "column"])
-def test_a_broken_plugin_that_was_named_ends_the_command(tmp_path, monkeypatch, kind, capsys):
-    text, told = UNUSABLE[kind]
-    (tmp_path / f"{kind}.py").write_text(text)
-    monkeypatch.setattr(plugin_manager, "_extra", [str(tmp_path / f"{kind}.py")])
-    plugins.cache_clear()
-    _add_commands()
+def test_a_broken_plugin_that_was_named_ends_the_command(tmp_path, given, kind, told):
+    text, wrong = UNUSABLE[kind]
+    given(tmp_path / f"{kind}.py", text)
     for words in (["metrics"], ["measure", "nowhere"], ["analyze", "permutation", "nowhere.csv"]):
-        assert _run(words) == 2
-        said = capsys.readouterr().err
-        assert re.search(told, said)
+        (said,) = told(2, *words).splitlines()
+        assert re.search(wrong, said)
         assert "leave it out of -p and COLLAPSE_PLUGINS" in said
-        assert len(said.splitlines()) == 1
-    assert _run(["--help"]) == 0
-    plugins.cache_clear()
+    told(0, "--help")
 
 
 def test_a_plugin_that_is_not_there_ends_the_command(run):
@@ -154,7 +138,7 @@ def test_a_plugin_that_is_not_there_ends_the_command(run):
 
 WRONG = {
     "a limit of c": (lambda: metric("a.x", towards=lambda c: 1 / c), "asks for 'c', which no limit gets"),
-    "no measure": (lambda: class_metric(), "has no measure: give one or more"),
+    "no measure": (lambda: class_metric("a.x"), r"needs measures, such as Mean\('mine.distance'\), got \('a.x',\)"),
     "a name with a space": (lambda: metric("A x"), "'A x' is not a measurement name"),
 }
 
@@ -194,23 +178,21 @@ def test_a_broken_command_plugin_costs_only_its_command(here, text, told):
     assert ("mine" in group.commands) == ("measure" in told)
 
 
-def test_two_packages_may_call_a_plugin_alike_and_one_can_be_left_out(here, monkeypatch, capsys):
+def test_two_packages_may_call_a_plugin_alike_and_one_can_be_left_out(here, monkeypatch, told):
     here("mine", scalar("return 1.0", "mine.x"))
     here("others", scalar("return 1.0", "others.x"), maker="other", entry="mine")
     found = plugins()
     assert found.problems == []
     assert {(each.name, each.origin) for each in found.found} >= {("mine", "guest 1.0"), ("other:mine", "other 1.0")}
     assert {"mine.x", "others.x"} <= found.measurements().keys()
-    assert found.made_by("metric", "others.x") == "other 1.0"
+    assert found.made_by(["others.x"]) == {"others.x": "other 1.0"}
     monkeypatch.setenv("COLLAPSE_PLUGINS", "no:mine,no:nc4")
     plugins.cache_clear()
     measurements = plugins().measurements()
     assert not {"mine.x", "nc4.agreement"} & measurements.keys()
     assert {"nc1.cdnv", "others.x"} <= measurements.keys()
     monkeypatch.delenv("COLLAPSE_PLUGINS")
-    _add_commands()
-    assert _run(["-p", "no:nc5", "metrics"]) == 2
-    assert "no plugin is called 'nc5'; did you mean nc" in capsys.readouterr().err
+    assert "no plugin is called 'nc5'; did you mean nc" in told(2, "-p", "no:nc5", "metrics")
 
 
 ANALYSES = {
@@ -221,17 +203,10 @@ ANALYSES = {
 
 
 @pytest.mark.parametrize("kind", ANALYSES)
-def test_an_analysis_that_fails_ends_in_a_line(tmp_path, monkeypatch, capsys, kind):
-    body, told = ANALYSES[kind]
-    (tmp_path / "mine.py").write_text(
-        f"from collapse import Table, analysis\n@analysis('odd')\ndef odd(results):\n    '''Odd.'''\n    {body}\n"
-    )
+def test_an_analysis_that_fails_ends_in_a_line(tmp_path, given, told, kind):
+    body, wrong = ANALYSES[kind]
+    head = "from collapse import Table, analysis\n@analysis('odd')\ndef odd(results):\n"
+    given(tmp_path / "mine.py", f"{head}    '''Odd.'''\n    {body}\n")
     (tmp_path / "results.csv").write_text("model,a\nx,1\n")
-    monkeypatch.setattr(plugin_manager, "_extra", [])
-    _add_commands()
-    assert _run(["-p", str(tmp_path / "mine.py"), "analyze", "odd", str(tmp_path / "results.csv"), "--json"]) == 1
-    shown = capsys.readouterr()
-    assert shown.out == ""
-    assert shown.err.startswith(f"collapse: analysis odd of collapse_plugin_mine {told}")
-    assert shown.err.count("\n") == 1
-    plugins.cache_clear()
+    (said,) = told(1, "analyze", "odd", tmp_path / "results.csv", "--json").splitlines()
+    assert said.startswith(f"collapse: analysis odd of collapse_plugin_mine {wrong}")

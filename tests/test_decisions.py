@@ -8,7 +8,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from collapse import EmbeddingStatistics
-from collapse.numerics import decisions
 from collapse.numerics.decisions import Decider
 
 EPS = torch.finfo(torch.float64).eps
@@ -167,16 +166,6 @@ def test_equal_means_and_mirrored_ones_go_to_the_lowest_id():
     assert decider(mirrored, torch.arange(3, 9)).nearest(torch.zeros(2, 200).double()).tolist() == [3, 3]
     equal = torch.full((4, 3), 0.7, dtype=torch.float64)
     assert decider(equal).nearest(torch.randn(9, 3, generator=draw).double()).tolist() == [0] * 9
-
-
-@pytest.mark.parametrize("gather", [1, 5, 1 << 21])
-def test_candidates_are_told_apart_by_direct_differences_in_blocks_of_any_size(monkeypatch, gather):
-    monkeypatch.setattr(decisions, "_GATHER", gather)
-    far = torch.full((4,), 0.5, dtype=torch.float64)  # of length exactly 1
-    near = far.clone()
-    near[3] -= 2.0**-40
-    means = torch.stack([far, near, -far, -near])
-    assert decider(means).nearest(torch.cat([means, means[[1]]])).tolist() == [0, 1, 2, 3, 1]
 
 
 @pytest.mark.parametrize(("share", "decided"), [(0.8, 0), (1.2, 1)])

@@ -59,10 +59,8 @@ def test_products_of_deviations_keep_every_law(shape):
     ("declared", "said"),
     [
         ({"shape": ("d", "C")}, "'C' first"),
-        ({"shape": ("n",)}, "give a tuple of numbers"),
         ({"shape": "C"}, "give a tuple of numbers"),
         ({"reduction": "chan", "shape": ("C", "d")}, "with reduction='chan'"),
-        ({"reduction": "mean"}, "there is no such reduction"),
     ],
 )
 def test_what_cannot_be_declared_is_refused(declared, said):
@@ -70,29 +68,16 @@ def test_what_cannot_be_declared_is_refused(declared, said):
         State(**declared)
 
 
-@pytest.mark.parametrize("name", ["classes", "update", "not a name"])
-def test_a_tensor_needs_a_name_of_its_own(name):
-    with pytest.raises(PluginError, match="use a Python identifier that is neither"):
-        type("Mine", (Statistic,), {"name": "mine", "state": {name: State()}})
-
-
 def test_deviations_have_no_means_of_the_validation_text():
     with pytest.raises(PluginError, match="reduction='chan' is for training samples"):
         type("Mine", (ValidationStatistic,), {"name": "mine", "state": {"x": State(("d",), reduction="chan")}})
 
 
-@pytest.mark.parametrize(
-    ("update", "said"),
-    [
-        (
-            lambda self, batch: setattr(self, "values", batch.h.sum(dim=0).float()),
-            "state declares shape and dtype .*float64, got .*float32",
-        ),
-        (lambda self, batch: setattr(self, "values", batch.h.sum()), "tensor values: state declares shape and dtype"),
-        (lambda self, batch: setattr(self, "values", 3.0), "float64, got float"),
-    ],
-)
-def test_what_is_filled_is_what_was_declared(update, said):
+@pytest.mark.parametrize("total", [lambda batch: batch.h.sum(dim=0).float(), lambda batch: batch.h.sum()])
+def test_what_is_filled_is_what_was_declared(total):
+    def update(self, batch):
+        self.values = total(batch)
+
     kind = type("Mine", (Statistic,), {"name": "mine", "state": {"values": State(("d",))}, "update": update})
-    with pytest.raises(LawBroken, match=said):
+    with pytest.raises(LawBroken, match=r"tensor values: state declares shape and dtype .*float64, got .*float"):
         check_statistic(kind)

@@ -167,7 +167,6 @@ counter = iter(range(1000))
         ("drawing", drawing_of({**POINTS, "data": {"url": "https://example.org/x.csv"}})),
         ("repeatable", drawing_of(lambda _: {**POINTS, "name": f"view_{next(counter)}"})),
         ("reads only", drawing_of(lambda results: results.rows.pop() and POINTS)),
-        ("size", drawing_of({**POINTS, "data": {"values": []}})),
         ("rendering", drawing_of({**POINTS, "mark": "none"})),
         ("missing values", drawing_of(lambda results: [results.frame()["val_loss"]] and POINTS)),
         ("few rows", drawing_of(lambda results: results.frame().iloc[2] is None or POINTS)),

@@ -109,13 +109,6 @@ def test_zeros_of_a_mean_log_are_counted_and_negative_values_are_not_a_number():
     assert tally.left_out("m.a") == 3
 
 
-@pytest.mark.parametrize("exponent", [0.0, -1.0])
-def test_a_power_mean_without_a_positive_exponent_is_not_a_number(exponent):
-    tally = Tally([LogMeanExp("m.a", exponent=exponent)], 3, 2)
-    tally.add(torch.ones(1, 3).double())
-    assert math.isnan(tally.number("m.a"))
-
-
 class Late(Geometric):
     """Fails at its end."""
 

@@ -23,17 +23,7 @@ from collapse_metrics import gnc2
 TINY, GAP = 2.0**-50, 2.0**-30
 # Their mean is exactly 0. Classes 0 and 1 are equal, 5, 6 and 7 nearly, 2 and 3 have one direction, 4 has none.
 MEANS = torch.tensor(
-    [
-        [1, 0, 0],
-        [1, 0, 0],
-        [-1, 0, 0],
-        [-2, 0, 0],
-        [0, 0, 0],
-        [0, 1, 0],
-        [0, 1, TINY],
-        [0, 1, GAP],
-        [1, -3, -TINY - GAP],
-    ],
+    [*[[1, 0, 0]] * 2, [-1, 0, 0], [-2, 0, 0], [0, 0, 0], [0, 1, 0], [0, 1, TINY], [0, 1, GAP], [1, -3, -TINY - GAP]],
     dtype=torch.float64,
 )
 EQUAL = {(0, 1), (5, 6)}
@@ -53,6 +43,10 @@ def statistics(means=MEANS, variances=None, dtype="float32"):
         classifier=means.double(),
         dtype=dtype,
     )
+
+
+def double(*rows):
+    return torch.tensor(rows, dtype=torch.float64)
 
 
 def random_statistics(classes, dim, seed=0, offset=0.0):
@@ -81,6 +75,7 @@ def distinct_uncentred(variance_sum, uncentred_unit_sqdist):
     return variance_sum + 0 * uncentred_unit_sqdist.log()
 
 
+FIELD = {distinct: "sqdist", distinct_directions: "unit_sqdist", distinct_uncentred: "uncentred_unit_sqdist"}
 LEFT_OUT = {
     everywhere: set(),
     distinct: EQUAL,
@@ -128,11 +123,10 @@ def test_any_tiling_leaves_out_the_same_pairs():
         found = swept(s, *LEFT_OUT, tile=tile, by_class=True)
         # equal bits are no rounding
         assert found.counts == {"sqdist": 1, "unit_sqdist": 1, "uncentred_unit_sqdist": 1, "close": len(CLOSE)}
-        for (function, left_out), each in zip(LEFT_OUT.items(), found.metrics, strict=True):
+        for left_out, each in zip(LEFT_OUT.values(), found.metrics, strict=True):
             kept = [pair for pair in combinations(range(9), 2) if pair not in left_out]
             values = torch.stack([s.variances[i] + s.variances[j] for i, j in kept])
             zeros = int((values == 0).sum())
-            assert zeros == (function in (everywhere, directed))
             mean, std = float(values.mean()), float(values.std(correction=0))
             expected = {
                 "m.mean": mean,
@@ -205,73 +199,45 @@ def test_directions_of_short_means_keep_their_digits_beside_a_long_one(far, scal
         assert found.numbers == pytest.approx(expected, rel=1e-9)
 
 
-def rounded(means, function, field, tile):
-    """How many pairs are equal for the rounding of float64; each of them is left out."""
-    found = swept(statistics(means, dtype="float64"), function, tile=tile)
-    return found.counts[field], found.metrics[0].left_out["m.mean"]
-
-
-@pytest.mark.parametrize("scale", [1.0, 2.0**100, 2.0**-100])
-@pytest.mark.parametrize("turned", [False, True])
-@pytest.mark.parametrize(("factor", "equal"), [(0.9, 1), (1.1, 0)])
-def test_means_are_equal_up_to_16_ulp_of_their_lengths(factor, equal, turned, scale):
-    gap = factor * 2.0**-48 * (3 + 3) / 2
-    means = torch.tensor([[3, 0, 0], [3, gap, 0], [-3, 4, 0], [-3, -4 - gap, 0]], dtype=torch.float64)
-    if turned:  # so that the product of two equal means is not exactly their squared length
-        means = (means + torch.tensor([[0, 0, 0.1], [0, 0, 0.1], [0, 0, 0.3], [0, 0, -0.7]]).double()).flip(1)
-    for tile in (1, 4):
-        assert rounded(means * scale, distinct, "sqdist", tile) == (equal, equal)
-
-
-@pytest.mark.parametrize(("factor", "equal"), [(0.9, 1), (1.1, 0)])
-def test_directions_are_equal_up_to_the_rounding_of_their_means(factor, equal):
-    # lengths 1 and 2, the global mean is 0: each direction is off by 2^-48
-    turn = factor * 2 * 2.0**-48
-    means = torch.tensor([[1, 0, 0], [2, 2 * turn, 0], [-3, -2 * turn, 1], [0, 0, -1]], dtype=torch.float64)
-    for function, field in ((distinct_directions, "unit_sqdist"), (distinct_uncentred, "uncentred_unit_sqdist")):
-        for tile in (1, 4):
-            assert rounded(means, function, field, tile) == (equal, equal)
-
-
-@pytest.mark.parametrize(("steps", "equal"), [(59, 1), (70, 0)])
-def test_directions_far_from_the_origin_are_equal_up_to_a_wide_angle(steps, equal):
-    # The means are off by 2^-48 of 2 * 2^40, so the directions of two centred ones of length 1 by 2^-7 each. A step of
-    # 2^-12 is an ulp of 2^40: 64 steps are twice 2^-7.
-    turn = steps * 2.0**-12
-    means = torch.tensor([[1, 0, 0], [1, turn, 0], [-2, 1, 0], [0, -1 - turn, 0]], dtype=torch.float64)
-    for tile in (1, 4):
-        assert rounded(means + torch.tensor([0, 0, 2.0**40]), distinct_directions, "unit_sqdist", tile) == (
-            equal,
-            equal,
-        )
-
-
-def test_a_short_mean_makes_the_rounding_of_its_pair_whichever_comes_first():
+def nearly_equal():
+    """A function that leaves out equal points, means of which two are just equal, or not quite, and what it counts."""
+    for factor, equal in ((0.9, 1), (1.1, 0)):
+        gap = factor * 2.0**-48 * 3  # 16 ulp of their lengths
+        means = double([3, 0, 0], [3, gap, 0], [-3, 4, 0], [-3, -4 - gap, 0])
+        # so that the product of two equal means is not exactly their squared length
+        turned = (means + double([0, 0, 0.1], [0, 0, 0.1], [0, 0, 0.3], [0, 0, -0.7])).flip(1)
+        for scale in (1.0, 2.0**100, 2.0**-100):
+            yield from ((distinct, scale * each, equal, equal) for each in (means, turned))
+        turn = factor * 2 * 2.0**-48  # lengths 1 and 2, the global mean is 0: each direction is off by 2^-48
+        means = double([1, 0, 0], [2, 2 * turn, 0], [-3, -2 * turn, 1], [0, 0, -1])
+        yield from ((function, means, equal, equal) for function in (distinct_directions, distinct_uncentred))
+    for steps, equal in ((59, 1), (70, 0)):
+        # The means are off by 2^-48 of 2 * 2^40, so the directions of two centred ones of length 1 by 2^-7 each. A step
+        # of 2^-12 is an ulp of 2^40: 64 steps are twice 2^-7.
+        turn = steps * 2.0**-12
+        means = double([1, 0, 0], [1, turn, 0], [-2, 1, 0], [0, -1 - turn, 0]) + double([0, 0, 2.0**40])
+        yield distinct_directions, means, equal, equal
     # Of means off by 2^-37 the direction of length 1 is off by 2^-37, that of length 2^-10 by 2^-27: 2^-28 is between.
     short, turn = 2.0**-10, 2.0**-38
-    for order in ([0, 1, 2], [1, 0, 2], [2, 1, 0]):
-        means = torch.tensor([[1, 0, 0], [short, turn, 0], [-1 - short, -turn, 0]], dtype=torch.float64)[order]
-        for tile in (1, 3):
-            assert rounded(means + torch.tensor([0, 0, 2.0**10]), distinct_directions, "unit_sqdist", tile) == (1, 1)
-
-
-def test_two_classes_without_a_direction_have_not_one_direction():
-    for means, left_out in (
-        ([[0, 0], [0, 0], [1, 2], [-1, -2], [2, -1], [-2, 1]], 9),
-        ([[0, 0], [0, 0], [1, 2], [2, 4], [-3, -6]], 8),  # two have one direction to the last bit
-    ):
-        for tile in (1, 2, 6):
-            assert rounded(torch.tensor(means), distinct_directions, "unit_sqdist", tile) == (0, left_out)
-
-
-def test_a_product_that_rounds_up_hides_no_equal_means():
+    means = double([1, 0, 0], [short, turn, 0], [-1 - short, -turn, 0]) + double([0, 0, 2.0**10])
+    yield from ((distinct_directions, means[order], 1, 1) for order in ([0, 1, 2], [1, 0, 2], [2, 1, 0]))
+    # two classes without a direction have not one direction
+    yield distinct_directions, double([0, 0], [0, 0], [1, 2], [-1, -2], [2, -1], [-2, 1]), 0, 9
+    yield distinct_directions, double([0, 0], [0, 0], [1, 2], [2, 4], [-3, -6]), 0, 8  # two to the last bit
     draw = torch.Generator().manual_seed(0)
-    for _ in range(10):
+    for _ in range(10):  # a product that rounds up hides no equal means
         means = torch.randn(4, 50, generator=draw, dtype=torch.float64)
         means[1] = means[0]
         means[1, 3] += 2.0**-46  # of a length of about 7: half of what is rounding
-        for tile in (1, 4):
-            assert rounded(means, distinct, "sqdist", tile) == (1, 1)
+        yield distinct, means, 1, 1
+
+
+@pytest.mark.parametrize(("function", "means", "rounded", "left_out"), [*nearly_equal()])
+def test_points_are_equal_up_to_the_rounding_of_float64(function, means, rounded, left_out):
+    for tile in (1, 2, 3, 4, 6):
+        found = swept(statistics(means, dtype="float64"), function, tile=tile)
+        assert found.counts[FIELD[function]] == rounded
+        assert found.metrics[0].left_out["m.mean"] == left_out
 
 
 def test_vectors_are_the_measure_over_each_classes_pairs():
@@ -325,36 +291,6 @@ def test_values_of_any_size_keep_their_digits(scale):
         s = statistics(torch.eye(9), torch.arange(9))
         (found,) = swept(s, sums, measures=[Mean("m.mean"), Std("m.std")], tile=tile).metrics
         assert found.numbers == pytest.approx(expected, rel=1e-12, abs=0)
-
-
-def test_a_function_that_fails_or_writes_costs_only_itself():
-    def wrong(sqdist):
-        return sqdist.sum()
-
-    def late(row_means, gram):
-        return row_means.mul_(2) if len(gram) > 12 else gram
-
-    s = random_statistics(20, 4)
-    shape, wrote, right = swept(s, wrong, late, distinct).metrics
-    assert "must return a tensor of shape" in str(shape.failed)
-    assert "late failed: it wrote to a tensor that others read too" in str(wrote.failed)
-    assert right.numbers == swept(s, distinct).metrics[0].numbers
-
-
-def test_blocks_of_class_values_have_the_shape_of_a_tile():
-    seen = {}
-
-    def look(row_counts, column_counts, row_means, column_variances, d, gram):
-        seen.update(row_counts=row_counts, column_counts=column_counts, row_means=row_means, d=d)
-        seen["column_variances"] = column_variances
-        return gram
-
-    steps = []
-    swept(statistics(), look, tile=4, progress=lambda *step: steps.append(step))  # the last tile is of class 8 alone
-    shapes = {"row_counts": (1, 1), "column_counts": (1, 1), "row_means": (1, 3), "column_variances": (1, 1)}
-    assert {name: tuple(seen[name].shape) for name in shapes} == shapes
-    assert (seen["row_counts"].dtype, seen["row_means"].dtype, seen["d"]) == (torch.int64, torch.float64, 3)
-    assert steps == [("sweeping pairs", n, 6) for n in range(1, 7)]
 
 
 def test_a_mean_that_nearly_vanishes_costs_nothing():

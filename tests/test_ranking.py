@@ -28,6 +28,18 @@ def direct(weight, h, bias=None):
     return logits if bias is None else logits + bias.double()
 
 
+def losses(logits, y):
+    return logits.logsumexp(dim=1) - logits.gather(1, y.unsqueeze(1)).squeeze(1)
+
+
+def assert_decided(weight, h, classes, bias=None, **options):
+    """Decisions over some classes and over all rows are those of float64, the first of equal scores."""
+    found = decider(weight, classes, bias, **options).linear(h, torch.zeros(len(h)).long())
+    logits = direct(weight, h, bias)
+    assert torch.equal(found.everywhere, logits.argmax(dim=1))
+    assert torch.equal(found.with_mean, classes[logits[:, classes].argmax(dim=1)])
+
+
 @settings(deadline=None, max_examples=60)
 @given(
     seed=st.integers(0, 10**6),
@@ -66,8 +78,7 @@ def test_the_loss_is_that_of_float64_to_a_millionth(kind, size):
     weight = torch.randn(3000, 96, generator=draw).to(kind)
     h = torch.randn(300, 96, generator=draw).double() * size / 10
     y = torch.randint(3000, (300,), generator=draw)
-    logits = direct(weight, h)
-    expected = logits.logsumexp(dim=1) - logits[torch.arange(300), y]
+    expected = losses(direct(weight, h), y)
     loss = decider(weight).linear(h, y)[3]
     assert float((loss.mean() / expected.mean() - 1).abs()) < 1e-6
     torch.testing.assert_close(loss, expected, rtol=2e-5, atol=2e-5)
@@ -100,8 +111,7 @@ def test_the_loss_of_logits_too_large_for_float32_is_summed_in_float64():
     h = torch.randn(60, 20, generator=draw).double() * 3e3
     weight[1::2] = weight[::2] + torch.randn(350, 20, generator=draw) * 1e-4
     y = torch.randint(700, (60,), generator=draw)
-    logits = direct(weight, h)
-    expected = logits.logsumexp(dim=1) - logits.gather(1, y.unsqueeze(1)).squeeze(1)
+    expected = losses(direct(weight, h), y)
     loss = decider(weight).linear(h, y)[3]
     torch.testing.assert_close(loss, expected, rtol=1e-7, atol=1e-7)
 
@@ -118,12 +128,7 @@ def test_of_very_many_equal_rows_the_first_is_decided(kinds, exact):
     h = torch.randn(64, 768, generator=draw).double()
     classes = torch.arange(1, 2049, 2)
     for of_rows in (None, bias):
-        decided, everywhere, _, _ = decider(weight, classes, of_rows, exact_loss=exact).linear(
-            h, torch.zeros(64).long()
-        )
-        logits = direct(weight, h, of_rows)
-        assert torch.equal(everywhere, logits.argmax(dim=1))
-        assert torch.equal(decided, classes[logits[:, classes].argmax(dim=1)])
+        assert_decided(weight, h, classes, of_rows, exact_loss=exact)
 
 
 @pytest.mark.parametrize("apart", [1e-8, 1e-10, 1e-12])
@@ -136,11 +141,7 @@ def test_many_rows_that_differ_by_less_than_float32_are_told_apart(apart, with_b
     weight = two[torch.randint(2, (3000,), generator=draw)] + apart * noise
     bias = apart * torch.randn(3000, generator=draw, dtype=torch.float64) if with_bias else None
     h = torch.randn(40, 32, generator=draw, dtype=torch.float64)
-    classes = torch.arange(0, 3000, 2)
-    decided, everywhere, _, _ = decider(weight, classes, bias).linear(h, torch.zeros(40).long())
-    logits = direct(weight, h, bias)
-    assert torch.equal(everywhere, logits.argmax(dim=1))
-    assert torch.equal(decided, classes[logits[:, classes].argmax(dim=1)])
+    assert_decided(weight, h, torch.arange(0, 3000, 2), bias)
 
 
 @pytest.mark.parametrize("kind", [torch.float64, torch.float32, torch.bfloat16])
@@ -186,7 +187,7 @@ def test_a_mask_of_very_negative_biases_costs_the_loss_no_digits(rows, masked):
     h = torch.randn(200, 16, generator=draw).double()
     y = 1 + 2 * torch.randint(rows // 2, (200,), generator=draw)
     logits = direct(weight, h, bias)
-    expected = logits.logsumexp(dim=1) - logits.gather(1, y.unsqueeze(1)).squeeze(1)
+    expected = losses(logits, y)
     _, everywhere, _, loss = decider(weight, None, bias).linear(h, y)
     assert torch.equal(everywhere, logits.argmax(dim=1))
     assert float((loss.mean() / expected.mean() - 1).abs()) < 5e-7
@@ -196,7 +197,7 @@ def test_a_mask_of_very_negative_biases_costs_the_loss_no_digits(rows, masked):
 def test_numbers_beyond_float32_are_multiplied_in_float64():
     weight = torch.tensor([[1e25, 1.0], [1e25, 2.0], [-1e25, 3.0]], dtype=torch.float64)
     h = torch.tensor([[1e20, 1e30], [1e20, -1e30], [-1e20, 0.0]], dtype=torch.float64)
-    assert decider(weight).linear(h, torch.zeros(3).long())[1].tolist() == direct(weight, h).argmax(dim=1).tolist()
+    assert_decided(weight, h, torch.arange(3))
 
 
 @pytest.mark.parametrize(("of_h", "of_w"), [(-149, 95), (60, -140), (95, -149), (-140, 60)])
@@ -204,11 +205,7 @@ def test_numbers_too_small_for_float32_are_decided_in_float64(of_h, of_w):
     draw = torch.Generator().manual_seed(5)
     weight = torch.randn(500, 64, generator=draw, dtype=torch.float64) * 2.0**of_w
     h = torch.randn(50, 64, generator=draw, dtype=torch.float64) * 2.0**of_h
-    classes = torch.arange(0, 500, 2)
-    decided, everywhere, _, _ = decider(weight, classes).linear(h, torch.zeros(50).long())
-    logits = direct(weight, h)
-    assert torch.equal(everywhere, logits.argmax(dim=1))
-    assert torch.equal(decided, classes[logits[:, classes].argmax(dim=1)])
+    assert_decided(weight, h, torch.arange(0, 500, 2))
 
 
 def test_memory_does_not_grow_with_samples_times_vocabulary(monkeypatch):

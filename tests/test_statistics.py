@@ -13,9 +13,7 @@ from collapse.testing import statistics_of, tiny_statistics
 def test_classes_are_kept_by_their_count():
     s = tiny_statistics()  # counts 4, 2, 2
     assert s.keep(2).counts.tolist() == [4, 2, 2]
-    assert s.keep(2).min_count == 2
-    with pytest.raises(CollapseError, match=r"classes with 3 samples or more: 1 of 3.*largest class has 4"):
-        s.keep(3)
+    assert s.keep(1).validation is s.validation
     more = EmbeddingStatistics(
         classes=torch.tensor([2, 5, 9]),
         counts=torch.tensor([4, 1, 3]),
@@ -25,26 +23,24 @@ def test_classes_are_kept_by_their_count():
         bias=torch.arange(12, 15).double(),
         left_out=3,
     ).keep(2)
-    assert more.classes.tolist() == [2, 9]
-    assert more.counts.tolist() == [4, 3]
-    assert more.means.tolist() == [[0, 1], [4, 5]]
-    assert more.variances.tolist() == [0, 2]
-    assert more.classifier.tolist() == [[6, 7], [10, 11]]
-    assert more.bias.tolist() == [12, 14]
-    assert (more.min_count, more.left_out) == (2, 4)
-    assert (more.n_classes, more.dim) == (2, 2)
-    assert s.keep(1).validation is s.validation
+    kept = {
+        "classes": [2, 9],
+        "counts": [4, 3],
+        "means": [[0, 1], [4, 5]],
+        "variances": [0, 2],
+        "classifier": [[6, 7], [10, 11]],
+        "bias": [12, 14],
+    }
+    assert {name: getattr(more, name).tolist() for name in kept} == kept
+    assert (more.min_count, more.left_out, more.n_classes, more.dim) == (2, 4, 2, 2)
 
 
 @pytest.mark.parametrize(
-    ("n", "said"), [(2, r"needs two: lower --min-count \(the largest class has 4\)"), (1, "needs two$")]
+    ("n", "said"), [(2, r"needs two: lower --min-count \(the largest class has 1\)"), (1, "needs two$")]
 )
 def test_too_few_classes_of_one_class_have_no_remedy(n, said):
-    counts, of_classes = torch.full((n,), 4), torch.ones(n).double()
     with pytest.raises(CollapseError, match=rf"classes with 9 samples or more: 0 of {n}, .* {said}"):
-        EmbeddingStatistics(
-            classes=torch.arange(n), counts=counts, means=torch.ones(n, 3).double(), variances=of_classes
-        ).keep(9)
+        statistics_of(torch.ones(n, 3)).keep(9)
 
 
 def test_what_is_there():
@@ -56,21 +52,18 @@ def test_what_is_there():
     assert s.statistic("covariance")["samples"].tolist() == [8]
     with pytest.raises(CollapseError, match="this store holds no statistic 'largest': collect again"):
         s.statistic("largest")
-    assert s.validation.samples == 4
     moved = s.to("meta")
     for name in ("classes", "counts", "means", "variances", "classifier"):
         assert getattr(moved, name).device.type == "meta"
-    assert moved.bias is None
-    assert moved.validation is s.validation
+    assert (moved.bias, moved.validation) == (None, s.validation)
 
 
-def test_a_direction_is_more_than_the_rounding_of_the_means():
-    for offset in (1.0, 1000.0):
-        rounding = 2.0**-48 * 2 * offset
-        for factor, has in ((0.9, False), (1.2, True)):
-            means = torch.tensor([[offset, 0], [offset, factor * rounding], [offset, -factor * rounding]]).double()
-            s = statistics_of(means)
-            assert (s.norms > 0).tolist() == [False, has, has]
+@pytest.mark.parametrize("offset", [1.0, 1000.0])
+@pytest.mark.parametrize(("factor", "has"), [(0.9, False), (1.2, True)])
+def test_a_direction_is_more_than_the_rounding_of_the_means(offset, factor, has):
+    step = factor * 2.0**-48 * 2 * offset
+    s = statistics_of(torch.tensor([[offset, 0], [offset, step], [offset, -step]]).double())
+    assert (s.norms > 0).tolist() == [False, has, has]
 
 
 def test_rows_of_zero_have_no_cosine():

@@ -1,16 +1,12 @@
 """A plugin's statistic that fails stops the run, which goes on without it; what another one filled is never read."""
 
-from typing import ClassVar
-
 import pytest
 from stopping import Stopped, stop_at
 
 import collapse
-from collapse import State, ValidationStatistic
 from collapse.errors import PluginError
 from collapse.plugin import plugin_manager
 from collapse.plugin.plugin_manager import add_plugins
-from collapse.testing import random_features
 
 PLUGIN = """
 import torch
@@ -58,7 +54,6 @@ def options(tiny):
 
 
 BAD = {
-    "update": {"update": "raise ValueError('no')"},
     "writes": {"update": "batch.h.mul_(2)"},
     "late": {"update": "assert self.seen < 500"},
 }
@@ -109,45 +104,6 @@ def test_an_unfinished_collection_goes_on_without_a_plugin_that_changed(
     store = collapse.collect(tiny.model, store=tmp_path / "s", **options)
     assert ("statistic mine is not collected" in caplog.text) == (change is not None)
     assert set(store.manifest["statistics"]) == {"covariance"}
-
-
-def test_merging_says_which_statistics_it_leaves_out(tiny, options, install, tmp_path, caplog):
-    install()
-    parts = [collapse.collect(tiny.model, store=tmp_path / f"{k}", part=(k, 2), **options) for k in (1, 2)]
-    assert "mine" in collapse.merge(parts, store=tmp_path / "all").manifest["statistics"]
-    install.nothing()
-    merged = collapse.merge(parts, store=tmp_path / "fewer")
-    assert "statistic mine is left out: no plugin installed here can merge it" in caplog.text
-    assert set(merged.manifest["statistics"]) == {"covariance"}
-
-
-def test_what_is_pooled_over_all_classes_is_null_where_classes_are_left_out(tiny, options, install, tmp_path):
-    install()
-    store = collapse.collect(tiny.model, store=tmp_path / "s", **options)
-    assert collapse.measure(store, min_count=1).measurements["mine.total"] == 40 * 31
-    for measured in (collapse.measure(store, min_count=5), collapse.measure(store.statistics().keep(5))):
-        assert measured.min_count == 5
-        assert measured.measurements["mine.total"] is None
-        assert any("not available with --min-count" in note.text for note in measured.notes)
-    kind = plugin_manager.plugins().statistics["mine"]
-    kind.per_class = True
-    assert collapse.measure(store, min_count=5).measurements["mine.total"] == 40 * 31
-
-
-def test_a_validation_statistic_cannot_write_to_the_batch(tmp_path):
-    class Hostile(ValidationStatistic):
-        """Zeroes the embeddings."""
-
-        name = "hostile"
-        state: ClassVar = {"total": State()}
-
-        def update(self, batch):
-            batch.h.zero_()
-
-    f = {name: tensor.numpy() for name, tensor in random_features(9, 5, 120).items()}
-    more = {"validation_features": f["validation_features"], "validation_labels": f["validation_labels"]}
-    with pytest.raises(PluginError, match=r"statistic hostile: .*wrote to batch\.h"):
-        collapse.collect_arrays(f["train_features"], f["train_labels"], f["classifier"], statistics=[Hostile], **more)
 
 
 def test_a_complete_store_without_a_statistic_says_how_to_collect_it(run, tiny, tmp_path):

@@ -124,6 +124,15 @@ def test_a_function_of_pairs_asks_for_another_and_for_blocks():
     assert declaration(asks_halved).reads == {"halved", "sqdist", "norms"}
 
 
+def test_blocks_of_vectors_are_the_rows_of_a_tiles_classes():
+    @pair_metric(Mean("mine.direct"))
+    def direct(row_means, column_means):
+        return (row_means.unsqueeze(1) - column_means).square().sum(dim=2)
+
+    s = tiny_statistics()
+    torch.testing.assert_close(value(direct, s), torch.cdist(s.means, s.means).square())
+
+
 @pytest.mark.parametrize(
     ("function", "pairs", "told"),
     [

@@ -58,7 +58,7 @@ def _measurements(plugins: "Plugins", names: Sequence[str], classes: int, dim: i
                 "reachable": limits["reachable"],
                 "source": metric.source,
                 "version": metric.version,
-                "plugin": getattr(plugins.owner(metric.module), "name", ""),
+                "plugin": plugins.owner(metric.module).name,
             }
         )
     columns = ["name", "property", "equation", "at full collapse", "reachable", "plugin"]

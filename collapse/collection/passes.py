@@ -23,7 +23,7 @@ from collapse.numerics.accumulate import ClassMoments
 from collapse.numerics.decisions import Decider, ValidationTally
 from collapse.numerics.devices import float64_device, in_memory, keep_freed_memory, ran_out
 from collapse.numerics.finite import check_classifier
-from collapse.plugin.filling import Filled, makers
+from collapse.plugin.filling import Filled
 from collapse.plugin.plugin_manager import plugins
 from collapse.plugin.statistic import Statistic
 from collapse.stores.folding import fold_training, fold_validation, training_hash, usable
@@ -52,7 +52,7 @@ class Training:
     def __init__(self, source: Source, kinds: Kinds, state: State | None) -> None:
         self.source, device = source, float64_device(source.device)
         if state is None:
-            self.moments = ClassMoments(source.weight.shape[1], device, Filled.begin(kinds))
+            self.moments = ClassMoments(source.weight.shape[1], device, Filled(kinds))
         else:
             self.moments = ClassMoments.from_state(state, device, kinds)
         self.statistics = self.moments.statistics
@@ -81,7 +81,7 @@ class Validation:
     """
 
     def __init__(self, phase: Phase, decider: Decider, kinds: Kinds, state: State | None) -> None:
-        self.phase, self.tally = phase, ValidationTally(decider, Filled.begin(kinds))
+        self.phase, self.tally = phase, ValidationTally(decider, Filled(kinds))
         if state is not None:
             self.tally.resume(state, kinds)
         self.statistics = self.tally.statistics
@@ -223,6 +223,5 @@ class Collection:
         if before is not None:
             provenance["slices_of_earlier_runs"] = before.stop - before.start
         if filled.versions:
-            provenance["made_by"] = {name: plugins().made_by("statistic", name) for name in filled.versions}
-        statistics_by = makers(type(each) for each in filled)
-        return {"statistics": filled.versions, "statistics_by": statistics_by, "provenance": provenance}
+            provenance["made_by"] = {each.name: plugins().owner(type(each).__module__).made_by for each in filled}
+        return {"statistics": filled.versions, "statistics_by": filled.makers, "provenance": provenance}

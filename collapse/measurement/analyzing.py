@@ -10,6 +10,7 @@ from collapse.measurement.results import Results
 from collapse.measurement.rows import Row
 from collapse.measurement.table import Table
 from collapse.plugin.guarding import described
+from collapse.plugin.metrics import Analysis
 from collapse.plugin.plugin_manager import plugins
 
 
@@ -30,7 +31,11 @@ def analyze(name: str, results: Results | Iterable[Row] | str | Path, **options:
     >>> [record["column"] for record in analyze("permutation", rows).records()]
     ['nc1.cdnv']
     """
-    found, table = plugins().analysis(name), results_of(results)
+    return analyzed(plugins().analysis(name), results_of(results), **options)
+
+
+def analyzed(found: Analysis, table: Results, **options: Any) -> Table:
+    """Run a declared analysis, as :func:`analyze` does one of a plugin; raises as it does."""
     called = f"analysis {found.name} of {found.function.__module__}"
     try:
         signature(found.function).bind(table, **options)

@@ -93,7 +93,7 @@ def measured(
         samples=int(s.counts.sum()),
         measurements={name: made.values[name] for name in names},
         versions={measure.name: each.metric.version for each in found.metrics for measure in each.measures},
-        made_by={name: made_by for name in names if (made_by := plugins().made_by("metric", name))},
+        made_by=plugins().made_by(names),
         excluded=made.excluded,
         notes=notes,
         standard_errors={
@@ -138,8 +138,8 @@ def vectors(store: Measurable, name: str, *, min_count: int = 1) -> tuple[Tensor
     if metric is None:
         return evaluation.s.classes.clone(), getattr(evaluation.s, name).clone()
     (found,) = evaluation.metrics
-    if found.missing is not None:
-        raise CollapseError(f"{name} is not available: {found.missing}")
+    if found.remark and found.remark.kind == "missing":
+        raise CollapseError(f"{name} is not available: {found.remark.text}")
     if name not in found.by_class:
         raise PluginError(numbers_of(evaluation).notes[0].text)
     ids, values = found.by_class[name]

@@ -63,9 +63,6 @@ def numbers_of(found: Evaluation) -> Numbers:
 def _number(made: Numbers, each: Evaluated, measure: Measure, reasons: dict[str, str]) -> int | float | None:
     """Return a measurement's number, or None if it has none, and note why."""
     name = measure.name
-    if each.missing is not None:
-        made.note(name, "missing", each.missing)
-        return None
     if each.failed is not None:
         made.note(name, "error", failure(each.metric, each.failed))
         return None
@@ -86,9 +83,10 @@ def _number(made: Numbers, each: Evaluated, measure: Measure, reasons: dict[str,
     if math.isfinite(number) or number == measure.towards:
         return number
     if each.tally is not None or each.remark is None:
-        plugin, _ = plugins().blamed(each.metric.module)
         advice = ", which can say why: collapse.Noted(None, reason)" if each.tally is None else ""
-        made.note(name, "not_finite", without_folders(f"{plugin}came out as {number} in {each.metric.called}") + advice)
+        plugin = plugins().owner(each.metric.module).name
+        text = f"plugin {plugin}: came out as {number} in {each.metric.called}{advice}"
+        made.note(name, "not_finite", without_folders(text))
     return None
 
 
@@ -156,10 +154,10 @@ def _note_singletons(made: Numbers, found: Evaluation, s: EmbeddingStatistics) -
 
 def failure(metric: Metric, error: Failed) -> str:
     """Describe a failure: plugin, function and remedy; notes are published, so without folders."""
-    plugin, remedy = plugins().blamed(error.module)
-    if not plugin:  # a function of another module, or of torch
-        plugin, remedy = plugins().blamed(metric.module)
-    return without_folders(f"{plugin}{error}{remedy}")
+    plugin = plugins().owner(error.module)
+    if not plugin.origin:  # a function of another module, or of torch
+        plugin = plugins().owner(metric.module)
+    return without_folders(plugin.blamed(str(error)))
 
 
 def same_texts(store: Store) -> list[Note]:

@@ -16,7 +16,7 @@ from torch import Tensor
 from collapse.numerics.finite import LARGEST, check_finite, largest, within_range
 from collapse.numerics.statistics import EmbeddingStatistics
 from collapse.plugin.batch import Batch, Side
-from collapse.plugin.filling import Filled, makers
+from collapse.plugin.filling import Filled
 from collapse.plugin.statistic import Statistic
 
 _CONSTANT = 1e-9  # the mean of a class with a smaller spread, relative to the mean, is corrected
@@ -29,12 +29,10 @@ class ClassMoments:
     merge depends only on the classes in it.
     """
 
-    def __init__(
-        self, dim: int, device: str | torch.device = "cpu", statistics: Sequence[Statistic] | Filled = ()
-    ) -> None:
+    def __init__(self, dim: int, device: str | torch.device = "cpu", statistics: Filled | None = None) -> None:
         self.dim = dim
         self.device = torch.device(device)
-        self.statistics = statistics if isinstance(statistics, Filled) else Filled(statistics)
+        self.statistics = Filled() if statistics is None else statistics
         self._used = 0
         self._classes = torch.empty(0, dtype=torch.int64, device=device)
         self._counts = torch.empty(0, dtype=torch.int64, device=device)
@@ -56,6 +54,7 @@ class ClassMoments:
         if self.statistics:
             self.statistics.take(batch, mine)
 
+    @torch.inference_mode()  # so that torch refuses a write by a statistic
     def _split(self, h_Bd: Tensor, y_B: Tensor) -> tuple[Batch, Tensor]:
         """Return a batch by class, in memory that the next batch reuses, and the squared deviations of each class."""
         if len(h_Bd) > len(self._h):
@@ -165,8 +164,7 @@ class ClassMoments:
         cls, state: Mapping[str, Tensor], device: str | torch.device, kinds: Sequence[type[Statistic]]
     ) -> "ClassMoments":
         """Restore an accumulator from :meth:`state`, with these statistics."""
-        made = cls(state["means"].shape[1], device)
-        made.statistics = Filled.from_state(state, device, kinds)
+        made = cls(state["means"].shape[1], device, Filled.from_state(state, device, kinds))
         made._rows_for(state["classes"].to(device))
         made._counts[: made._used] = state["counts"].to(device)
         made._means[: made._used] = state["means"].to(device)
@@ -181,11 +179,9 @@ class ClassMoments:
             counts=state["counts"],
             means=state["means"],
             variances=state["squares"] / state["counts"],
-            extra={
-                each.name: {name: state[f"{each.name}/{name}"] for name in each.tensors()} for each in self.statistics
-            },
+            extra=self.statistics.tensors(),
             versions=self.statistics.versions,
-            made_by=makers(type(each) for each in self.statistics),
+            made_by=self.statistics.makers,
         )
 
 

@@ -19,7 +19,7 @@ from torch import Tensor
 from collapse.numerics.finite import check_finite, largest, within_range
 from collapse.numerics.ranking import Ranking
 from collapse.numerics.statistics import EmbeddingStatistics
-from collapse.numerics.validation_totals import PER_CLASS, with_samples
+from collapse.numerics.validation_totals import SUMS, with_samples
 from collapse.plugin.batch import ValidationBatch
 from collapse.plugin.filling import Filled
 from collapse.plugin.statistic import Statistic
@@ -142,14 +142,11 @@ class ValidationTally:
         statistics: Plugin statistics of the validation phase.
     """
 
-    def __init__(self, decider: Decider, statistics: Sequence[Statistic] | Filled = ()) -> None:
+    def __init__(self, decider: Decider, statistics: Filled | None = None) -> None:
         vocabulary, device = len(decider.weight), decider.weight.device
         self.decider = decider
-        self.statistics = statistics if isinstance(statistics, Filled) else Filled(statistics)
-        self._sums = {name: torch.zeros(vocabulary, dtype=torch.int64, device=device) for name in PER_CLASS}
-        self._sums["linear_predictions"] = torch.zeros(vocabulary, dtype=torch.int64, device=device)
-        self._sums["ncc_predictions"] = torch.zeros(vocabulary, dtype=torch.int64, device=device)
-        self._sums["loss_sum"] = torch.zeros(vocabulary, dtype=torch.float64, device=device)
+        self.statistics = Filled() if statistics is None else statistics
+        self._sums = {name: torch.zeros(vocabulary, dtype=dtype, device=device) for name, dtype in SUMS.items()}
         self._blocks = torch.zeros(0, 5, dtype=torch.float64, device=device)
         self._argmax_without_mean = 0
 
@@ -174,17 +171,17 @@ class ValidationTally:
         linear, ncc_B = self.decider.linear(h_Bd, y_B), self.decider.nearest(h_Bd)
         agree_B, hit_B = linear.with_mean == ncc_B, linear.everywhere == y_B
         ones_B = torch.ones_like(y_B)
-        for name, values in (
-            ("counts", ones_B),
-            ("agreements", agree_B.long()),
-            ("linear_hits", (linear.with_mean == y_B).long()),
-            ("ncc_hits", (ncc_B == y_B).long()),
-            ("vocabulary_hits", hit_B.long()),
-            ("loss_sum", linear.loss),
+        for name, class_B, values in (
+            ("counts", y_B, ones_B),
+            ("agreements", y_B, agree_B.long()),
+            ("linear_hits", y_B, (linear.with_mean == y_B).long()),
+            ("ncc_hits", y_B, (ncc_B == y_B).long()),
+            ("vocabulary_hits", y_B, hit_B.long()),
+            ("loss_sum", y_B, linear.loss),
+            ("linear_predictions", linear.with_mean, ones_B),
+            ("ncc_predictions", ncc_B, ones_B),
         ):
-            self._sums[name].index_add_(0, y_B, values)
-        self._sums["linear_predictions"].index_add_(0, linear.with_mean, ones_B)
-        self._sums["ncc_predictions"].index_add_(0, ncc_B, ones_B)
+            self._sums[name].index_add_(0, class_B, values)
         self._argmax_without_mean += int((~self.decider.has_mean[linear.everywhere]).sum())
         place_B = torch.arange(len(y_B), device=device)
         chunk_B = place_B // (len(y_B) // chunks) + first
@@ -204,6 +201,7 @@ class ValidationTally:
             }
             self.statistics.take(self._batch(given_Bd, y_B, decided))
 
+    @torch.inference_mode()  # so that torch refuses a write by a statistic
     def _batch(self, given_Bd: Tensor, y_B: Tensor, decided: Mapping[str, Tensor]) -> ValidationBatch:
         """Return a batch for statistics, in its own memory."""
         y_B = y_B.clone()

@@ -69,7 +69,7 @@ def evaluate(
     while True:  # each turn but the last excludes at least one more metric, which wrote
         values = fresh()
         made = [Evaluated(*each, missing(values.s, each[0]), wrote.get(id(each[0]))) for each in chosen]
-        there = [each for each in made if each.missing is None and each.failed is None]
+        there = [each for each in made if each.remark is None and each.failed is None]
         try:
             counts = _fill(there, values, by_class, top, tile, progress)
         except Wrote:
@@ -100,24 +100,25 @@ def _fill(
             if not each.failed and (each.remark is None or each.remark.value is not None):
                 each.reduce()
                 if each.class_tally is not None:
-                    numbers = {measure.name: each.class_tally.numbers(measure.name) for measure in each.measures}
-                    each.by_class = {name: (values.s.classes, of_class) for name, of_class in numbers.items()}
+                    of_class = each.class_tally.numbers
+                    each.by_class = {one.name: (values.s.classes, of_class(one.name)) for one in each.measures}
     return counts
 
 
-def missing(s: EmbeddingStatistics, metric: Metric) -> str | None:
+def missing(s: EmbeddingStatistics, metric: Metric) -> Noted | None:
     """Say which need of a metric is missing or of another version, or None if the metric is available."""
+    text = ""
     for need in metric.needs:
+        kind = plugins().statistics.get(need)
         if not s.has(need):
             advice = "" if need in HELD else ": collect again with the plugin that fills it (--recollect)"
-            return s.absent.get(need, f"no {need} in these statistics{advice}")
-        kind = plugins().statistics.get(need)
-        if kind is None:
-            continue
-        if need in s.versions and (differ := conflict(kind, s.versions[need], s.made_by.get(need))):
-            return f"{need}: the collection {differ}: collect again (--recollect)"
-        if s.left_out and not kind.per_class:
-            return f"{need} was collected over all classes: not available with --min-count or --classes-of"
+            text = s.absent.get(need, f"no {need} in these statistics{advice}")
+        elif kind and need in s.versions and (differ := conflict(kind, s.versions[need], s.made_by.get(need))):
+            text = f"{need}: the collection {differ}: collect again (--recollect)"
+        elif kind and s.left_out and not kind.per_class:
+            text = f"{need} was collected over all classes: not available with --min-count or --classes-of"
+        if text:
+            return Noted(None, text, "missing")
     return None
 
 

@@ -9,7 +9,18 @@ from collapse.errors import CollapseError
 LARGEST = 1e150
 """Values must be smaller: float64 squares overflow from 1e154 on."""
 
-_CHECKED = 1 << 12  # rows of a classifier checked at a time
+
+class NotFinite(CollapseError):
+    """An embedding is NaN, infinite or so large that its square overflows.
+
+    Attributes:
+        row: Its row in the batch.
+        wrong: What is wrong with it.
+    """
+
+    def __init__(self, row: int, wrong: str = "NaN or infinite") -> None:
+        super().__init__(f"the embedding of sample {row} is {wrong}")
+        self.row, self.wrong = row, wrong
 
 
 def largest(values: Tensor) -> float:
@@ -27,10 +38,8 @@ def within_range(values: Tensor) -> bool:
 
 def check_finite(h_Bd: Float[Tensor, "B d"]) -> None:
     """Raise :class:`NotFinite` if an embedding is NaN, infinite or so large that its square overflows."""
-    bad = (~(h_Bd.abs() < LARGEST)).any(dim=1).nonzero()
-    if len(bad):
-        row = int(bad[0])
-        raise NotFinite(row, wrong_with(h_Bd[row]))
+    if found := _first_bad(h_Bd):
+        raise NotFinite(*found)
 
 
 def check_classifier(
@@ -49,33 +58,18 @@ def check_classifier(
     """
     of_bias = f"the bias of {where}" if where.startswith("the ") else f"{where}_bias"
     for name, values in ((where, weight), (of_bias, bias)):
-        if values is None:
-            continue
-        for start in range(0, len(values), _CHECKED):
-            rows = values[start : start + _CHECKED].double().reshape(-1, values[0].numel())
-            if not within_range(rows):
-                row = int((~(rows.abs() < LARGEST)).any(dim=1).nonzero()[0])
-                advice = f"; {remedy}" if remedy else ""
-                raise CollapseError(
-                    f"{name} row {start + row} is {wrong_with(rows[row])}, so no class can be predicted from it{advice}"
-                )
+        if values is not None and not within_range(values) and (found := _first_bad(values.reshape(len(values), -1))):
+            row, wrong = found
+            advice = f"; {remedy}" if remedy else ""
+            raise CollapseError(f"{name} row {row} is {wrong}, so no class can be predicted from it{advice}")
 
 
-def wrong_with(values: Tensor) -> str:
-    """Say what is wrong with values that are not :func:`within_range`."""
-    if not bool(torch.isfinite(values).all()):
-        return "NaN or infinite"
-    return f"too large ({float(values.abs().max()):.3g}; squares of values from {LARGEST:.0e} on overflow)"
-
-
-class NotFinite(CollapseError):
-    """An embedding is NaN, infinite or so large that its square overflows.
-
-    Attributes:
-        row: Its row in the batch.
-        wrong: What is wrong with it.
-    """
-
-    def __init__(self, row: int, wrong: str = "NaN or infinite") -> None:
-        super().__init__(f"the embedding of sample {row} is {wrong}")
-        self.row, self.wrong = row, wrong
+def _first_bad(rows: Tensor) -> tuple[int, str] | None:
+    """Return the first row that is not :func:`within_range`, and what is wrong with it."""
+    bad = (~(rows.abs() < LARGEST)).any(dim=1).nonzero()
+    if not len(bad):
+        return None
+    row = int(bad[0])
+    if not bool(torch.isfinite(rows[row]).all()):
+        return row, "NaN or infinite"
+    return row, f"too large ({float(rows[row].abs().max()):.3g}; squares of values from {LARGEST:.0e} on overflow)"

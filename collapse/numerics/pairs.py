@@ -13,6 +13,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from collapse.core.progress import Report
+from collapse.numerics.devices import keep_freed_memory
 from collapse.numerics.reducing import Evaluated
 from collapse.numerics.tiles import ClassGeometry, Tile
 from collapse.numerics.values import Values, plain
@@ -21,9 +22,6 @@ from collapse.plugin.parameters import closure, functions_of_pairs, of_tiles
 
 TILE = 768
 """Classes per side of a tile on a CPU, large enough for a fast product."""
-
-_KEPT = 31 << 20
-"""Bytes. After a block of this size is freed, glibc keeps the memory of smaller ones, whose pages are new otherwise."""
 
 
 def sweep(
@@ -47,8 +45,8 @@ def sweep(
         with each.on_its_own():
             _prepare(values, each.metric.function)
     geometry = ClassGeometry(values.s)
+    keep_freed_memory()
     with torch.inference_mode():
-        torch.empty(_KEPT, dtype=torch.uint8)
         memory = torch.empty(tile * tile, dtype=torch.float64, device=means.device)
     walk = list(tiles(len(means), tile))
     for done, (rows, columns) in enumerate(walk, start=1):

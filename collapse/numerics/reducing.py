@@ -141,9 +141,9 @@ class Evaluated:
 
     Attributes:
         metric, measures: As wanted.
-        missing: Why the metric is not available, or None.
+        remark: What the function remarks on its value, or why there is none; of kind "missing" where the statistics
+            lack what the metric needs.
         failed: Why it has no numbers: its function, or one that it asks for, or a measure failed.
-        remark: What the function remarks on its value, or on why there is none.
         tally: The values of classes or pairs.
         class_tally: The values of each class's pairs, if wanted.
         numbers: By measurement, its number, also NaN or infinite.
@@ -158,9 +158,8 @@ class Evaluated:
 
     metric: Metric
     measures: Sequence[Measure]
-    missing: str | None = None
-    failed: Failed | None = None
     remark: Noted | None = None
+    failed: Failed | None = None
     tally: Tally | None = None
     class_tally: Tally | None = None
     numbers: dict[str, int | float] = field(default_factory=dict)

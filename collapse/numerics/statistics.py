@@ -6,7 +6,6 @@ Shapes: C classes, d dimensions, V the labels and predictions that occur in vali
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from numbers import Integral
 from typing import Any
 
 import torch
@@ -14,6 +13,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from collapse.errors import CollapseError, UsageError
+from collapse.plugin.names import HELD
 
 ROUNDING = 2.0**-48
 """Largest relative difference of float64 sums of a few thousand equal numbers: 16 ulp."""
@@ -157,11 +157,7 @@ class EmbeddingStatistics:
 
     def has(self, need: str) -> bool:
         """Whether something that a metric needs is available."""
-        if need in ("counts", "means", "variances"):
-            return True
-        if need in ("classifier", "bias", "validation", "n_params"):
-            return getattr(self, need) is not None
-        return need in self.extra
+        return getattr(self, need) is not None if need in HELD else need in self.extra
 
     def keep(
         self, min_count: int, ids: Int[Tensor, " K"] | None = None, class_set: str | None = None
@@ -174,12 +170,12 @@ class EmbeddingStatistics:
             class_set: What ``ids`` are called.
 
         Raises:
-            UsageError: ``min_count`` is not a whole number from 1 to 2⁶³ − 1.
+            UsageError: ``min_count`` is less than 1.
             CollapseError: Fewer than two classes remain.
         """
-        if not isinstance(min_count, Integral) or isinstance(min_count, bool) or not 1 <= min_count < 1 << 63:
-            raise UsageError(f"min_count is {min_count!r:.40}: give a whole number of samples, 1 or more")
-        kept = self.counts >= int(min_count)
+        if min_count < 1:
+            raise UsageError(f"min_count must be at least 1, got {min_count}")
+        kept = self.counts >= min_count
         if ids is not None:
             kept &= torch.isin(self.classes, ids.to(self.classes.device))
         here = int(kept.sum())
@@ -190,7 +186,7 @@ class EmbeddingStatistics:
                 f"classes with {min_count} samples or more{within}: {here} of {self.n_classes}, and neural collapse "
                 f"needs two{hint if self.n_classes > 1 else ''}"
             )
-        made = replace(self, min_count=max(int(min_count), self.min_count), class_set=class_set or self.class_set)
+        made = replace(self, min_count=max(min_count, self.min_count), class_set=class_set or self.class_set)
         if here == self.n_classes:
             return made
         return made._with_rows(lambda rows: rows[kept], left_out=self.left_out + self.n_classes - here)

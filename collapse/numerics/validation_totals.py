@@ -11,7 +11,12 @@ from torch import Tensor
 
 from collapse.numerics.statistics import ValidationStatistics
 
-PER_CLASS = ("counts", "agreements", "linear_hits", "ncc_hits", "vocabulary_hits")
+SUMS = {
+    **dict.fromkeys(("counts", "agreements", "linear_hits", "ncc_hits", "vocabulary_hits"), torch.int64),
+    **dict.fromkeys(("linear_predictions", "ncc_predictions"), torch.int64),
+    "loss_sum": torch.float64,
+}
+"""Sums of a validation pass with a number per class, and their dtypes."""
 
 
 def with_samples(
@@ -41,15 +46,14 @@ def merge_validation(parts: Sequence[ValidationStatistics]) -> ValidationStatist
     classes = torch.unique(torch.cat([part.classes for part in parts]))
 
     def added(name: str) -> Tensor:
-        total = torch.zeros(len(classes), dtype=getattr(parts[0], name).dtype)
+        total = torch.zeros(len(classes), dtype=SUMS[name])
         for part in parts:
             total.index_add_(0, torch.searchsorted(classes, part.classes), getattr(part, name))
         return total
 
-    names = (*PER_CLASS, "linear_predictions", "ncc_predictions", "loss_sum")
     return ValidationStatistics(
         classes=classes,
         block_totals=by_block(torch.cat([part.block_totals for part in parts])),
         argmax_without_mean=torch.stack([part.argmax_without_mean for part in parts]).sum(dim=0),
-        **{name: added(name) for name in names},
+        **{name: added(name) for name in SUMS},
     )

@@ -108,7 +108,7 @@ def evaluated(function: Callable[..., Any], argument: Callable[[Asked], Any]) ->
     for remark in remarks:
         if remark.value is None:
             return remark
-    value = call(function, {name: plain(each) for name, each in given.items()})
+    value = call(function, **{name: plain(each) for name, each in given.items()})
     if not remarks:
         return value
     if isinstance(value, Noted):

@@ -2,9 +2,8 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, get_args
+from typing import Any, Literal
 
-from collapse.errors import PluginError, near_names
 from collapse.plugin.metrics import Declared, Function, check_name, declare
 
 Of = Literal["results", "stores", "parts"]
@@ -29,18 +28,7 @@ class Drawing:
 
 @dataclass(frozen=True)
 class Figure(Declared):
-    """A declared figure.
-
-    Attributes:
-        function: ``f(results) -> Drawing``, ``f(stores) -> Drawing`` or ``f(parts) -> Drawing``.
-        name: Its name, part of file names.
-        title: One line.
-        of: Whether the function takes a :class:`collapse.Results`, a list of :class:`collapse.Store`, or one of such
-            stores that are parts of collections, of which :func:`collapse.convergence` measures growing merges.
-        needs: Columns that the results must have, with a number in one row at least; of stores, what each must hold:
-            counts, means, …, or a statistic's name.
-        source: Where such a figure is published, or "".
-    """
+    """A declared figure; its attributes are the arguments of :func:`figure`."""
 
     name: str
     title: str
@@ -60,18 +48,17 @@ def figure(
     Args:
         name: Lower-case letters, digits, _ and -: part of the names of files.
         title: One line, shown above the figure.
-        of: "results" for a function of a results table, "stores" for one of a list of stores, "parts" for one of stores
-            that are parts of collections (``collapse collect --part k/n``), of any number of them.
-        needs: Columns that the results must have; for stores, what each store must hold: counts, means, variances,
-            classifier, validation, n_params, or a statistic's name.
+        of: "results" for a function of a :class:`collapse.Results`, "stores" for one of a list of
+            :class:`collapse.Store`, "parts" for one of stores that are parts of collections (``collapse collect --part
+            k/n``), of any number of them.
+        needs: Columns that the results must have, with a number in one row at least; for stores, what each store must
+            hold: counts, means, variances, classifier, validation, n_params, or a statistic's name.
         source: Where such a figure is published, such as "Wu & Papyan 2024, Figure 1".
 
     Raises:
-        PluginError: The declaration is wrong; the message names the keyword.
+        PluginError: The name is wrong.
     """
     check_name("figure", name)
-    if of not in get_args(Of):
-        raise PluginError(f"of={of!r}: there is no such choice; {near_names(of, get_args(Of))}")
     return lambda function: declare(function, Figure(function, name, title, of, tuple(needs), source))
 
 

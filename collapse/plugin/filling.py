@@ -1,13 +1,13 @@
 """Fill plugin statistics. One that raises stops the run, which can be resumed without it."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 
 import torch
 from torch import Tensor
 
 from collapse.errors import PluginError
 from collapse.plugin.batch import Batch, Side
-from collapse.plugin.guarding import Failed, Shared, call
+from collapse.plugin.guarding import Failed, call
 from collapse.plugin.plugin_manager import plugins
 from collapse.plugin.statistic import Statistic
 
@@ -16,11 +16,11 @@ class Filled:
     """The statistics of one phase, while they are filled.
 
     Args:
-        statistics: The statistics to fill.
+        kinds: Their classes; each begins empty.
     """
 
-    def __init__(self, statistics: Iterable[Statistic] = ()) -> None:
-        self._held = {each.name: each for each in statistics}
+    def __init__(self, kinds: Iterable[type[Statistic]] = ()) -> None:
+        self._held = {kind.name: kind() for kind in kinds}
 
     def __iter__(self) -> Iterator[Statistic]:
         return iter(self._held.values())
@@ -30,14 +30,19 @@ class Filled:
 
     @property
     def versions(self) -> dict[str, int]:
-        """Versions of the statistics that are filled."""
+        """Version of each statistic, by name."""
         return {name: each.version for name, each in self._held.items()}
+
+    @property
+    def makers(self) -> dict[str, str]:
+        """Distribution whose plugin fills each statistic, by name."""
+        return {name: plugins().owner(type(each).__module__).maker for name, each in self._held.items()}
 
     def take(self, batch: Batch, mine: Side | None = None) -> None:
         """Update every statistic with a batch.
 
         Args:
-            batch: The batch, in memory that the next one reuses.
+            batch: The batch, in tensors made in inference mode, so that a write to one is refused.
             mine: Counts and means before this batch; None in the validation phase.
 
         Raises:
@@ -46,7 +51,15 @@ class Filled:
         theirs = batch.side
         for each in self:
             part = type(each)(batch.classes.clone(), batch.h.shape[1])
-            _update(part, batch)
+            try:
+                call(part.update, batch)
+                part.check(batch.h.shape[1])
+            except PluginError as error:
+                raise PluginError(
+                    f"plugin {plugins().owner(type(part).__module__).name}: statistic {part.name}: "
+                    f"{error.text if isinstance(error, Failed) else error}. Correct the plugin, or collect without the "
+                    f"statistic (--without {part.name}); the same command then resumes after the last slice written"
+                ) from error
             each.merge(part, mine or theirs, theirs)
 
     def merge(self, other: "Filled", mine: Side | None = None, theirs: Side | None = None) -> None:
@@ -63,50 +76,23 @@ class Filled:
         return {f"{name}/{key}": value for name, held in self.tensors().items() for key, value in held.items()}
 
     @classmethod
-    def begin(cls, kinds: Iterable[type[Statistic]]) -> "Filled":
-        """Create empty statistics."""
-        return cls(kind() for kind in kinds)
-
-    @classmethod
     def from_state(
-        cls, state: Mapping[str, Tensor], device: str | torch.device, kinds: Sequence[type[Statistic]]
+        cls, state: Mapping[str, Tensor], device: str | torch.device, kinds: Iterable[type[Statistic]]
     ) -> "Filled":
         """Restore statistics from the result of :meth:`state`."""
-        held: dict[str, dict[str, Tensor]] = {kind.name: {} for kind in kinds}
+        made = cls(kinds)
         for key, value in state.items():
             name, _, tensor = key.partition("/")
-            if tensor and name in held:
-                held[name][tensor] = value.to(device)
-        return cls(kind.from_tensors(held[kind.name]) for kind in kinds)
+            if tensor and name in made._held:
+                setattr(made._held[name], tensor, value.to(device))
+        return made
 
 
 def conflict(kind: type[Statistic], version: int | None, maker: str | None) -> str:
     """Say how a stored statistic's version or distribution conflicts with the installed plugin; "" if it does not."""
     if version != kind.version:
         return f"filled version {version}, and the plugin installed is at version {kind.version}"
-    now = plugins().maker(kind)
+    now = plugins().owner(kind.__module__).maker
     if maker is not None and maker != now:
         return f"filled it by the plugin of {maker}, and the one installed is of {now}"
     return ""
-
-
-def makers(kinds: Iterable[type[Statistic]]) -> dict[str, str]:
-    """Return the distribution whose plugin fills each statistic, by name."""
-    return {kind.name: plugins().maker(kind) for kind in kinds}
-
-
-def _update(part: Statistic, batch: Batch) -> None:
-    """Fill a new statistic from a batch, which it may only read."""
-    shared = Shared()
-    shared.add("batch", batch)
-    try:
-        call(part.update, shared=shared, arguments=[batch])
-        part.check(batch.h.shape[1])
-    except PluginError as error:
-        owner = plugins().owner(type(part).__module__)
-        text = error.text if isinstance(error, Failed) else error
-        raise PluginError(
-            f"plugin {owner.name if owner else '(not installed)'}: statistic {part.name}: {text}. Correct the plugin, "
-            f"or collect without the statistic (--without {part.name}); the same command then resumes after the last "
-            "slice written"
-        ) from error

@@ -28,7 +28,7 @@ class Plugin:
 
     Attributes:
         name: Name of its entry point (after ``distribution:`` if two share it), or the name that the user gave.
-        origin: Distribution and version, or how the user gave it.
+        origin: Distribution and version, or how the user gave it; "" for a module that is not registered.
         module: Name of its module.
         declares: Names of the functions, statistics and hooks that it declares.
         problem: Why it is not used; None if it is.
@@ -44,8 +44,20 @@ class Plugin:
     def maker(self) -> str:
         """Its distribution, or the file or module that the user gave, as stores record it."""
         if self.origin != GIVEN:
-            return self.origin.rpartition(" ")[0]
+            return self.origin.rpartition(" ")[0] or self.name
         return self.name.replace("\\", "/").rpartition("/")[2] if self.name.endswith(".py") else self.name
+
+    @property
+    def made_by(self) -> str:
+        """Its distribution and version, or the file or module that the user gave, as rows record it."""
+        return self.maker if self.origin == GIVEN else self.origin
+
+    def blamed(self, text: str) -> str:
+        """Return a message about something that failed, with the plugin and how to do without it."""
+        if not self.origin:
+            return text
+        advice = "" if self.origin == GIVEN else f" (-p no:{self.name} leaves it out)"
+        return f"plugin {self.name}: {text}{advice}"
 
 
 def entries(group: str) -> list[tuple[str, str, EntryPoint]]:
@@ -125,8 +137,5 @@ def declarations(module: Any) -> Iterator[Any]:
 
 
 def _is_declared(value: Any) -> bool:
-    if isinstance(value, type):
-        statistics = sys.modules.get("collapse.plugin.statistic")  # whoever has a subclass imported it
-        private = value.__name__.startswith("_")  # a base of others
-        return statistics is not None and not private and issubclass(value, statistics.Statistic)
-    return hasattr(value, DECLARATION)
+    is_base = isinstance(value, type) and value.__name__.startswith("_")  # of other statistics
+    return hasattr(value, DECLARATION) and not is_base

@@ -13,8 +13,8 @@ from functools import cached_property
 from inspect import getdoc
 from typing import Any, Literal, TypeVar
 
-from collapse.errors import PluginError
-from collapse.plugin.guarding import called, truncated
+from collapse.errors import PluginError, shortened
+from collapse.plugin.guarding import called
 from collapse.plugin.measures import CoV as CoV
 from collapse.plugin.measures import Limit, Measure, Scale, limit_at
 from collapse.plugin.measures import LogMeanExp as LogMeanExp
@@ -28,6 +28,7 @@ from collapse.plugin.parameters import DECLARATION, FILE_PREFIX, closure, needs
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 _NAME = re.compile(r"[a-z][a-z0-9_-]*")
+_LONGEST_REMARK = 400
 
 
 @dataclass(frozen=True)
@@ -42,7 +43,7 @@ class Noted:
     kind: str = "note"
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "text", truncated(str(self.text)))
+        object.__setattr__(self, "text", shortened(str(self.text), _LONGEST_REMARK))
 
 
 @dataclass(frozen=True)
@@ -230,8 +231,7 @@ def declaration(function: Any) -> Any:
     """
     found = getattr(function, DECLARATION, None)
     if found is None:
-        name = getattr(function, "__qualname__", None) or f"{function!r:.60}"
-        raise PluginError(f"{name} is not declared: add a decorator such as @metric")
+        raise PluginError(f"{called(function)} is not declared: add a decorator such as @metric")
     return found
 
 
@@ -255,9 +255,6 @@ def limits_of(
 def _declare_values(
     function: Function, kind: Any, measures: tuple[Measure, ...], scale: Scale, translation: bool, version: int
 ) -> Function:
-    if not measures:
-        raise PluginError(f"{called(function)} has no measure: give one or more, such as Mean('mine.distance')")
-    for each in measures:
-        if not isinstance(each, Measure):
-            raise PluginError(f"{called(function)} has {each!r} in place of a measure: give one, as in Mean({each!r})")
+    if not measures or not all(isinstance(each, Measure) for each in measures):
+        raise PluginError(f"{called(function)} needs measures, such as Mean('mine.distance'), got {measures}")
     return declare(function, Metric(function, kind, measures, scale, translation, version))

@@ -63,30 +63,29 @@ def globals_of(function: Callable[..., Any]) -> dict[str, Any]:
     return found
 
 
-def closure(function: Callable[..., Any], *, required: bool = False) -> Iterator[Asked]:
+def closure(
+    function: Callable[..., Any], *, required: bool = False, within: tuple[Callable[..., Any], ...] = ()
+) -> Iterator[Asked]:
     """Yield what a function asks for, and what the functions that it asks for do; of blocks, what they are cut from.
 
     Args:
         function: The function.
         required: Whether to leave out optional values.
+        within: Functions that ask for this one.
 
     Raises:
         PluginError: A function asks for itself.
     """
-
-    def walk(function: Callable[..., Any], within: tuple[Any, ...]) -> Iterator[Asked]:
-        if function in within:
-            names = " → ".join(called(each) for each in (*within, function))
-            raise PluginError(f"functions ask for each other in a circle: {names}")
-        for each in asked(function):
-            if required and each.optional:
-                continue
-            each = each.target if each.kind == "block" else each
-            yield each
-            if each.kind == "function":
-                yield from walk(each.target, (*within, function))
-
-    return walk(function, ())
+    if function in within:
+        names = " → ".join(called(each) for each in (*within, function))
+        raise PluginError(f"functions ask for each other in a circle: {names}")
+    for each in asked(function):
+        if required and each.optional:
+            continue
+        each = each.target if each.kind == "block" else each
+        yield each
+        if each.kind == "function":
+            yield from closure(each.target, required=required, within=(*within, function))
 
 
 def needs(function: Callable[..., Any]) -> tuple[str, ...]:

@@ -2,12 +2,12 @@
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 from collapse.errors import CollapseError, PluginError, UsageError, near_names
 from collapse.plugin.figures import Figure
 from collapse.plugin.guarding import described
-from collapse.plugin.loading import GIVEN, Plugin
+from collapse.plugin.loading import Plugin
 from collapse.plugin.metrics import Analysis, Measure, Metric, declaration
 from collapse.plugin.names import HELD, OF_CLASSES, OF_PAIRS
 from collapse.plugin.parameters import check
@@ -28,34 +28,15 @@ class Plugins:
     figures: dict[str, Figure] = field(default_factory=dict)
     hooks: dict[str, list[tuple[str, Callable[..., Any]]]] = field(default_factory=dict)
 
-    def owner(self, module: str) -> Plugin | None:
-        """Return the plugin whose module has this name."""
-        return next((each for each in self.found if each.module == module), None)
+    def owner(self, module: str) -> Plugin:
+        """Return the plugin of a module; one without an origin for a module that is not registered."""
+        return next((each for each in self.found if each.module == module), Plugin(module, ""))
 
-    def maker(self, kind: type["Statistic"]) -> str:
-        """Return the distribution that provides a statistic, as stores record it; its module name if unregistered."""
-        owner = self.owner(kind.__module__)
-        return owner.maker if owner else kind.__module__
-
-    def made_by(self, kind: Literal["metric", "statistic"], name: str) -> str:
-        """Return the distribution and version of the plugin behind a name, or the file or module that the user gave."""
-        statistic = self.statistics.get(name)
-        module = self.measurements()[name][0].module if kind == "metric" else getattr(statistic, "__module__", "?")
-        owner = self.owner(module)
-        if owner is None:
-            return ""
-        return owner.maker if owner.origin == GIVEN else owner.origin
-
-    def blamed(self, module: str) -> tuple[str, str]:
-        """Return what an error message begins with, which plugin failed, and ends with, how to do without it.
-
-        Both are empty for a module that is not a plugin; a plugin that the user gave needs no advice.
-        """
-        owner = self.owner(module)
-        if owner is None:
-            return "", ""
-        advice = "" if owner.origin == GIVEN else f" (-p no:{owner.name} leaves it out)"
-        return f"plugin {owner.name}: ", advice
+    def made_by(self, names: Iterable[str]) -> dict[str, str]:
+        """Return what rows record of the plugins of some measurements, by name."""
+        known = self.measurements()
+        made_by = {name: self.owner(known[name][0].module).made_by for name in names}
+        return {name: by for name, by in made_by.items() if by}
 
     def measurements(self) -> dict[str, tuple[Metric, Measure]]:
         """Return every measurement by name, sorted."""
@@ -75,9 +56,6 @@ class Plugins:
             return known
         see = "(see all with: collapse metrics)"
         names = names.split(",") if isinstance(names, str) else names
-        for each in names if isinstance(names, Iterable) else [names]:
-            if not isinstance(each, str):
-                raise UsageError(f"a metric is named by a text, not by {type(each).__name__} {each!r:.40}")
         wanted = [each.strip() for each in names if each.strip()]
         if not wanted:
             raise UsageError(f"no metric is named: give a name or a prefix, such as nc1 {see}")

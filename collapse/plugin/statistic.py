@@ -3,17 +3,23 @@
 Shapes: C classes that a statistic has seen, K classes of the other side of a merge, d dimensions.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal, get_args
+from typing import Any, ClassVar, Literal
 
 import torch
 from torch import Tensor
 
-from collapse.errors import PluginError, near_names
+from collapse.errors import PluginError
 from collapse.plugin.batch import Side
 
 Reduction = Literal["sum", "max", "min", "chan"]
+_MERGED: dict[Reduction, Callable[[Tensor, Tensor], Tensor]] = {
+    "sum": torch.add,
+    "chan": torch.add,
+    "max": torch.maximum,
+    "min": torch.minimum,
+}
 
 
 @dataclass(frozen=True)
@@ -37,13 +43,10 @@ class State:
     reduction: Reduction = "sum"
 
     def __post_init__(self) -> None:
-        if self.reduction not in get_args(Reduction):
-            near = near_names(self.reduction, get_args(Reduction))
-            raise PluginError(f"reduction={self.reduction!r}: there is no such reduction; {near}")
-        for place, size in enumerate(self.shape):
-            known = isinstance(size, int) or size == "d" or (size == "C" and place == 0)
-            if isinstance(self.shape, str) or not known:  # ("C") is a text
-                raise PluginError(f"shape={self.shape!r}: give a tuple of numbers, 'd', or 'C' first, as in ('C', 'd')")
+        sizes = self.shape[1:] if self.per_class else self.shape
+        known = isinstance(self.shape, tuple) and all(isinstance(size, int) or size == "d" for size in sizes)
+        if not known:  # ("C") is a text
+            raise PluginError(f"shape={self.shape!r}: give a tuple of numbers, 'd', or 'C' first, as in ('C', 'd')")
         if self.reduction == "chan" and self.shape not in ((), ("d",), ("d", "d")):
             raise PluginError(f"shape={self.shape!r}: with reduction='chan' give (), ('d',) or ('d', 'd')")
 
@@ -80,6 +83,7 @@ class Statistic:
         classes: The ids of the rows of its tensors per class, ascending.
     """
 
+    __collapse_declaration__: ClassVar[bool] = True  # subclasses are found as decorated functions are
     name: ClassVar[str]
     version: ClassVar[int] = 1
     phase: ClassVar[Literal["train", "validation"]] = "train"
@@ -88,12 +92,6 @@ class Statistic:
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
-        for name in cls.state:
-            if not name.isidentifier() or name == "classes" or hasattr(Statistic, name):
-                raise PluginError(
-                    f"state of {cls.__name__} has an invalid name {name!r}: use a Python identifier that is neither "
-                    '"classes" nor an attribute of Statistic'
-                )
         if cls.phase == "validation" and any(each.reduction == "chan" for each in cls.state.values()):
             raise PluginError(f"state of {cls.__name__}: reduction='chan' is for training samples, which have means")
         if "state" in vars(cls) and "per_class" not in vars(cls):
@@ -107,7 +105,7 @@ class Statistic:
 
     def update(self, batch: Any) -> None:
         """Fill the declared tensors of a new object from one batch; the object is then merged into the total."""
-        raise TypeError(f"statistic {self.name} defines no update(batch)")
+        raise NotImplementedError
 
     def check(self, dim: int) -> None:
         """Raise PluginError if a tensor is not the declared one."""
@@ -124,11 +122,11 @@ class Statistic:
         for name, each in self.state.items():
             held, added = getattr(self, name).to(getattr(other, name).device), getattr(other, name)
             if each.per_class:
-                held[rows] = _reduced(each, held[rows], added)
+                held[rows] = _MERGED[each.reduction](held[rows], added)
             elif held.shape != added.shape:  # one of the two has seen nothing
                 held = held if held.numel() else added.clone()
             else:
-                held = _reduced(each, held, added)
+                held = _MERGED[each.reduction](held, added)
             if each.reduction == "chan":
                 assert mine is not None
                 assert theirs is not None
@@ -156,24 +154,11 @@ class Statistic:
         names = [*self.state, *["classes"] * any(each.per_class for each in self.state.values())]
         return {name: getattr(self, name) for name in names}
 
-    @classmethod
-    def from_tensors(cls, tensors: Mapping[str, Tensor]) -> "Statistic":
-        """Create an object with this state."""
-        made = cls()
-        vars(made).update(tensors)
-        return made
-
 
 class ValidationStatistic(Statistic):
     """An extra statistic of the validation text: its ``update`` receives a :class:`collapse.ValidationBatch`."""
 
     phase = "validation"
-
-
-def _reduced(state: State, a: Tensor, b: Tensor) -> Tensor:
-    if state.reduction == "max":
-        return torch.maximum(a, b)
-    return torch.minimum(a, b) if state.reduction == "min" else a + b
 
 
 def _shifted(state: State, total: Tensor, mine: Side, theirs: Side) -> Tensor:

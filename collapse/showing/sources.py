@@ -146,8 +146,7 @@ def _measured(store: Store, progress: Report | None) -> Row:
     """Return the numbers that a store keeps, if every installed metric has its present version among them."""
     kept, known = kept_row(store), plugins().measurements()
     present = {name: metric.version for name, (metric, _) in known.items()}
-    makers = {name: by for name in known if (by := plugins().made_by("metric", name))}
-    if kept is not None and (kept.min_count, kept.versions, kept.made_by) == (1, present, makers):
+    if kept is not None and (kept.min_count, kept.versions, kept.made_by) == (1, present, plugins().made_by(known)):
         return kept
     row = measure_store(store, progress=progress)
     keep_row(store, row)

@@ -15,8 +15,7 @@ from collapse.errors import StoreError, UsageError
 from collapse.numerics.accumulate import ClassMoments
 from collapse.numerics.statistics import EmbeddingStatistics, ValidationStatistics
 from collapse.numerics.validation_totals import merge_validation
-from collapse.plugin.batch import Side
-from collapse.plugin.filling import Filled, conflict, makers
+from collapse.plugin.filling import Filled, conflict
 from collapse.plugin.plugin_manager import plugins
 from collapse.plugin.statistic import Statistic
 from collapse.stores.files import sha256_of
@@ -30,9 +29,6 @@ from collapse.stores.tensor_files import check_tensors, described, tensor_bytes
 log = logging.getLogger("collapse")
 
 Kinds = Sequence[type[Statistic]] | None
-
-NOTHING = Side(classes=torch.zeros(0).long(), counts=torch.zeros(0).double(), means=torch.zeros(0, 0).double())
-"""The sides that are passed to the merge of a validation statistic, which does not need counts and means."""
 
 
 def fold_training(folder: Path | None, shards: Sequence[Shard], kinds: Kinds = None) -> Store:
@@ -70,7 +66,7 @@ def fold_validation(folder: Path | None, store: Store, shards: Sequence[Shard], 
     states = [shard.tensors() for shard in shards]
     statistics, *others = [Filled.from_state(state, "cpu", kinds) for state in states]
     for each in others:
-        statistics.merge(each, NOTHING, NOTHING)
+        statistics.merge(each)
     total = merge_validation([_counts(state) for state in states])
     layer = {"validation": {name: getattr(total, name) for name in vars(total)}, **statistics.tensors()}
     files: dict[str, Mapping[str, Tensor]] = {f"{LAYER}/{name}.safetensors": each for name, each in layer.items()}
@@ -85,7 +81,7 @@ def fold_validation(folder: Path | None, store: Store, shards: Sequence[Shard], 
         "corpus": {**held["corpus"], "validation": first["corpus"]["validation"]},
         "coverage": {**held["coverage"], "validation": first["coverage"]},
         "statistics": {**held["statistics"], **statistics.versions},
-        "statistics_by": {**held.get("statistics_by", {}), **makers(kinds)},
+        "statistics_by": {**held.get("statistics_by", {}), **statistics.makers},
     }
     provenance = {**held["provenance"], "validation": _provenance(shards)}
     return build(folder, about, files, provenance=provenance, kept=kept)

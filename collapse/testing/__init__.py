@@ -1,9 +1,8 @@
 """Support for testing plugins: samples, and checks of every law that the built-in plugins obey."""
 
-from collapse.testing.analysis_laws import check_analysis
-from collapse.testing.figure_laws import check_figure
 from collapse.testing.laws import LawBroken
 from collapse.testing.metric_laws import check_metric
+from collapse.testing.results_laws import check_analysis, check_figure
 from collapse.testing.samples import random_features, random_results, statistics_of, tiny_statistics, two_classes, value
 from collapse.testing.statistic_laws import check_statistic
 

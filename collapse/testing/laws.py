@@ -1,6 +1,5 @@
 """The result of a check of laws: which laws are broken, by what, and with which numbers."""
 
-import math
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
@@ -9,7 +8,7 @@ from collapse.errors import near_names
 
 @dataclass(frozen=True)
 class Breach:
-    """A broken law: its name, as in docs/plugins.md; what breaks it, such as a measurement; and the finding."""
+    """A broken law: its name, as in the docs; what breaks it, such as a measurement; and the finding."""
 
     law: str
     of: str
@@ -41,7 +40,6 @@ class Checked:
     """
 
     def __init__(self, laws: Collection[str], without: Collection[str]) -> None:
-        without = [without] if isinstance(without, str) else without
         for name in without:
             if name not in laws:
                 raise ValueError(f"there is no law of {name}; {near_names(name, laws)}")
@@ -63,15 +61,3 @@ class Checked:
         """Record a breach; only the first one per law and per thing is shown."""
         if law in self._laws:
             self._breaches.setdefault((law, of), Breach(law, of, text))
-
-
-def close(a: float | None, b: float | None, *, rel: float = 1e-8, least: float = 1e-11) -> bool:
-    """Whether two measurements are equal up to rounding; None equals None."""
-    if a is None or b is None:
-        return a is b
-    return math.isclose(a, b, rel_tol=rel, abs_tol=least)
-
-
-def shown(value: float | None) -> str:
-    """Format a measurement for an error message."""
-    return "nothing" if value is None else f"{value:.10g}"

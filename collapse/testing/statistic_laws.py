@@ -1,6 +1,6 @@
 """Check a plugin statistic: it must depend only on the samples, however they are split and merged."""
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 
 import torch
@@ -21,6 +21,7 @@ _CHUNK = 4  # samples; a batch is a run of chunks, as in a collection
 _TOLERANCE = 1e-9  # relative to the largest number of a tensor, for float64 sums in another order
 
 State = dict[str, Tensor]
+Runs = Sequence[slice]
 
 
 def check_statistic(kind: type[Statistic], *, without: Collection[str] = ()) -> None:
@@ -37,28 +38,32 @@ def check_statistic(kind: type[Statistic], *, without: Collection[str] = ()) -> 
     """
     check_declared(kind)
     text = _Text(kind)
-    whole = text.filled([slice(0, _SAMPLES)])
-    small, large, quarters = text.batches(_CHUNK), text.batches(64), text.batches(_SAMPLES // 4)
+    whole, small, large, quarters = (_runs(size) for size in (_SAMPLES, _CHUNK, 64, _SAMPLES // 4))
     with Checked(LAWS, without) as checked:
-        for law, what, one, other in (
-            ("value", "twice the same batch", whole, whole),
-            ("batch size", f"batches of {_CHUNK}", whole, text.filled(small)),
-            ("batch size", "batches of 64", whole, text.filled(large)),
-            ("sample order", "batches in reverse order", whole, text.filled(small[::-1])),
-            ("merge", "parts merged in order", whole, text.merged(quarters)),
-            ("merge", "parts merged backwards", whole, text.merged(quarters[::-1])),
-            ("resume", "a resumed run", text.filled(quarters), text.filled(quarters, resume=True)),
-        ):
-            try:
-                first, second = one(), other()
-            except PluginError as error:
-                checked.breach(law, kind.name, str(error))
-                return
-            _compare(checked, law, what, first, second, 0 if law == "resume" else _TOLERANCE)
-            if law == "value":
-                _check_value(checked, kind, first)
-                if checked.broken:
-                    return  # the other laws would report the same
+        law = "value"
+        try:
+            once = text.filled(whole)
+            _check_value(checked, kind, once)
+            if checked.broken:
+                return  # the other laws would report the same
+            for law, what, fill, runs in (
+                ("value", "the same batch again", text.filled, whole),
+                ("batch size", f"batches of {_CHUNK}", text.filled, small),
+                ("batch size", "batches of 64", text.filled, large),
+                ("sample order", "batches in reverse order", text.filled, small[::-1]),
+                ("merge", "parts merged in order", text.merged, quarters),
+                ("merge", "parts merged backwards", text.merged, quarters[::-1]),
+            ):
+                _compare(checked, law, what, once, fill(runs))
+            law = "resume"
+            _compare(checked, law, "a resumed run", text.filled(quarters), text.resumed(quarters), tolerance=0)
+        except PluginError as error:
+            checked.breach(law, kind.name, str(error))
+
+
+def _runs(size: int) -> Runs:
+    """Return runs of samples of a size."""
+    return [slice(start, min(start + size, _SAMPLES)) for start in range(0, _SAMPLES, size)]
 
 
 def _check_value(checked: Checked, kind: type[Statistic], held: State) -> None:
@@ -70,18 +75,18 @@ def _check_value(checked: Checked, kind: type[Statistic], held: State) -> None:
             checked.breach("value", _called(name), f"it is not finite: {value.tolist()!r:.60}")
 
 
-def _compare(checked: Checked, law: str, what: str, once: State, other: State, tolerance: float) -> None:
+def _compare(
+    checked: Checked, law: str, what: str, once: State, other: State, *, tolerance: float = _TOLERANCE
+) -> None:
     for name, a in once.items():
         b = other[name]
-        said = f"{tuple(a.shape)} in one batch, {tuple(b.shape)} with {what}"
-        if a.shape == b.shape:
-            size = float(a.double().abs().nan_to_num().max()) if a.numel() else 0.0
-            same = torch.isclose(a.double(), b.double(), rtol=0, atol=tolerance * size, equal_nan=True)
-            if bool(same.all()):
-                continue
-            at = tuple((~same).nonzero()[0].tolist())
-            said = f"{a[at].tolist()} in one batch, {b[at].tolist()} with {what}"
-        checked.breach(law, _called(name), said)
+        if a.shape != b.shape:
+            checked.breach(law, _called(name), f"{tuple(a.shape)}, and {tuple(b.shape)} with {what}")
+            continue
+        size = float(a.double().abs().nan_to_num().max()) if a.numel() else 0.0
+        differ = ~torch.isclose(a.double(), b.double(), rtol=0, atol=tolerance * size, equal_nan=True)
+        for at in differ.nonzero().tolist()[:1]:
+            checked.breach(law, _called(name), f"{a[tuple(at)].tolist()}, and {b[tuple(at)].tolist()} with {what}")
 
 
 class _Text:
@@ -91,7 +96,7 @@ class _Text:
         features = random_features(_CLASSES, _DIM, _SAMPLES)
         draw = torch.Generator().manual_seed(3)
         ids = torch.randperm(_VOCABULARY, generator=draw)[:_CLASSES]
-        self.kind, self.h, self.y = kind, features["train_features"].double() + 3, ids[features["train_labels"]]
+        self.kinds, self.h, self.y = [kind], features["train_features"].double() + 3, ids[features["train_labels"]]
         moments, seen = ClassMoments(_DIM), self.y != self.y[0]  # one label has no mean
         moments.add(self.h[seen], self.y[seen])
         weight = torch.randn(_VOCABULARY, _DIM, generator=draw, dtype=torch.float64)
@@ -99,46 +104,43 @@ class _Text:
         # exact, so that what the laws find is the statistic's own
         self.decider = Decider(replace(s, classifier=weight[s.classes]), weight, None, exact_loss=True)
 
-    def batches(self, size: int) -> list[slice]:
-        """Return runs of samples of a size."""
-        return [slice(start, min(start + size, _SAMPLES)) for start in range(0, _SAMPLES, size)]
+    def begin(self) -> ClassMoments | ValidationTally:
+        """Begin a pass."""
+        filled = Filled(self.kinds)
+        if self.kinds[0].phase == "validation":
+            return ValidationTally(self.decider, filled)
+        return ClassMoments(_DIM, statistics=filled)
 
-    def filled(self, batches: Sequence[slice], resume: bool = False) -> Callable[[], State]:
-        """Fill it from batches; to ``resume``, it is restored from its tensors before the third."""
+    def accumulated(self, runs: Runs, begun: ClassMoments | ValidationTally) -> ClassMoments | ValidationTally:
+        """Add batches to a pass."""
+        for run in runs:
+            if isinstance(begun, ClassMoments):
+                begun.add(self.h[run], self.y[run])
+            else:
+                chunks = (run.stop - run.start) // _CHUNK
+                begun.add(self.h[run], self.y[run], chunks=chunks, first=run.start // _CHUNK)
+        return begun
 
-        def fill() -> State:
-            filled = Filled.begin([self.kind])
-            moments, tally = ClassMoments(_DIM, statistics=filled), ValidationTally(self.decider, filled)
-            for number, run in enumerate(batches):
-                if resume and number == 2:
-                    filled = Filled.from_state(filled.state(), "cpu", [self.kind])
-                    moments.statistics = tally.statistics = filled
-                if self.kind.phase == "train":
-                    moments.add(self.h[run], self.y[run])
-                else:
-                    chunks = (run.stop - run.start) // _CHUNK
-                    tally.add(self.h[run], self.y[run], chunks=chunks, first=run.start // _CHUNK)
-            return filled.state()
+    def filled(self, runs: Runs) -> State:
+        """Fill it from batches."""
+        return self.accumulated(runs, self.begin()).statistics.state()
 
-        return fill
+    def resumed(self, runs: Runs) -> State:
+        """Fill it from batches; it is restored from its tensors before the third."""
+        begun = self.accumulated(runs[:2], self.begin())
+        begun.statistics = Filled.from_state(begun.statistics.state(), "cpu", self.kinds)
+        return self.accumulated(runs[2:], begun).statistics.state()
 
-    def merged(self, parts: Sequence[slice]) -> Callable[[], State]:
+    def merged(self, runs: Runs) -> State:
         """Merge statistics of one batch each, one after the other."""
-
-        def merge() -> State:
-            if self.kind.phase == "validation":
-                total = Filled.begin([self.kind])
-                for part in parts:
-                    total.merge(Filled.from_state(self.filled([part])(), "cpu", [self.kind]))
-                return total.state()
-            moments = ClassMoments(_DIM, statistics=Filled.begin([self.kind]))
-            for part in parts:
-                other = ClassMoments(_DIM, statistics=Filled.begin([self.kind]))
-                other.add(self.h[part], self.y[part])
-                moments.merge(other)
-            return moments.statistics.state()
-
-        return merge
+        total = self.begin()
+        for run in runs:
+            part = self.accumulated([run], self.begin())
+            if isinstance(total, ClassMoments) and isinstance(part, ClassMoments):
+                total.merge(part)
+            else:
+                total.statistics.merge(part.statistics)
+        return total.statistics.state()
 
 
 def _called(name: str) -> str:

@@ -1,0 +1,207 @@
+"""Check analyses and figures: of results or stores, also where values are missing, or rows or classes are few."""
+
+from collections.abc import Callable, Collection, Iterator, Sequence
+from dataclasses import replace
+from numbers import Real
+from pathlib import Path
+from types import NoneType
+from typing import Any
+
+from collapse.collection.arrays import collect_arrays
+from collapse.core.extras import missing_package
+from collapse.errors import CollapseError, PluginError
+from collapse.measurement.analyzing import analyzed
+from collapse.measurement.comparing import mixed
+from collapse.measurement.drawing import drawn
+from collapse.measurement.results import Results
+from collapse.plugin.figures import Figure
+from collapse.plugin.metrics import Analysis, declaration
+from collapse.plugin.plugin_manager import plugins
+from collapse.showing.images import svg_of
+from collapse.stores.shards import Part, Shard
+from collapse.stores.store import Store
+from collapse.testing.laws import Checked
+from collapse.testing.samples import random_features, random_results
+
+_COMMON = ("repeatable", "reads only", "missing values", "few rows")
+_ANALYSIS_LAWS = ("table", *_COMMON, "mixed rows")
+_FIGURE_LAWS = ("drawing", *_COMMON, "few classes", "rendering")
+_ROWS = 12
+_GAPS = 3  # columns that are tested with a missing value, and without any value
+_CELLS = (str, Real, NoneType)  # includes numpy numbers
+_OTHERS: dict[str, Any] = {"corpus_id": "e" * 64, "validation_id": "f" * 64, "dtype": "bfloat16", "chunk_length": 32}
+
+
+def check_analysis(
+    function: Callable[..., Any], *, results: Results | None = None, without: Collection[str] = (), **options: Any
+) -> None:
+    """Check that a declared analysis obeys every law of analyses.
+
+    Args:
+        function: Decorated with ``@analysis``.
+        results: Rows of models that can be compared; None for 12 rows of random numbers, with one column for each
+            installed measurement.
+        without: Names of laws that are not checked.
+        options: Passed to the analysis.
+
+    Raises:
+        LawBroken: Which laws are broken, and what was found.
+        CollapseError: The function is not declared.
+    """
+    declared: Analysis = declaration(function)
+    given = _random_results() if results is None else results
+    with Checked(_ANALYSIS_LAWS, without) as checked:
+        trial = _Trial(checked, declared.name, "table", lambda table: analyzed(declared, table, **options))
+        table = trial.check(given, _gaps(given))
+        if table is None:
+            return
+        if odd := [value for row in table.rows for value in row if not isinstance(value, _CELLS)]:
+            checked.breach("table", declared.name, f"a value is {type(odd[0]).__name__}: give texts, numbers or None")
+        for field, other in _OTHERS.items():
+            rows = [replace(each, **{field: other}) for each in given.rows[::2]] + list(given.rows[1::2])
+            found = trial.run("mixed rows", Results(rows))
+            for remark in set() if found is None else {*mixed(rows)} - {*found.notes}:
+                remedy = "add collapse.measurement.comparing.mixed(…) of the rows that it uses"
+                checked.breach("mixed rows", declared.name, f"its notes do not say that {remark}: {remedy}")
+
+
+def check_figure(
+    function: Callable[..., Any],
+    *,
+    results: Results | None = None,
+    stores: Sequence[Store] | None = None,
+    without: Collection[str] = (),
+) -> None:
+    """Check that a declared figure obeys every law of figures.
+
+    Args:
+        function: Decorated with ``@figure``.
+        results: Rows that it can draw; None for 12 rows of random numbers, with one column for each installed
+            measurement.
+        stores: For a figure of stores or of parts, those that it can draw; None for some of random features.
+        without: Names of laws that are not checked.
+
+    Raises:
+        LawBroken: Which laws are broken, and what was found.
+        CollapseError: The function is not declared.
+    """
+    declared: Figure = declaration(function)
+    given: Any
+    if declared.of == "results":
+        given = _random_results() if results is None else results
+        little = _gaps(given)
+    elif declared.of == "stores":
+        given, little = stores or [_store(20, "a"), _store(12, "b")], _few_classes()
+    else:
+        given, little = stores or _parts(3), _few_parts()
+    with Checked(_FIGURE_LAWS, without) as checked:
+        drawing = _Trial(checked, declared.name, "drawing", lambda source: drawn(declared, source)).check(given, little)
+        if drawing is None:
+            return
+        try:
+            svg_of(drawing.spec)
+        except CollapseError as error:
+            if not missing_package(error.__cause__ or error):
+                checked.breach("rendering", declared.name, str(error))
+
+
+class _Trial:
+    """An analysis or a figure under test.
+
+    Args:
+        checked: Where breaches are recorded.
+        name: The name of the analysis or figure.
+        law: The law that it returns what it should.
+        make: Calls it and checks what it returns.
+    """
+
+    def __init__(self, checked: Checked, name: str, law: str, make: Callable[[Any], Any]) -> None:
+        self._checked, self._name, self._law, self._make = checked, name, law, make
+
+    def run(self, law: str, given: Any) -> Any:
+        """Return what it returns, or None if it fails, or rejects what is given with an error of its own."""
+        try:
+            return self._make(given)
+        except PluginError as error:
+            self._checked.breach(law, self._name, str(error))
+        except CollapseError as error:
+            if law in (self._law, "repeatable"):
+                self._checked.breach(law, self._name, f"it refuses what it is given: {error}")
+        return None
+
+    def check(self, given: Any, little: Iterator[tuple[str, Any]]) -> Any:
+        """Run it on a sample, twice, and on smaller samples, each with its law; return what it returns, or None."""
+        before = _content(given)
+        first = self.run(self._law, given)
+        if first is None:
+            return None
+        if _content(given) != before:
+            self._checked.breach("reads only", self._name, "it changes what it is given")
+        again = self.run("repeatable", given)
+        if again is not None and repr(vars(again)) != repr(vars(first)):
+            self._checked.breach("repeatable", self._name, "called twice, it returns something else")
+        for law, less in little:
+            self.run(law, less)
+        return first
+
+
+def _random_results() -> Results:
+    return random_results(_ROWS, sorted(plugins().measurements()))
+
+
+def _gaps(results: Results) -> Iterator[tuple[str, Any]]:
+    """Yield the results with values missing, and of few rows."""
+    frame = results.frame()
+    numbers = [name for name in frame.columns if "." in str(name) or name == "val_loss"]
+    some = [frame[[name for name in frame if name not in numbers]], frame.assign(model="the same")]
+    for name in dict.fromkeys(["val_loss", *numbers[:_GAPS]]):
+        if name in frame:
+            some += [frame.assign(**{name: frame[name].where(frame.index > 0)}), frame.drop(columns=[name])]
+            some += [frame.assign(**{name: frame[name].iloc[0]})]
+    yield from (("missing values", Results.from_frame(each)) for each in some)
+    yield from (("few rows", each) for each in (Results(), *(Results.from_frame(frame.iloc[:n]) for n in (1, 2))))
+
+
+def _few_classes() -> Iterator[tuple[str, Any]]:
+    for classes in (1, 2, 3):
+        yield "few classes", [_store(classes, "few")]
+    yield "few classes", [_store(6, "one")] * 2
+
+
+def _few_parts() -> Iterator[tuple[str, Any]]:
+    first, second = _parts(2)
+    yield from (("few rows", each) for each in ([first], [first, first], [second, first]))
+    yield "few classes", _parts(2, classes=1)
+
+
+def _parts(count: int, classes: int = 12) -> list[Part]:
+    """Return the parts of one collection, in memory: random features, which pass for slices of one text."""
+    stores = [_store(classes, "parts", seed=seed) for seed in range(count)]
+    about = {name: stores[0].manifest[name] for name in ("identity", "model", "corpus")}
+    about |= {"coverage": {"slices": count}, "statistics": {}, "statistics_by": {}}
+    return [Part(Path(str(at)), [_shard(store, at, about)]) for at, store in enumerate(stores)]
+
+
+def _shard(store: Store, at: int, about: dict[str, Any]) -> Shard:
+    train = store.tensors("train")
+    squares = train.pop("variances") * train["counts"]
+    return Shard("train", at, at + 1, about, held={**train, **store.tensors("classifier"), "squares": squares})
+
+
+def _store(classes: int, name: str, seed: int = 0) -> Store:
+    made = random_features(classes, 4, 20 * classes, seed=seed)
+    return collect_arrays(
+        made["train_features"],
+        made["train_labels"],
+        made["classifier"],
+        validation_features=made["validation_features"],
+        validation_labels=made["validation_labels"],
+        name=name,
+    )
+
+
+def _content(given: Any) -> Any:
+    if isinstance(given, Results):
+        return given.frame().to_json(), [row.to_dict() for row in given.rows]
+    held = [each.shards[0].tensors() if isinstance(each, Part) else each.tensors("train") for each in given]
+    return [each[name].tolist() for each in held for name in ("counts", "means")]
