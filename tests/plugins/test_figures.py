@@ -63,12 +63,10 @@ def test_figures_have_the_paper_s_fits(paper, shared):
     assert below_titles(collapse.draw("loss", raw)) == below_titles(drawing)
 
 
-def test_no_r_squared_is_given_where_it_says_nothing():
-    rows = [row(f"m{i}", i, measurements={"gnc2.uncentred_uniformity": (-1) ** i * 0.2}) for i in range(4)]
+def test_cdnv_of_zero_is_not_drawn_as_a_logarithm():
+    rows = [row(f"m{i}", i) for i in range(4)]
     rows[0] = replace(rows[0], measurements={**rows[0].measurements, "nc1.cdnv": 0.0})
-    drawing = collapse.draw("loss", rows)
-    assert below_titles(drawing)["GNC2, not centred"] is None  # a CoV of both signs
-    assert "(of log CDNV)" not in drawing.caption
+    assert "(of log CDNV)" not in collapse.draw("loss", rows).caption
     for name in ("loss", "geometry"):
         with pytest.raises(CollapseError, match=r"needs (two models|one of)"):
             collapse.draw(name, rows[:1])
@@ -85,13 +83,12 @@ def test_scaling_draws_one_recipe_without_repeats(paper):
         collapse.draw("training", Results.from_frame(paper.frame().iloc[:1]))
 
 
-@pytest.mark.parametrize("columns", [["epochs", "checkpoint"], ["width", "depth"], ["width", "depth", "recipe"]])
-def test_columns_serve_where_names_say_nothing(columns):
-    values = {"epochs": [1, 2, 2], "checkpoint": [0, 1, 1], "width": [8, 16, 16], "depth": [1, 2, 1], "recipe": "r"}
-    frame = pd.DataFrame({"model": ["a", "b", "c"], "val_loss": [3.0, 2.0, 2.5], **{n: values[n] for n in columns}})
-    name = "scaling-epochs" if "epochs" in columns else "scaling-width"
-    rows = numbers_of(collapse.draw(name, Results.from_frame(frame)).spec)
+def test_columns_serve_where_names_say_nothing():
+    frame = pd.DataFrame({"model": ["a", "b", "c"], "val_loss": [3.0, 2.0, 2.5], "width": [8, 16, 16]})
+    rows = numbers_of(collapse.draw("scaling-width", Results.from_frame(frame.assign(depth=[1, 2, 1]))).spec)
     assert [row["val_loss"] for row in rows] == [3, 2, 2.5]
+    with pytest.raises(CollapseError, match="needs depth: columns, or models whose names say them"):
+        collapse.draw("scaling-width", Results.from_frame(frame))
 
 
 def test_a_line_joins_rows_of_one_run_and_limit():
