@@ -24,7 +24,7 @@ ROOT = Path(__file__).resolve().parents[1]
 METRICS = "tests/plugins/test_numbers.py tests/plugins/test_edges.py tests/test_degenerate.py"
 PAIRS = f"tests/test_pairs.py {METRICS}"
 PERMUTATION = "tests/plugins/test_permutation.py"
-CORRELATION = "tests/plugins/test_correlation.py tests/plugins/test_findings.py"
+CORRELATION = "tests/plugins/test_correlation.py tests/plugins/test_pages.py"
 TESTS = {
     "plugins/collapse_metrics/nc1.py": METRICS,
     "plugins/collapse_metrics/nc2.py": METRICS,
