@@ -19,14 +19,16 @@ from benchmarks.machine import ROOT
 from collapse.errors import CollapseError
 
 
-def in_turn(works: Mapping[str, Callable[[], object]], rounds: int) -> dict[str, float]:
+def in_turn(
+    works: Mapping[str, Callable[[], object]], rounds: int, clock: Callable[[], float] = time.perf_counter
+) -> dict[str, float]:
     """Return the median time of each piece of work in seconds, over rounds after one that does not count."""
     times: dict[str, list[float]] = {name: [] for name in works}
     for _ in range(rounds + 1):
         for name, work in works.items():
-            start = time.perf_counter()
+            start = clock()
             work()
-            times[name].append(time.perf_counter() - start)
+            times[name].append(clock() - start)
     return {name: median(each[1:]) for name, each in times.items()}
 
 

@@ -103,12 +103,8 @@ def choose(
 
     Args:
         results: The table.
-        against: The goal, as columns are written.
-        columns: The columns to test; None for every measurement of collapse.
-        where: Filters of rows.
-        within: Columns of groups, in which a row needs a value.
+        against, columns, where, within, control: The options of analyses; without ``columns``, every measurement.
         joint: Whether rows of one group are equal in all columns of ``within``; else each is an effect of its own.
-        control: Columns of numbers, as columns are written.
         needs: Further columns in which a row needs a value.
         also: Columns that are tested too, where the table has them and no columns are named.
 

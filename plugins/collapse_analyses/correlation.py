@@ -136,11 +136,11 @@ def _permute(chosen: Chosen, records: list[dict[str, Any]], resamples: int) -> b
     """Take p from permutations of whole groups of the first column of --within, if every cell has a row."""
     first_n, second_n = chosen.groupings[0], groups_of(chosen.frame, chosen.within[1:])
     *left_kn, goal_n = _left(chosen)
-    if p_of_whole_groups(goal_n, goal_n, first_n, second_n, n=1) is None:
+    found = [p_of_whole_groups(left_n, goal_n, first_n, second_n, n=resamples) for left_n in left_kn]
+    if None in found:
         return False
-    for record, left_n in zip(records, left_kn, strict=True):
-        if record["p"] is not None:
-            record["p"] = p_of_whole_groups(left_n, goal_n, first_n, second_n, n=resamples)
+    for record, p in zip(records, found, strict=True):
+        record["p"] = None if record["p"] is None else p  # of too few groups
     return True
 
 
