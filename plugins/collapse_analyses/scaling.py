@@ -151,8 +151,10 @@ def _records(frame: "pd.DataFrame", sizes: Sequence[str], logs: Mapping[str, Flo
     records, log_kn = [], np.reshape([*logs.values()], (len(logs), len(frame)))
     for size in sizes:
         rows = _rows_of(frame, size)
-        line, bent = _fit(rows, size, log_kn), _fit(rows, size, log_kn, power=2)
-        values = np.unique(rows[size])
+        line = _fit(rows, size, log_kn)
+        if np.isnan(line[0]).all():
+            continue
+        bent, values = _fit(rows, size, log_kn, power=2), np.unique(rows[size])
         half = (len(values) + 1) // 2
         halves = rows[rows[size] <= values[half - 1]], rows[rows[size] >= values[-half]]
         ends = np.where(np.isnan(bent[0]), np.nan, [_fit(part, size, log_kn)[0] for part in halves])
@@ -161,10 +163,8 @@ def _records(frame: "pd.DataFrame", sizes: Sequence[str], logs: Mapping[str, Flo
             named = zip((*_NUMBERS, *_CURVED), numbers, strict=True)
             found = {name: None if np.isnan(number) else number for name, number in named}
             records.append({"column": column, "size": size, "rows": len(rows)} | found)
-    order = list(logs)
-    return sorted(
-        (each for each in records if each["exponent"] is not None), key=lambda each: order.index(each["column"])
-    )
+    columns = list(logs)
+    return sorted(records, key=lambda record: columns.index(record["column"]))
 
 
 def _explain(frame: "pd.DataFrame", records: Sequence[Mapping[str, Any]]) -> list[str]:
