@@ -38,7 +38,7 @@ def _add(record: Record, classes: int, dim: int, quick: bool) -> None:
         "all pair measurements": lambda: evaluate(lambda: values_of(s), by_metric(every)),
     }
     times = in_turn(works, 2)
-    peak = None if quick else peak_growth("benchmarks.pairs:prepared", classes=classes, dim=dim)
+    peak = None if quick else peak_growth(prepared, classes=classes, dim=dim)
     record.add(
         f"C = {classes:,}, d = {dim:,}",
         times,

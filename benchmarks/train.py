@@ -30,7 +30,7 @@ def benchmark(quick: bool) -> Record:
     record = Record("train", "The zoo's GPT-Neo, and transformers' own.")
     body = recipe.flops_per_token() / 3 - 2 * recipe.vocabulary * recipe.width  # a forward pass without the head
     _add(record, "body forward, float32", {name: _forward(name, recipe) for name in _NAMES}, body, recipe, {})
-    peaks = {name: peak_growth("benchmarks.train:prepared", which=name, **sizes) for name in _NAMES}
+    peaks = {name: peak_growth(prepared, which=name, **sizes) for name in _NAMES}
     works = {name: _step(name, recipe) for name in _NAMES}
     _add(record, "training step, float32", works, recipe.flops_per_token(), recipe, peaks)
     return record

@@ -70,16 +70,3 @@ def test_limits_of_many_classes_are_those_of_uniform_points():
     assert uniform_dimension(1000, 64) == 64
     assert uniform_participation(1000, 64) == pytest.approx(1000 * 64 / 1063)
     assert (uniform_dimension(65, 64), uniform_participation(65, 64)) == (64.0**2, 64)
-
-
-def test_the_figure_has_one_line_for_all_models_and_the_curve_of_uniform_points():
-    pytest.importorskip("altair", reason="needs the extra report")
-    from collapse.plugin.figures import numbers_of
-
-    rows = numbers_of(collapse.draw("dimension", "paper").spec)
-    x, loss, line = (
-        np.array([row[name] for row in rows]) for name in ("nc2_effective_dimension", "val_loss", "fitted")
-    )
-    slope, offset = np.polyfit(np.log(x), loss, 1)
-    np.testing.assert_allclose(line, slope * np.log(x) + offset)
-    assert rows[0]["uniform"] == pytest.approx(uniform_cov(29_233, rows[0]["nc2_effective_dimension"]))
