@@ -169,21 +169,22 @@ def _records(frame: "pd.DataFrame", sizes: Sequence[str], logs: Mapping[str, Flo
 
 def _explain(frame: "pd.DataFrame", records: Sequence[Mapping[str, Any]]) -> list[str]:
     """How to read the numbers."""
-    notes = ["exponent: slope of log|measurement| on log size; R²: share of what is not held fixed"]
+    notes = [
+        "exponent: slope of log|measurement| on log size; R²: share of what is not held fixed",
+        "curvature: coefficient of log² size beside log size, 0 for a power law; small, large: exponents of the "
+        "smaller and of the larger half of the sizes",
+    ]
     for size in dict.fromkeys(each["size"] for each in records):
         rows = _rows_of(frame, size)
         fixed = " and ".join(_fixed(rows, size)) or "nothing"
         units = "rows" if _clusters(rows) is None else "architectures"
         last = f" ({counted(len(rows), 'last checkpoint')})" if len(rows) < len(frame) else ""
         notes.append(f"{size}{last}: {fixed} held fixed; intervals: jackknife of {units}, Student's t")
-    if any(each["curvature"] is not None for each in records):
-        notes.append(
-            "curvature: coefficient of log² size beside log size, 0 for a power law; small, large: exponents of the "
-            "smaller and of the larger half of the sizes"
-        )
-    sure = [each for each in records if each["curvature_low"] is not None]
-    bent = [each for each in sure if not each["curvature_low"] <= 0 <= each["curvature_high"]]
+    bent = [
+        f"{each['column']} in {each['size']}"
+        for each in records
+        if each["curvature_low"] is not None and not each["curvature_low"] <= 0 <= each["curvature_high"]
+    ]
     if bent:
-        said = ", ".join(f"{each['column']} in {each['size']}" for each in bent)
-        notes.append(f"no single exponent describes {said}: the 95 % interval of curvature excludes 0")
+        notes.append(f"no single exponent describes {', '.join(bent)}: the 95 % interval of curvature excludes 0")
     return notes
