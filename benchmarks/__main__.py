@@ -33,7 +33,7 @@ def command(names: tuple[str, ...], quick: bool, output: str | None, threads: in
     accumulate  class moments of batches
     collect     collection against the model's bare forward
     validate    the validation pass against one float32 product
-    pairs       the pair sweep against its bare Gram products, and other packages
+    pairs       the pair sweep against its bare Gram products
     train       training of the zoo's models
     startup     time to start
 

@@ -33,7 +33,7 @@ def benchmark(quick: bool) -> Record:
         "class moments": turn(moments.add),
     }
     times = in_turn(works, rounds)
-    peak = None if quick else peak_growth("benchmarks.accumulate:prepared", **sizes)
+    peak = None if quick else peak_growth(prepared, **sizes)
     record = Record(
         "accumulate", "Counts, means and variances of the classes of a batch, whose labels are drawn by Zipf's law."
     )

@@ -32,11 +32,9 @@ def benchmark(quick: bool) -> Record:
         _make(folder, quick, length, chunks)
         works = {"bare forward of the decoder": bare(made, length, chunks), "collection": ours(made, length, chunks)}
         times = in_turn(works, 1 if quick else 2)
-        peaks: dict[str, int | None] = {}
-        if not quick:
-            sizes = {"folder": made, "length": length, "chunks": 4 * _BATCH}
-            functions = dict(zip(works, ("bare", "ours"), strict=True))
-            peaks = {work: peak_growth(f"benchmarks.collect:{name}", **sizes) for work, name in functions.items()}
+        sizes = {"folder": made, "length": length, "chunks": 4 * _BATCH}
+        functions = {} if quick else dict(zip(works, (bare, ours), strict=True))
+        peaks = {work: peak_growth(function, **sizes) for work, function in functions.items()}
         classes = len(collapse.load(folder / "store").tensors("train")["classes"])
     title = f"GPT-Neo {'2x64' if quick else '4x256'}, C = {classes:,}, {chunks} chunks of {length:,}"
     limit = "bare forward of the decoder"

@@ -74,24 +74,16 @@ class Population:
         )
 
 
-@dataclass(frozen=True)
-class Simulated:
-    """The true value of each measurement, and by N_c the mean and standard deviation of its estimates."""
-
-    truth: dict[str, float]
-    estimates: dict[int, dict[str, tuple[float, float]]]
-
-
-def simulate(draws: int = 60, seed: int = 1) -> Simulated:
-    """Measure draws of few samples per class, and the truth."""
+def simulate(draws: int = 60, seed: int = 1) -> tuple[dict[str, float], dict[int, dict[str, tuple[float, float]]]]:
+    """Return the truth of each measurement, and by N_c the mean and standard deviation of its estimates."""
     population = Population.drawn()
     draw = torch.Generator().manual_seed(seed)
     estimates = {}
     for count in COUNTS:
         found = torch.tensor([_measured(population.sampled(count, draw)) for _ in range(draws)], dtype=torch.float64)
-        mean, std = found.mean(dim=0).tolist(), found.std(dim=0).tolist()
-        estimates[count] = dict(zip(NAMES, zip(mean, std, strict=True), strict=True))
-    return Simulated(dict(zip(NAMES, _measured(population.truth()), strict=True)), estimates)
+        pairs = zip(found.mean(dim=0).tolist(), found.std(dim=0).tolist(), strict=True)
+        estimates[count] = dict(zip(NAMES, pairs, strict=True))
+    return dict(zip(NAMES, _measured(population.truth()), strict=True)), estimates
 
 
 def _measured(s: EmbeddingStatistics) -> list[float]:
@@ -99,15 +91,15 @@ def _measured(s: EmbeddingStatistics) -> list[float]:
     return [float(found[name] or "nan") for name in NAMES]
 
 
-def table(simulated: Simulated) -> str:
+def table(truth: dict[str, float], estimates: dict[int, dict[str, tuple[float, float]]]) -> str:
     """Return the table in Markdown."""
-    lines = ["| measurement | truth | " + " | ".join(f"N_c = {count}" for count in COUNTS) + " |"]
-    lines.append("| --- |" + " --- |" * (1 + len(COUNTS)))
-    for name in NAMES:
-        cells = [f"{mean:.4f} ± {std:.4f}" for mean, std in (simulated.estimates[count][name] for count in COUNTS)]
-        lines.append(f"| `{name}` | {simulated.truth[name]:.4f} | {' | '.join(cells)} |")
-    return "\n".join(lines)
+    columns = ["measurement", "truth", *(f"N_c = {count}" for count in COUNTS)]
+    rows = [
+        [f"`{name}`", f"{truth[name]:.4f}", *(f"{mean:.4f} ± {std:.4f}" for mean, std in of_counts)]
+        for name, of_counts in ((name, [estimates[count][name] for count in COUNTS]) for name in NAMES)
+    ]
+    return "\n".join(f"| {' | '.join(cells)} |" for cells in (columns, ["---"] * len(columns), *rows))
 
 
 if __name__ == "__main__":
-    print(table(simulate()))  # noqa: T201  # a script's output
+    print(table(*simulate()))  # noqa: T201  # a script's output

@@ -1,14 +1,12 @@
-"""The pair sweep, against the bare Gram products of the same tiles, and against rhubarbwu/neural-collapse.
+"""The pair sweep, against the bare Gram products of the same tiles.
 
 Three measurements are CDNV, interference and log kernel, each with mean and std.
 """
 
 from collections.abc import Callable
-from importlib import import_module
 
 import torch
 
-import collapse
 from benchmarks.record import Record
 from benchmarks.timing import in_turn, peak_growth
 from collapse import EmbeddingStatistics
@@ -19,20 +17,14 @@ from collapse.numerics.values import values_of
 from collapse.plugin.plugin_manager import plugins
 
 THREE = [f"{name}{what}" for name in ("nc1.cdnv", "nc2.interference", "gnc2.log_kernel") for what in ("", "_std")]
-SOURCE = "pip install git+https://github.com/rhubarbwu/neural-collapse"
-_TILE = 512  # as large as those of our sweep; their default, one tile of everything, would not fit into memory
 
 
 def benchmark(quick: bool) -> Record:
-    """Measure two numbers of classes, then the other package."""
+    """Measure two numbers of classes."""
     record = Record("pairs", "Measurements of all pairs of classes, float64.")
     dim, many = (64, (600, 1_200)) if quick else (768, (12_000, 29_233))
     for classes in many:
         _add(record, classes, dim, quick)
-    try:
-        _add_peer(record, statistics(300 if quick else 3_000, dim))
-    except ImportError as error:
-        record.notes.append(f"neural-collapse is not installed ({error}): {SOURCE}")
     return record
 
 
@@ -46,7 +38,7 @@ def _add(record: Record, classes: int, dim: int, quick: bool) -> None:
         "all pair measurements": lambda: evaluate(lambda: values_of(s), by_metric(every)),
     }
     times = in_turn(works, 2)
-    peak = None if quick else peak_growth("benchmarks.pairs:prepared", classes=classes, dim=dim)
+    peak = None if quick else peak_growth(prepared, classes=classes, dim=dim)
     record.add(
         f"C = {classes:,}, d = {dim:,}",
         times,
@@ -55,29 +47,6 @@ def _add(record: Record, classes: int, dim: int, quick: bool) -> None:
         limit="bare Gram products",
         peaks={"three measurements": peak},
     )
-
-
-def _add_peer(record: Record, s: EmbeddingStatistics) -> None:
-    """Time the other package on the same means, and note how far values differ."""
-    measure, kernels = import_module("neural_collapse.measure"), import_module("neural_collapse.kernels")
-    names = ["nc1.cdnv", "gnc2.log_kernel", "gnc2.log_kernel_std"]
-    values: dict[str, list[float]] = {}
-
-    def theirs() -> None:
-        cdnv = measure.variability_cdnv(s.variances, s.means, dist_exp=2, tile_size=_TILE)
-        mean, variance = kernels.kernel_stats(s.means, s.global_mean, kernels.log_kernel, tile_size=_TILE)
-        values["theirs"] = [cdnv, mean, variance**0.5]
-
-    def ours() -> None:
-        row = collapse.measure(s, metrics=names)
-        values["ours"] = [row[name] or float("nan") for name in names]
-
-    times = in_turn({f"neural-collapse, tiles of {_TILE}": theirs, "collapse": ours}, 1)
-    pairs = s.n_classes * (s.n_classes - 1) / 2
-    what = f"CDNV, and log kernel's mean and std, C = {s.n_classes:,}, d = {s.dim:,}"
-    record.add(what, times, amount=pairs, unit="pairs")
-    apart = max(abs(b / a - 1) for a, b in zip(values["ours"], values["theirs"], strict=True))
-    record.notes.append(f"largest relative difference from neural-collapse: {apart:.1e}")
 
 
 def statistics(classes: int, dim: int) -> EmbeddingStatistics:

@@ -5,47 +5,41 @@ peak hides a later one.
 """
 
 import ctypes
-import importlib
-import json
-import subprocess
-import sys
 import time
 from collections.abc import Callable, Mapping
+from concurrent.futures import ProcessPoolExecutor
 from contextlib import suppress
+from multiprocessing import get_context
 from pathlib import Path
 from statistics import median
 
-from benchmarks.machine import ROOT
-from collapse.errors import CollapseError
 
-
-def in_turn(works: Mapping[str, Callable[[], object]], rounds: int) -> dict[str, float]:
+def in_turn(
+    works: Mapping[str, Callable[[], object]], rounds: int, clock: Callable[[], float] = time.perf_counter
+) -> dict[str, float]:
     """Return the median time of each piece of work in seconds, over rounds after one that does not count."""
     times: dict[str, list[float]] = {name: [] for name in works}
     for _ in range(rounds + 1):
         for name, work in works.items():
-            start = time.perf_counter()
+            start = clock()
             work()
-            times[name].append(time.perf_counter() - start)
+            times[name].append(clock() - start)
     return {name: median(each[1:]) for name, each in times.items()}
 
 
-def peak_growth(preparing: str, **sizes: object) -> int | None:
+def peak_growth(preparing: Callable[..., Callable[[], object]], **sizes: object) -> int | None:
     """Return by how many bytes a process grows at most while a piece of work runs in it; None if that is not known.
 
     Args:
-        preparing: ``module:function`` of a function that makes the data and returns the piece of work.
-        sizes: Its arguments, which JSON can hold.
-
-    Raises:
-        CollapseError: The process failed.
+        preparing: A function of a module, which makes the data and returns the piece of work.
+        sizes: Its arguments.
     """
-    command = [sys.executable, "-m", "benchmarks.timing", preparing, json.dumps(sizes)]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
-    if done.returncode:
-        raise CollapseError(f"measuring the memory of {preparing} failed: {done.stderr.strip()[-300:]}")
-    growth: int | None = json.loads(done.stdout.splitlines()[-1])
-    return growth
+    with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as process:
+        return process.submit(_growth_of_prepared, preparing, sizes).result()
+
+
+def _growth_of_prepared(preparing: Callable[..., Callable[[], object]], sizes: dict[str, object]) -> int | None:
+    return growth_of(preparing(**sizes))
 
 
 def growth_of(work: Callable[[], object]) -> int | None:
@@ -63,9 +57,3 @@ def growth_of(work: Callable[[], object]) -> int | None:
 def _status(name: str) -> int:
     lines = Path("/proc/self/status").read_text().splitlines()
     return next(int(line.split()[1]) * 1024 for line in lines if line.startswith(f"{name}:"))
-
-
-if __name__ == "__main__":
-    module, _, function = sys.argv[1].partition(":")
-    prepared = getattr(importlib.import_module(module), function)
-    print(json.dumps(growth_of(prepared(**json.loads(sys.argv[2])))))  # noqa: T201  # read by the process that asked

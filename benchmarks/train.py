@@ -1,7 +1,6 @@
-"""Training with the zoo's GPT-Neo against transformers' own model, on a CPU.
+"""Training with the zoo's GPT-Neo against transformers' own model, float32 on a CPU.
 
-The body's forward in float32, and a training step in bfloat16, or in float32 where the processor multiplies bfloat16
-more slowly. The limit is the model's operations at the rate of one large product.
+The limit is the model's operations at the rate of one large product.
 """
 
 from collections.abc import Callable
@@ -23,20 +22,17 @@ _LIMIT = "its operations as one product"
 
 
 def benchmark(quick: bool) -> Record:
-    """Compare both models."""
+    """Compare both models: the body's forward pass, and a training step."""
     sizes = {"depth": 2, "width": 64, "vocabulary": 2_000, "chunk_length": 256}
     if not quick:
         sizes = {"depth": 4, "width": 256, "vocabulary": 50_257, "chunk_length": 2_048}
     recipe = Recipe(**sizes)
     record = Record("train", "The zoo's GPT-Neo, and transformers' own.")
     body = recipe.flops_per_token() / 3 - 2 * recipe.vocabulary * recipe.width  # a forward pass without the head
-    works = {name: _forward(_model(name, recipe), _tokens(recipe)) for name in _NAMES}
-    _add(record, "body forward, float32", works, torch.float32, body, recipe, {})
-    dtype = _step_dtype()
-    kind = str(dtype).removeprefix("torch.")
-    works = {name: _step(_model(name, recipe), _tokens(recipe), dtype) for name in _NAMES}
-    peaks = {name: peak_growth("benchmarks.train:prepared", which=name, kind=kind, **sizes) for name in _NAMES}
-    _add(record, f"training step, {kind}", works, dtype, recipe.flops_per_token(), recipe, peaks)
+    _add(record, "body forward, float32", {name: _forward(name, recipe) for name in _NAMES}, body, recipe, {})
+    peaks = {name: peak_growth(prepared, which=name, **sizes) for name in _NAMES}
+    works = {name: _step(name, recipe) for name in _NAMES}
+    _add(record, "training step, float32", works, recipe.flops_per_token(), recipe, peaks)
     return record
 
 
@@ -44,13 +40,12 @@ def _add(
     record: Record,
     what: str,
     works: dict[str, Callable[[], object]],
-    dtype: torch.dtype,
     flops: float,
     recipe: Recipe,
     peaks: dict[str, int | None],
 ) -> None:
-    """Time both models in turn with one product in the dtype, whose rate is the limit."""
-    square = torch.randn(_SIDE, _SIDE).to(dtype)
+    """Time both models in turn with one product, whose rate is the limit."""
+    square = torch.randn(_SIDE, _SIDE)
     times = in_turn({_LIMIT: lambda: torch.mm(square, square), **works}, 2)
     tokens = _BATCH * recipe.chunk_length
     times[_LIMIT] *= flops * tokens / (2 * _SIDE**3)
@@ -58,46 +53,32 @@ def _add(
     record.add(title, times, amount=tokens, unit="tokens", limit=_LIMIT, peaks=peaks)
 
 
-def _model(which: str, recipe: Recipe) -> Any:
-    """Return the zoo's model, or transformers' with the same weights."""
-    if which == _NAMES[0]:
-        return build(recipe)
+def _prepared(which: str, recipe: Recipe) -> tuple[Any, Tensor]:
+    """Return the zoo's model, or transformers' with the same weights, and random tokens."""
     transformers.set_seed(recipe.seed)
-    return transformers.GPTNeoForCausalLM(recipe.configuration())
+    model = build(recipe) if which == _NAMES[0] else transformers.GPTNeoForCausalLM(recipe.configuration())
+    return model, torch.randint(recipe.vocabulary, (_BATCH, recipe.chunk_length))
 
 
-def _forward(model: Any, tokens_BT: Tensor) -> Callable[[], object]:
+def _forward(which: str, recipe: Recipe) -> Callable[[], object]:
     """Return the forward pass of the body."""
+    model, tokens_BT = _prepared(which, recipe)
     return torch.inference_mode()(lambda: model.transformer(tokens_BT, use_cache=False))
 
 
-def _step(model: Any, tokens_BT: Tensor, dtype: torch.dtype) -> Callable[[], None]:
-    """Return a training step in bfloat16 or float32."""
+def _step(which: str, recipe: Recipe) -> Callable[[], None]:
+    """Return a training step."""
+    model, tokens_BT = _prepared(which, recipe)
     optimizer = torch.optim.AdamW(model.parameters())
 
     def step() -> None:
-        with torch.autocast("cpu", torch.bfloat16, enabled=dtype == torch.bfloat16):
-            loss = model(tokens_BT, labels=tokens_BT).loss
-        loss.backward()
+        model(tokens_BT, labels=tokens_BT).loss.backward()
         optimizer.step()
         optimizer.zero_grad()
 
     return step
 
 
-def _step_dtype() -> torch.dtype:
-    """Return bfloat16, or float32 where a processor has no instructions for bfloat16 and is slower with it."""
-    squares = [torch.randn(256, 256).to(dtype) for dtype in (torch.bfloat16, torch.float32)]
-    times = in_turn({str(each.dtype): lambda each=each: torch.mm(each, each) for each in squares}, 3)
-    return min(squares, key=lambda each: times[str(each.dtype)]).dtype
-
-
-def prepared(which: str, kind: str, **sizes: int) -> Callable[[], object]:
-    """Return a piece of work whose peak is that of the first step of a model, in the dtype of this name."""
-    recipe = Recipe(**sizes)
-    return _step(_model(which, recipe), _tokens(recipe), getattr(torch, kind))
-
-
-def _tokens(recipe: Recipe) -> Tensor:
-    draw = torch.Generator().manual_seed(0)
-    return torch.randint(recipe.vocabulary, (_BATCH, recipe.chunk_length), generator=draw)
+def prepared(which: str, **sizes: int) -> Callable[[], object]:
+    """Return a piece of work whose peak is that of the first step of a model."""
+    return _step(which, Recipe(**sizes))

@@ -33,7 +33,7 @@ def _add(record: Record, sizes: dict[str, int], quick: bool) -> None:
         "the same, exact loss": lambda: ValidationTally(exact).add(h, y),
     }
     times = in_turn(works, 2 if quick else 5)
-    peak = None if quick else peak_growth("benchmarks.validate:prepared", **sizes)
+    peak = None if quick else peak_growth(prepared, **sizes)
     record.add(
         f"V = {sizes['V']:,}, C = {sizes['C']:,}, d = {sizes['d']}, {sizes['N']:,} samples",
         times,

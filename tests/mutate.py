@@ -14,17 +14,17 @@ import shutil
 import subprocess
 import sys
 import tempfile
+from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from copy import deepcopy
 from pathlib import Path
-from queue import SimpleQueue
 
 ROOT = Path(__file__).resolve().parents[1]
 METRICS = "tests/plugins/test_numbers.py tests/plugins/test_edges.py tests/test_degenerate.py"
 PAIRS = f"tests/test_pairs.py {METRICS}"
 PERMUTATION = "tests/plugins/test_permutation.py"
-CORRELATION = "tests/plugins/test_correlation.py tests/plugins/test_findings.py"
+CORRELATION = "tests/plugins/test_correlation.py tests/plugins/test_pages.py"
 TESTS = {
     "plugins/collapse_metrics/nc1.py": METRICS,
     "plugins/collapse_metrics/nc2.py": METRICS,
@@ -117,21 +117,26 @@ def mutants(file: str, count: int, seed: int) -> list[tuple[str, str]]:
     return found
 
 
-def is_caught(file: str, source: str, tree: Path) -> bool:
+def is_caught(file: str, source: str) -> bool:
     """Whether a test of a module fails, or takes too long, with another source in a copy of the tree."""
-    kept = (tree / file).read_text(encoding="utf-8")
-    (tree / file).write_text(source, encoding="utf-8")
-    words = [sys.executable, "-m", "pytest", "-x", "-q", "-n0", "-p", "no:cacheprovider", file, *TESTS[file].split()]
-    paths = {"PYTHONPATH": f"{tree}:{tree}/plugins:{tree}/zoo", "PYTHONDONTWRITEBYTECODE": "1"}
-    try:
-        run = subprocess.run(words, cwd=tree, env={**os.environ, **paths}, capture_output=True, timeout=600)
-        if run.returncode > 1:
-            raise SystemExit(run.stdout.decode()[-2000:])
-        return run.returncode == 1
-    except subprocess.TimeoutExpired:
-        return True
-    finally:
-        (tree / file).write_text(kept, encoding="utf-8")
+    tracked = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, check=True).stdout.decode()
+    with tempfile.TemporaryDirectory() as scratch:
+        tree = Path(scratch)
+        for name in filter(None, tracked.split("\0")):
+            (tree / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(ROOT / name, tree / name)
+        (tree / file).write_text(source, encoding="utf-8")
+        words = [sys.executable, "-m", "pytest", "-x", "-q", "-n0", "-p", "no:cacheprovider", file]
+        paths = {"PYTHONPATH": f"{tree}:{tree}/plugins:{tree}/zoo", "PYTHONDONTWRITEBYTECODE": "1"}
+        try:
+            run = subprocess.run(
+                [*words, *TESTS[file].split()], cwd=tree, env={**os.environ, **paths}, capture_output=True, timeout=600
+            )
+        except subprocess.TimeoutExpired:
+            return True
+    if run.returncode > 1:
+        raise SystemExit(run.stdout.decode()[-2000:])
+    return run.returncode == 1
 
 
 def main() -> int:
@@ -143,38 +148,19 @@ def main() -> int:
     options.add_argument("--workers", type=int, default=2)
     chosen = options.parse_args()
     files = [file for file in TESTS if not chosen.modules or Path(file).stem in chosen.modules]
-    with tempfile.TemporaryDirectory() as scratch, ThreadPoolExecutor(chosen.workers) as pool:
-        trees: SimpleQueue[Path] = SimpleQueue()
-        tracked = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, check=True).stdout
-        for index in range(chosen.workers):
-            tree = Path(scratch) / str(index)
-            for name in filter(None, tracked.decode().split("\0")):
-                (tree / name).parent.mkdir(parents=True, exist_ok=True)
-                shutil.copyfile(ROOT / name, tree / name)
-            trees.put(tree)
-
-        def outcome(file: str, source: str) -> bool:
-            tree = trees.get()
-            try:
-                return is_caught(file, source, tree)
-            finally:
-                trees.put(tree)
-
-        jobs = [
-            (file, what, pool.submit(outcome, file, source))
-            for file in files
-            for what, source in mutants(file, chosen.each, chosen.seed)
-        ]
-        caught = dict.fromkeys(files, 0)
-        for file, what, job in jobs:
-            if what == "nothing" and job.result():
+    made = [(file, *each) for file in files for each in mutants(file, chosen.each, chosen.seed)]
+    caught, tried = Counter[str](), Counter(file for file, *_ in made)
+    with ThreadPoolExecutor(chosen.workers) as pool:
+        outcomes = pool.map(is_caught, *zip(*((file, source) for file, _, source in made), strict=True))
+        for (file, what, _), failed in zip(made, outcomes, strict=True):
+            if what == "nothing" and failed:
                 raise SystemExit(f"{file}: its tests fail without a change")
-            caught[file] += job.result()
-            if what != "nothing" and not job.result():
+            caught[file] += failed
+            if what != "nothing" and not failed:
                 print(f"{file}, {what}: SURVIVED", flush=True)  # noqa: T201
-    for file, many in caught.items():
-        print(f"{file}: {many} of {sum(each[0] == file for each in jobs) - 1} caught")  # noqa: T201
-    return 0 if all(caught.values()) else 1
+    for file in files:
+        print(f"{file}: {caught[file]} of {tried[file] - 1} caught")  # noqa: T201
+    return 0 if all(caught[file] for file in files) else 1
 
 
 if __name__ == "__main__":

@@ -43,7 +43,7 @@ SMALLER = {
     "user/": "owner/",  # who is logged in
     '" Tim" --token Anna': "t --token s",  # the tiny model has other words
 }
-# tests/test_docs.py runs those of plugins.md, tests/plugins/test_findings.py those of published.md; cli.md is generated
+# tests/test_docs.py runs those of plugins.md, tests/plugins/test_pages.py those of published.md; cli.md is generated
 ELSEWHERE = ("plugins.md", "plugin-reference.md", "published.md", "cli.md")
 
 

@@ -14,7 +14,9 @@ from collapse.numerics.values import plain, values_of
 from collapse.plugin.parameters import functions_of_pairs, of_tiles
 
 
-def statistics_of(means: Sequence[Sequence[float]] | Tensor, classifier: Tensor | None = None) -> EmbeddingStatistics:
+def statistics_of(
+    means: Sequence[Sequence[float]] | Tensor, classifier: Sequence[Sequence[float]] | Tensor | None = None
+) -> EmbeddingStatistics:
     """Return statistics of one sample per class, so variances are 0; means and classifier have shape (C, d).
 
     >>> statistics_of([[1.0, 0.0], [-1.0, 0.0]]).n_classes
@@ -27,7 +29,7 @@ def statistics_of(means: Sequence[Sequence[float]] | Tensor, classifier: Tensor 
         counts=torch.ones(C, dtype=torch.int64),
         means=means_Cd,
         variances=torch.zeros(C, dtype=torch.float64),
-        classifier=None if classifier is None else classifier.double(),
+        classifier=None if classifier is None else torch.as_tensor(classifier, dtype=torch.float64),
     )
 
 

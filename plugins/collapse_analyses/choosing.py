@@ -58,17 +58,13 @@ class Chosen:
         """Return the (k, rows) values of the columns, the goal last."""
         return np.stack([column.values for column in (*self.tested, self.goal)])
 
-    def groups(self, *names: str) -> Codes:
-        """Return the group of each row by the values of columns, 0 to G−1."""
-        return groups_of(self.frame, names)
-
 
 def groups_of(frame: "pd.DataFrame", names: Sequence[str]) -> Codes:
     """Return the group of each row by the values of columns, 0 to G−1."""
     return frame[list(names)].astype(str).groupby(list(names)).ngroup().to_numpy(np.int64)
 
 
-def names_of(texts: Names, frame: "pd.DataFrame", option: str) -> list[str]:
+def names_of(texts: Names, frame: "pd.DataFrame") -> list[str]:
     """Return the columns that an option names.
 
     Raises:
@@ -77,7 +73,7 @@ def names_of(texts: Names, frame: "pd.DataFrame", option: str) -> list[str]:
     names = list(split_columns(texts, frame)) if texts else []
     for name in names:
         if name not in frame:
-            raise UsageError(f"no column is called {name!r} (--{option}); {near_names(name, map(str, frame.columns))}")
+            raise UsageError(f"no column is called {name!r}; {near_names(name, map(str, frame.columns))}")
     return names
 
 
@@ -100,20 +96,16 @@ def choose(
     within: Names = None,
     joint: bool = False,
     control: Names = None,
-    named: Mapping[str, Names] | None = None,
+    needs: Names = None,
     also: Sequence[str] = (),
 ) -> Chosen:
     """Choose the columns, and the rows that match the filters and have a value in each column.
 
     Args:
         results: The table.
-        against: The goal, as columns are written.
-        columns: The columns to test; None for every measurement of collapse.
-        where: Filters of rows.
-        within: Columns of groups, in which a row needs a value.
+        against, columns, where, within, control: The options of analyses; without ``columns``, every measurement.
         joint: Whether rows of one group are equal in all columns of ``within``; else each is an effect of its own.
-        control: Columns of numbers, as columns are written.
-        named: Further columns in which a row needs a value, by the option that names them.
+        needs: Further columns in which a row needs a value.
         also: Columns that are tested too, where the table has them and no columns are named.
 
     Raises:
@@ -122,35 +114,36 @@ def choose(
     """
     every = prepared(results)
     frame = choose_rows(every, where)
-    groups = names_of(within, frame, "within")
-    needed = [*groups, *(name for option, names in (named or {}).items() for name in names_of(names, frame, option))]
+    filters = where if isinstance(where, str) else " and ".join(where or ())
+    notes = [f"{len(frame):,} of {counted(len(every), 'row')}, with {filters}"] if where else []
+    groups = names_of(within, frame)
     goal = read_column(frame, against)
     tested, left_out = _readable(frame, goal, _wanted(frame, columns, also))
     controls = [read_column(frame, name) for name in split_columns(control, frame)] if control else []
-    # rows with a value in every column, so that all are tested on the same models
-    missing = {column.label: np.isnan(column.values) for column in (goal, *tested, *controls)}
-    missing |= {name: (frame[name].isna() | (frame[name] == "")).to_numpy(np.bool_) for name in needed}
-    kept = ~np.any(list(missing.values()), axis=0)
-    filters = where if isinstance(where, str) else " and ".join(where or ())
-    notes = [f"{len(frame):,} of {counted(len(every), 'row')}, with {filters}"] if where else []
-    if not kept.all():
-        lacking = ", ".join(f"{label} in {int(rows.sum()):,}" for label, rows in missing.items() if rows.any())
-        notes.append(f"{counted(int((~kept).sum()), 'row')} left out for missing values: {lacking}")
+    kept = _complete(frame, [goal, *tested, *controls], [*groups, *names_of(needs, frame)], notes)
     frame = frame.loc[kept]
     notes += remarks_on(frame)
     if len(frame) < 3:
         why = f" ({'; '.join(notes)})" if notes else ""
         raise CollapseError(f"only {counted(len(frame), 'row')} to compare{why}: at least 3 are needed")
-    goal, *tested = (replace(each, values=each.values[kept]) for each in (goal, *tested))
-    controls = [replace(each, values=each.values[kept]) for each in controls]
-    each_n = [groups] if joint and groups else [[name] for name in groups]
-    groupings = {" and ".join(names): groups_of(frame, names) for names in each_n}
-    for name, groups_n in groupings.items():
-        if len(np.unique(groups_n)) == len(frame):
-            raise UsageError(f"every row has another {name}: no group has two rows to compare (--within)")
-    model = explained(len(frame), [*groupings.values()], [each.values for each in controls])
-    chosen = Chosen(frame, goal, tested, controls, groups, [*groupings.values()], model, notes)
-    return _varying(chosen, left_out)
+    goal, *others = (replace(each, values=each.values[kept]) for each in (goal, *tested, *controls))
+    tested, controls = others[: len(tested)], others[len(tested) :]
+    groupings = [groups_of(frame, names) for names in ([groups] if joint else [[name] for name in groups]) if names]
+    if any(len(np.unique(groups_n)) == len(frame) for groups_n in groupings):
+        raise UsageError(f"every row has another {' or '.join(groups)}: no group has two rows to compare (--within)")
+    model = explained(len(frame), groupings, [each.values for each in controls])
+    return _varying(Chosen(frame, goal, tested, controls, groups, groupings, model, notes), left_out)
+
+
+def _complete(frame: "pd.DataFrame", columns: Sequence[Column], names: Sequence[str], notes: list[str]) -> Any:
+    """Return which rows have a value in every column, so that all are tested on the same models; note the others."""
+    missing = {column.label: np.isnan(column.values) for column in columns}
+    missing |= {name: (frame[name].isna() | (frame[name] == "")).to_numpy(np.bool_) for name in names}
+    kept = ~np.any(list(missing.values()), axis=0)
+    if not kept.all():
+        lacking = ", ".join(f"{label} in {int(rows.sum()):,}" for label, rows in missing.items() if rows.any())
+        notes.append(f"{counted(int((~kept).sum()), 'row')} left out for missing values: {lacking}")
+    return kept
 
 
 def _wanted(frame: "pd.DataFrame", columns: Names, also: Sequence[str]) -> dict[str, bool]:
@@ -162,8 +155,6 @@ def _wanted(frame: "pd.DataFrame", columns: Names, also: Sequence[str]) -> dict[
     made: dict[str, bool] = {}
     for name, itself in split_columns(columns, frame).items():
         made |= dict.fromkeys(SETS[name], False) if name in SETS else {name: itself}
-    if not made:
-        raise UsageError("--columns names no column: name some, or leave the option out to test all measurements")
     return made
 
 
@@ -208,7 +199,7 @@ def cautions(chosen: Chosen) -> list[str]:
     frame, within = chosen.frame, chosen.within
     if chosen.controls:
         return []
-    groups_n = chosen.groups(*within) if within else np.zeros(len(frame), dtype=np.int64)
+    groups_n = groups_of(frame, within) if within else np.zeros(len(frame), dtype=np.int64)
     name = size_of(frame)
     if name is None or (frame.groupby(groups_n)[name].nunique() < 2).all():
         name = training_of(frame, groups_n) if within else None

@@ -5,12 +5,12 @@ from typing import Any
 
 import numpy as np
 
-from collapse import CollapseError, Results, Table, analysis
+from collapse import Results, Table, analysis
 from collapse.errors import UsageError, counted
-from collapse_analyses.choosing import LOG_CDNV, Chosen, cautions, choose, names_of, whole
+from collapse_analyses.choosing import LOG_CDNV, Chosen, cautions, choose, groups_of, names_of, whole
 from collapse_analyses.fits import FEWEST, Floats, Jackknife, holm, p_of_r
 from collapse_analyses.pearson import correlated
-from collapse_analyses.shown import DISAGREES, SHARE, SIGNED, THREE, Cell, P, table_of
+from collapse_analyses.shown import SHARE, SIGNED, THREE, Cell, P, predicted_note, table_of
 from collapse_analyses.strata import FEWEST as FEWEST_ROWS
 from collapse_analyses.strata import in_each, p_of_whole_groups, signs_of
 
@@ -65,7 +65,7 @@ def correlation(
             two-way analysis of variance; p then permutes whole groups of the first. Signs are counted in those too.
         control: Columns of numbers to control for, such as log(n_params): gives partial correlations.
         cluster: Leave out, and count as independent, whole groups of rows with equal values of this column.
-        strata: Show r in every group of one column of --within instead; not with --control or --cluster.
+        strata: Show r in every group of one column of --within instead.
         resamples: Number of permutations of groups, for p with several columns of --within.
 
     Returns:
@@ -74,51 +74,46 @@ def correlation(
         strata_negative and strata_median_r (None without within).
 
     Raises:
-        UsageError: An unknown column or filter, or an option that makes no sense.
+        UsageError: An unknown column or filter, or --strata without one column of --within.
         CollapseError: Fewer than 3 rows or no degree of freedom, or a column that does not vary.
 
     Source: Holm 1979; Benjamini & Hochberg 1995; MacKinnon, Nielsen & Webb 2023 for clusters.
 
-    >>> from collapse import Row
-    >>> def model(loss, cdnv):
-    ...     return Row("m", None, "text", "", 1, 9, 4, 99, {"val_loss": loss, "nc1.cdnv": cdnv})
-    >>> rows = [model(1.0, 0.1), model(2.0, 0.3), model(3.0, 0.2), model(4.0, 0.4)]
-    >>> table = correlation(Results(rows), columns="nc1.cdnv")
-    >>> [(row["column"], round(row["r"], 9), round(row["p"], 6)) for row in table.records()]
-    [('nc1.cdnv', 0.8, 0.2)]
+    >>> import pandas as pd
+    >>> table = Results.from_frame(pd.DataFrame({"val_loss": [1, 2, 3, 4], "nc1.cdnv": [0.1, 0.3, 0.2, 0.4]}))
+    >>> (row,) = correlation(table, columns="nc1.cdnv").records()
+    >>> round(row["r"], 9), round(row["p"], 9)
+    (0.8, 0.2)
     """
-    if resamples < 1:
-        raise UsageError(f"--resamples must be at least 1, not {resamples}")
     options: dict[str, Any] = {"against": against, "columns": columns, "where": where, "within": within}
-    chosen = choose(results, **options, control=control, named={"cluster": cluster}, also=[LOG_CDNV])
-    names, clusters = chosen.within, names_of(cluster, chosen.frame, "cluster")
-    if strata and (len(names) != 1 or control or clusters):
-        raise UsageError("--strata shows r in each group of one column of --within, without --control and --cluster")
-    if strata:
-        return _strata(chosen)
+    chosen = choose(results, **options, control=control, needs=cluster, also=[LOG_CDNV])
+    return _strata(chosen) if strata else _correlated(chosen, names_of(cluster, chosen.frame), resamples)
+
+
+def _correlated(chosen: Chosen, clusters: list[str], resamples: int) -> Table:
+    """Return the correlations over all rows."""
+    names = chosen.within
     whole_groups = len(names) > 1 and not clusters  # what several effects leave of a group is often one curve
     clusters = names[:1] if whole_groups else clusters
-    fits = Jackknife(chosen.model, chosen.groups(*clusters) if clusters else None)
+    fits = Jackknife(chosen.model, groups_of(chosen.frame, clusters) if clusters else None)
     records = _records(chosen, fits, bool(clusters))
-    permuted = whole_groups and not chosen.controls and _permute(chosen, records, resamples)
+    how = f"t-test, clustered by {' and '.join(clusters)}" if clusters else "t-test of r"
+    if whole_groups and not chosen.controls and _permute(chosen, records, resamples):
+        how = f"share of {resamples:,} random permutations of whole {names[0]} (seed 0), and of the order observed"
     _correct(records)
     records.sort(key=lambda record: (record["p"] or 0.0, -abs(record["r"])))
-    title = f", within {' and '.join(names)}" if names else ""
+    title = f"Correlation with {chosen.goal.label}, {len(chosen)} rows"
+    title += f", within {' and '.join(names)}" if names else ""
     title += f", controlled for {', '.join(each.label for each in chosen.controls)}" if chosen.controls else ""
-    how = f"t-test, clustered by {' and '.join(clusters)}" if clusters else "t-test of r"
-    if permuted:
-        how = f"share of {resamples:,} random permutations of whole {names[0]} (seed 0), and of the order observed"
-    notes = [*chosen.notes, *cautions(chosen), *_explain(chosen, records, fits, clusters, how)]
-    headings = {**_HEADINGS, **(_OF_GROUPS if names else {})}
-    return table_of(f"Correlation with {chosen.goal.label}, {len(chosen)} rows{title}", records, notes, headings)
+    notes = [*chosen.notes, *cautions(chosen), *_explain(chosen, len(records), fits, clusters, how)]
+    return table_of(title, records, notes, {**_HEADINGS, **(_OF_GROUPS if names else {})})
 
 
 def _records(chosen: Chosen, fits: Jackknife, clustered: bool) -> list[dict[str, Any]]:
     """A record a column, without its corrected p-values."""
     left_kn = _left(chosen)
-    pearson = correlated(chosen, left_kn, fits)
     ranked = fits.correlations(left_kn if chosen.groupings or chosen.controls else chosen.values(), ranks=True)
-    records = []
+    pearson, records = correlated(chosen, left_kn, fits), []
     for column, (about, found), (rho, low, high, *_) in zip(chosen.tested, pearson, ranked, strict=True):
         spearman = {"spearman": rho, "spearman_low": low, "spearman_high": high}
         p = found.p if clustered else p_of_r(found.r, chosen.model.degrees)
@@ -139,13 +134,13 @@ def _left(chosen: Chosen) -> Floats:
 
 def _permute(chosen: Chosen, records: list[dict[str, Any]], resamples: int) -> bool:
     """Take p from permutations of whole groups of the first column of --within, if every cell has a row."""
-    first_n, second_n = chosen.groupings[0], chosen.groups(*chosen.within[1:])
+    first_n, second_n = chosen.groupings[0], groups_of(chosen.frame, chosen.within[1:])
     *left_kn, goal_n = _left(chosen)
-    if p_of_whole_groups(goal_n, goal_n, first_n, second_n, n=1) is None:
+    found = [p_of_whole_groups(left_n, goal_n, first_n, second_n, n=resamples) for left_n in left_kn]
+    if None in found:
         return False
-    for record, left_n in zip(records, left_kn, strict=True):
-        if record["p"] is not None:
-            record["p"] = p_of_whole_groups(left_n, goal_n, first_n, second_n, n=resamples)
+    for record, p in zip(records, found, strict=True):
+        record["p"] = None if record["p"] is None else p  # of too few groups
     return True
 
 
@@ -153,50 +148,41 @@ def _correct(records: list[dict[str, Any]]) -> None:
     """Add p-values corrected for all columns; None where one has no p."""
     from scipy.stats import false_discovery_control  # takes half a second
 
-    known = all(record["p"] is not None for record in records)
-    p_k = np.array([record["p"] if known else np.nan for record in records], dtype=np.float64)
-    both = (holm(p_k), false_discovery_control(p_k)) if known else (p_k, p_k)
-    for record, by_holm, by_bh in zip(records, *both, strict=True):
-        record |= {"holm": float(by_holm), "bh": float(by_bh)} if known else {"holm": None, "bh": None}
+    adjusted: list[list[float | None]] = [[None] * len(records)] * 2
+    if all(record["p"] is not None for record in records):
+        p_k = np.array([record["p"] for record in records])
+        adjusted = [holm(p_k).tolist(), false_discovery_control(p_k).tolist()]
+    for record, by_holm, by_bh in zip(records, *adjusted, strict=True):
+        record |= {"holm": by_holm, "bh": by_bh}
 
 
-def _explain(
-    chosen: Chosen, records: Sequence[dict[str, Any]], fits: Jackknife, clusters: Sequence[str], how: str
-) -> list[str]:
+def _explain(chosen: Chosen, columns: int, fits: Jackknife, clusters: Sequence[str], how: str) -> list[str]:
     """How to read the numbers."""
-    unit = "row"
-    if clusters:
-        unit = f"of the {len(fits.kept)} values of {' and '.join(clusters)}"
-        if len(fits.kept) < FEWEST:
-            return [f"intervals and p: at least {FEWEST} clusters are needed, and there are {len(fits.kept)}"]
+    unit = f"of the {len(fits.kept)} values of {' and '.join(clusters)}" if clusters else "row"
+    if clusters and len(fits.kept) < FEWEST:
+        return [f"intervals and p: at least {FEWEST} clusters are needed, and there are {len(fits.kept)}"]
     student = f"Fisher's z and Student's t with {counted(fits.degrees, 'degree')} of freedom"
     notes = [
         f"intervals: jackknife, without one {unit} at a time, by {student}",
-        f"p: {how}; Holm, BH: corrected for {counted(len(records), 'column')}",
+        f"p: {how}; Holm, BH: corrected for {counted(columns, 'column')}",
+        predicted_note(chosen.goal.label),
     ]
-    if any(each["predicted"] for each in records):
-        marked = any(each["agrees"] is False for each in records)
-        said = f"predicted: the sign of r if better {chosen.goal.label} goes with more collapse"
-        notes.append(said + (f"; {DISAGREES}" if marked else ""))
-    if chosen.within:
-        notes.append(f"groups: of equal {chosen.within[0]}, with {FEWEST_ROWS} rows or more")
-    return notes
+    return notes + ([f"groups: of equal {chosen.within[0]}, with {FEWEST_ROWS} rows or more"] if chosen.within else [])
 
 
 def _strata(chosen: Chosen) -> Table:
     """Return r of every column in every group, a row each: column, the group, rows, mean, r."""
+    if len(chosen.within) != 1 or chosen.controls:
+        raise UsageError("--strata shows r in each group of one column of --within, without --control")
     (name,), (groups_n,) = chosen.within, chosen.groupings
     values = {group: whole(chosen.frame[name][groups_n == group].iloc[0]) for group in np.unique(groups_n).tolist()}
     records: list[dict[str, Any]] = []
     for column in chosen.tested:
         correlations = in_each(column, chosen.goal, groups_n)
         for group, value in sorted(values.items(), key=lambda each: each[1]):
-            rows_n = groups_n == group
-            mean = float(column.values[rows_n].mean())
-            about = {"column": column.label, name: value, "rows": int(rows_n.sum()), "mean": mean}
+            held_n = column.values[groups_n == group]
+            about = {"column": column.label, name: value, "rows": len(held_n), "mean": float(held_n.mean())}
             records.append(about | {"r": correlations[group]})
-    if all(record["r"] is None for record in records):
-        raise CollapseError(f"no group of equal {name} has {FEWEST_ROWS} rows in which columns vary (--within)")
     headings: Mapping[str, Cell] = {
         "column": "column",
         name: name,

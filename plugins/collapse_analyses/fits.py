@@ -136,11 +136,10 @@ class Jackknife:
         Args:
             value: Of all rows.
             without_G: (G,) the values without each unit.
-            degrees: Other degrees of freedom.
+            degrees: Degrees of freedom in place of the fits'.
 
         >>> x = np.array([1.0, 2.0, 3.0, 4.0, 5.0])  # of a mean it is the usual interval
-        >>> fits = Jackknife(explained(5), degrees=4)
-        >>> [round(each, 3) for each in fits.interval(3.0, (15 - x) / 4)]
+        >>> [round(each, 3) for each in Jackknife(explained(5)).interval(3.0, (15 - x) / 4, degrees=4)]
         [1.037, 4.963, 0.013]
         """
         from scipy.stats import t as student  # takes half a second

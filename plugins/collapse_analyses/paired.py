@@ -11,7 +11,7 @@ from collapse.errors import UsageError, counted
 from collapse.measurement.columns import Column
 from collapse.measurement.comparing import COMPARED
 from collapse.measurement.model_names import ARCHITECTURE, RECIPE, part_names
-from collapse_analyses.choosing import choose, names_of, whole
+from collapse_analyses.choosing import Chosen, choose, names_of, whole
 from collapse_analyses.fits import Codes, Floats, Jackknife, explained, is_explained
 from collapse_analyses.pearson import direction, one_width
 from collapse_analyses.shown import SIGNED, THREE, Cell, P, table_of
@@ -70,36 +70,14 @@ def paired(
         CollapseError: Fewer than 3 pairs, or several rows that are equal in everything.
 
     Source: Dixon & Mood 1946 for the sign test.
-
-    >>> from collapse import Row
-    >>> def model(name, loss):
-    ...     return Row(name, None, "text", "", 1, 9, 4, 99, {"val_loss": loss, "nc1.cdnv": loss / 10})
-    >>> names = ["1x8_01", "2x8_01", "4x8_01"]
-    >>> rows = [model(name + letter, float(i + (letter == "d"))) for i, name in enumerate(names, 2) for letter in "dL"]
-    >>> [(row["column"], round(row["mean"], 9), row["better"]) for row in paired(Results(rows), by="decay").records()]
-    [('val_loss', -1.0, 3), ('nc1.cdnv', -0.1, 3)]
     """
     if "," in by:
         raise UsageError(f"--by must name one column, got {by!r}: other columns go to --equal")
-    chosen = choose(results, against=against, columns=columns, where=where, named={"by": by})
+    chosen = choose(results, against=against, columns=columns, where=where, needs=[by])
     pairs = _pairs_of(chosen.frame, by, values, equal)
-    known = ", ".join(pairs.equal) or "nothing that is known"
-    if len(pairs.first) < 3:
-        raise CollapseError(
-            f"{counted(len(pairs.first), 'pair')} of rows that differ in {by} and are equal in {known}: at least 3 are "
-            "needed; --equal names what must be equal"
-        )
     records = _records(chosen.frame, [chosen.goal, *chosen.tested], pairs)
-    units, left = int(pairs.units_n.max()) + 1, len(chosen.frame) - 2 * len(pairs.first)
-    of = f" of the {units} architectures" if units < len(pairs.units_n) else ""
     one, two = pairs.values
-    notes = [*chosen.notes, f"pairs are equal in {known}"]
-    notes += [f"{counted(left, 'row')} without a counterpart left out"] if left else []
-    notes += [
-        f"better: pairs in which {two} is better; p: sign test of rises against falls{of}, two-sided, not corrected",
-        f"r: correlation of the differences with {chosen.goal.label}'s; intervals: jackknife of the pairs{of}, "
-        "Student's t",
-    ]
+    title = f"{by} {two} − {by} {one}, {counted(len(pairs.first), 'pair')}"
     headings: Mapping[str, Cell] = {
         "column": "column",
         "mean Δ": ("mean", THREE),
@@ -111,7 +89,21 @@ def paired(
         f"r with Δ{chosen.goal.label}": ("r", SIGNED),
         "95 % of r": ("r_low", "r_high", SIGNED),
     }
-    return table_of(f"{by} {two} − {by} {one}, {counted(len(pairs.first), 'pair')}", records, notes, headings)
+    return table_of(title, records, [*chosen.notes, *_explain(chosen, pairs)], headings)
+
+
+def _explain(chosen: Chosen, pairs: _Pairs) -> list[str]:
+    """How to read the numbers."""
+    units, left = int(pairs.units_n.max()) + 1, len(chosen.frame) - 2 * len(pairs.first)
+    of = f" of the {units} architectures" if units < len(pairs.units_n) else ""
+    return [
+        f"pairs are equal in {', '.join(pairs.equal) or 'nothing that is known'}",
+        *([f"{counted(left, 'row')} without a counterpart left out"] if left else []),
+        f"better: pairs in which {pairs.values[1]} is better; p: sign test of rises against falls{of}, two-sided, not "
+        "corrected",
+        f"r: correlation of the differences with {chosen.goal.label}'s; intervals: jackknife of the pairs{of}, "
+        "Student's t",
+    ]
 
 
 def _records(frame: Any, columns: Sequence[Column], pairs: _Pairs) -> list[dict[str, Any]]:
@@ -160,28 +152,31 @@ def _with_goal(change_n: Floats, goal_n: Floats, fits: Jackknife) -> dict[str, f
 def _pairs_of(frame: "pd.DataFrame", by: str, values: str | None, equal: str | Sequence[str] | None) -> _Pairs:
     """Pair the rows of a table, which has the parts of its models' names."""
     one, two = _values(frame, by, values)
-    names = names_of(equal, frame, "equal")
+    names = names_of(equal, frame)
     if equal is None:
         known = dict.fromkeys([*part_names(frame), "corpus", *COMPARED])
         names = [each for each in known if each in frame and each not in (by, ARCHITECTURE, RECIPE)]
-    sides = []
-    for value in (one, two):
-        side = frame[names].assign(place=np.arange(len(frame)), of="one")[(frame[by] == value).to_numpy()]
-        if (again := side.duplicated(["of", *names])).any():
-            model = frame.get("model", frame.index.to_series()).iloc[side["place"][again].iloc[0]]
-            raise CollapseError(
-                f"two rows ({model} is one) have {by} = {value} and are equal in {', '.join(names) or 'nothing'}: "
-                "choose rows with --where, or name more columns with --equal"
-            )
-        sides.append(side)
-    both = sides[0].merge(sides[1], on=["of", *names])
-    first, second = both["place_x"].to_numpy(), both["place_y"].to_numpy()
+    rows = frame[[by, *names]].assign(place=np.arange(len(frame)), of="one")[frame[by].isin([one, two])]
+    if (again := rows.duplicated([by, *names])).any():
+        row = frame.iloc[rows["place"][again].iloc[0]]
+        raise CollapseError(
+            f"two rows ({row.get('model', row.name)} is one) have {by} = {row[by]} and are equal in "
+            f"{', '.join(names) or 'nothing'}: choose rows with --where, or name more columns with --equal"
+        )
+    alike = rows.groupby(["of", *names], dropna=False, sort=False).ngroup()
+    pairs = rows.assign(alike=alike).pivot(index="alike", columns=by, values="place").dropna().astype(np.int64)
     used = [name for name in names if frame[name].nunique() > 0]
+    if len(pairs) < 3:
+        raise CollapseError(
+            f"{counted(len(pairs), 'pair')} of rows that differ in {by} and are equal in {', '.join(used)}: at least "
+            "3 are needed; --equal names what must be equal"
+        )
+    first, second = pairs[one].to_numpy(), pairs[two].to_numpy()
     return _Pairs((one, two), used, first, second, _units(frame, first, second))
 
 
 def _units(frame: "pd.DataFrame", first: Codes, second: Codes) -> Codes:
-    if ARCHITECTURE not in frame or not len(first) or frame[ARCHITECTURE].iloc[[*first, *second]].isna().any():
+    if ARCHITECTURE not in frame or frame[ARCHITECTURE].iloc[[*first, *second]].isna().any():
         return np.arange(len(first))
     one, two = (frame[ARCHITECTURE].iloc[places].reset_index(drop=True) for places in (first, second))
     codes = one.to_frame("one").assign(two=two).groupby(["one", "two"]).ngroup().to_numpy(np.int64)

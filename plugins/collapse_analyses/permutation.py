@@ -6,12 +6,12 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from collapse import Results, Table, analysis
-from collapse.errors import UsageError, counted
+from collapse.errors import counted
 from collapse.measurement.permuting import TIE, orders, permuted, unit
 from collapse_analyses.choosing import LOG_CDNV, Chosen, cautions, choose
-from collapse_analyses.fits import Codes, Floats, Jackknife
+from collapse_analyses.fits import Codes, Correlation, Floats, Jackknife
 from collapse_analyses.pearson import correlated
-from collapse_analyses.shown import DISAGREES, SHARE, SIGNED, THREE, Cell, P, table_of
+from collapse_analyses.shown import SHARE, SIGNED, THREE, Cell, P, predicted_note, table_of
 
 _HEADINGS: Mapping[str, Cell] = {
     "column": "column",
@@ -64,42 +64,21 @@ def permutation(
 
     Source: Wu & Papyan 2024, §3.8; Westfall & Young 1993 for max-T.
 
-    >>> from collapse import Row
-    >>> def model(loss, cdnv):
-    ...     return Row("m", None, "text", "", 1, 9, 4, 99, {"val_loss": loss, "nc1.cdnv": cdnv})
-    >>> table = permutation(Results([model(1.0, 0.1), model(2.0, 0.2), model(3.0, 0.3)]), columns="nc1.cdnv")
-    >>> [(row["column"], round(row["r"], 9), row["predicted"], round(row["p"], 6)) for row in table.records()]
-    [('nc1.cdnv', 1.0, 'r > 0', 0.333333)]
+    >>> import pandas as pd
+    >>> table = Results.from_frame(pd.DataFrame({"val_loss": [1, 2, 3], "nc1.cdnv": [0.1, 0.2, 0.3]}))
+    >>> (row,) = permutation(table, columns="nc1.cdnv").records()
+    >>> round(row["r"], 9), round(row["p"], 9)
+    (1.0, 0.333333333)
     """
-    if n < 1:
-        raise UsageError(f"--n must be at least 1, not {n}")
     options: dict[str, Any] = {"against": against, "columns": columns, "where": where, "within": within}
     chosen = choose(results, **options, joint=True, also=[LOG_CDNV])
     values_kn = chosen.values()
     found = shuffle(values_kn[-1], values_kn[:-1].T, n=n, groups_n=next(iter(chosen.groupings), None))
     pearson = correlated(chosen, chosen.model.residuals(values_kn), Jackknife(chosen.model))
-    least = 0.0 if found.exact else 1.5 / (found.permutations + 1)  # p is a bound below it: no permutation reached |r|
-    records: list[dict[str, Any]] = []
-    for column, p, max_t_p, (about, of_r) in zip(chosen.tested, found.p, found.max_t_p, pearson, strict=True):
-        known = of_r.without[np.isfinite(of_r.without)].tolist() if len(chosen) > 3 else []
-        records.append(
-            {
-                "column": column.label,
-                **about,
-                "p": float(p),
-                "p_error": None if found.exact else float(np.sqrt(p * (1 - p) / found.permutations)),
-                "max_t_p": float(max_t_p),
-                "p_is_bound": bool(p < least),
-                "max_t_p_is_bound": bool(max_t_p < least),
-                "r_without_one_low": min(known, default=None),
-                "r_without_one_high": max(known, default=None),
-            }
-        )
-    records.sort(key=lambda record: (record["p"], -abs(record["r"])))
+    records = _records(chosen, found, pearson)
     equal = f", within equal {' and '.join(chosen.within)}" if chosen.within else ""
     title = f"Permutation test against {chosen.goal.label}, {len(chosen)} rows{equal}"
-    notes = [*chosen.notes, *cautions(chosen), *_explain(found, chosen, records)]
-    return table_of(title, records, notes, _HEADINGS)
+    return table_of(title, records, [*chosen.notes, *cautions(chosen), *_explain(found, chosen, records)], _HEADINGS)
 
 
 class Shuffled(NamedTuple):
@@ -132,16 +111,38 @@ def shuffle(y_n: Floats, x_nk: Floats, *, n: int, seed: int = 0, groups_n: Codes
     return Shuffled(np.clip(r, -1, 1), p, max_t_p, exact, permutations)
 
 
+def _records(
+    chosen: Chosen, found: Shuffled, pearson: Sequence[tuple[dict[str, Any], Correlation]]
+) -> list[dict[str, Any]]:
+    """A record a column, sorted by p."""
+    least = 0.0 if found.exact else 1.5 / (found.permutations + 1)  # p is a bound below it: no permutation reached |r|
+    records: list[dict[str, Any]] = []
+    for column, p, max_t_p, (about, of_r) in zip(chosen.tested, found.p, found.max_t_p, pearson, strict=True):
+        known = of_r.without[np.isfinite(of_r.without)].tolist() if len(chosen) > 3 else []
+        records.append(
+            {
+                "column": column.label,
+                **about,
+                "p": float(p),
+                "p_error": None if found.exact else float(np.sqrt(p * (1 - p) / found.permutations)),
+                "max_t_p": float(max_t_p),
+                "p_is_bound": bool(p < least),
+                "max_t_p_is_bound": bool(max_t_p < least),
+                "r_without_one_low": min(known, default=None),
+                "r_without_one_high": max(known, default=None),
+            }
+        )
+    return sorted(records, key=lambda record: (record["p"], -abs(record["r"])))
+
+
 def _explain(found: Shuffled, chosen: Chosen, records: Sequence[dict[str, Any]]) -> list[str]:
     """How to read the numbers."""
     goal, many = chosen.goal.label, f"{found.permutations:,}"
     how = f"p: share of {many} random permutations of {goal} (seed 0), and of the order observed, whose |r| is as large"
-    marked = any(each["agrees"] is False for each in records)
     notes = [
         f"p is exact: of all {many} orders of {goal}" if found.exact else how,
         f"max_t_p: p-value corrected for testing {counted(len(records), 'column')} (Westfall–Young max-T, single step)",
-        f"predicted: the sign of r if better {goal} goes with more collapse"
-        + (f"; {DISAGREES}" if marked else "; –: none is predicted"),
+        predicted_note(goal),
         "interval of r: jackknife of the rows, by Fisher's z and Student's t; leave-one-out r: without any one row",
     ]
     if any(each["p_is_bound"] or each["max_t_p_is_bound"] for each in records):

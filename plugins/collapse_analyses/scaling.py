@@ -10,7 +10,7 @@ from collapse.errors import counted
 from collapse.measurement.columns import choose_rows
 from collapse.measurement.model_names import ARCHITECTURE, RECIPE
 from collapse.measurement.prepared import prepared
-from collapse_analyses.choosing import choose
+from collapse_analyses.choosing import choose, groups_of
 from collapse_analyses.fits import Codes, Floats, Jackknife, explained, is_explained
 from collapse_analyses.shown import SHARE, SIGNED, Cell, table_of
 
@@ -25,8 +25,7 @@ FIXED: Mapping[str, tuple[str, ...]] = {
     "epochs": (ARCHITECTURE, "decay"),
 }
 """Sizes, and what is held fixed in the fit for each, where the table has it."""
-Fit = tuple[float | None, float | None, float | None, float | None]
-"""A slope, the ends of its interval, and R² of what is not held fixed."""
+_NUMBERS = ("exponent", "low", "high", "R2")
 _CURVED = ("curvature", "curvature_low", "curvature_high", "exponent_small", "exponent_large")
 _HEADINGS: Mapping[str, Cell] = {
     "column": "column",
@@ -63,7 +62,7 @@ def scaling(
         where: Keep the rows whose column matches a glob, such as 'decay=0.1'.
 
     Returns:
-        A row a column and size: column, size, exponent, low, high, R2 (of what is not held fixed), rows; curvature,
+        A row a column and size: column, size, rows, exponent, low, high, R2 (of what is not held fixed); curvature,
         curvature_low, curvature_high (of log² size beside log size), exponent_small and exponent_large (of the smaller
         and of the larger half of the sizes). The last five are None of fewer than three sizes.
 
@@ -77,26 +76,18 @@ def scaling(
     [('width', -0.5)]
     """
     sizes = _varying_sizes(choose_rows(prepared(results), where))
-    chosen = choose(
-        results, against=sizes[0], columns=columns, where=where, named={"columns": sizes}, also=["val_loss"]
-    )
-    frame = chosen.frame
-    fitted = [each for each in chosen.tested if (each.values > 0).all() or (each.values < 0).all()]
-    log_kn = np.log(np.abs([each.values for each in fitted])).reshape(len(fitted), len(frame))
-    of_size = {size: _records(_rows_of(frame, size), size, log_kn) for size in sizes} if fitted else {}
-    records = [
-        {"column": column.label, "size": size} | found[at]
-        for at, column in enumerate(fitted)
-        for size, found in of_size.items()
-        if found
-    ]
+    options: dict[str, Any] = {"columns": columns, "where": where, "also": ["val_loss"]}
+    chosen = choose(results, against=sizes[0], needs=sizes, **options)
+    frame = chosen.frame.reset_index(drop=True)
+    signs = [each.label for each in chosen.tested if (each.values <= 0).any() and (each.values >= 0).any()]
+    fitted = [each for each in chosen.tested if each.label not in signs]
+    records = _records(frame, sizes, {each.label: np.log(np.abs(each.values)) for each in fitted})
     if not records:
         raise CollapseError(
             "no power law can be fitted: a measurement needs one sign in all rows, and a size must vary while the rest "
             "is fixed"
         )
-    notes, signs = list(chosen.notes), [each.label for each in chosen.tested if each not in fitted]
-    notes += [f"not fitted: {', '.join(signs)} (zero, or of both signs)"] if signs else []
+    notes = [*chosen.notes, *([f"not fitted: {', '.join(signs)} (zero, or of both signs)"] if signs else [])]
     notes += _explain(frame, records)
     return table_of(f"Power laws, {counted(len(frame), 'row')}", records, notes, _HEADINGS, keys=2)
 
@@ -111,8 +102,7 @@ def _varying_sizes(frame: "pd.DataFrame") -> list[str]:
 
 
 def _rows_of(frame: "pd.DataFrame", size: str) -> "pd.DataFrame":
-    """Return the rows of the fit for a size, numbered as in the table: of epochs, the last checkpoint of each run."""
-    frame = frame.reset_index(drop=True)
+    """Return the rows of the fit for a size: of epochs, the last checkpoint of each run."""
     if size == "epochs" and "checkpoint" in frame:
         return frame[(frame["checkpoint"] == frame["epochs"] - 1).fillna(False)]
     return frame
@@ -126,68 +116,75 @@ def _fixed(frame: "pd.DataFrame", size: str) -> list[str]:
 def _clusters(frame: "pd.DataFrame") -> Codes | None:
     """Return what intervals leave out at a time: architectures, if names say several; None for rows."""
     several = ARCHITECTURE in frame and frame[ARCHITECTURE].nunique() > 1
-    return _codes(frame, ARCHITECTURE) if several else None
+    return groups_of(frame, [ARCHITECTURE]) if several else None
 
 
-def _codes(frame: "pd.DataFrame", name: str) -> Codes:
-    return frame.groupby(name).ngroup().to_numpy(np.int64)
+def _fit(frame: "pd.DataFrame", size: str, log_kn: Floats, power: int = 1) -> Floats:
+    """Fit columns, given by their logarithms, to a power of log size beside the lower ones.
 
-
-def _fit(frame: "pd.DataFrame", size: str, log_kn: Floats, power: int = 1) -> list[Fit]:
-    """Fit columns, given by their logarithms, to a power of log size beside the lower ones; [] if that is nothing."""
+    Returns:
+        (4, k) slopes, the ends of their intervals, and R² of what is not held fixed; NaN where nothing is left to fit.
+    """
+    found = np.full((4, len(log_kn)), np.nan)
     if len(frame) < 3:
-        return []
+        return found
     x_n = np.log(frame[size].to_numpy(np.float64))
     x_n = x_n - x_n.mean()
-    model = explained(len(x_n), [_codes(frame, name) for name in _fixed(frame, size)], [x_n] if power > 1 else [])
+    fixed = [groups_of(frame, [name]) for name in _fixed(frame, size)]
+    model = explained(len(x_n), fixed, [x_n] if power > 1 else [])
     x_n = x_n**power
     left_n, left_kn = model.residuals(x_n), model.residuals(log_kn[:, frame.index])
     if model.degrees < 1 or is_explained(x_n, left_n):
-        return []
+        return found
     fits, square = Jackknife(model, _clusters(frame)), left_n @ left_n
     products = fits.products(np.concatenate([left_n[None], left_kn]))
-    found: list[Fit] = []
-    for at, y_n in enumerate(left_kn, start=1):
-        slope, slope_G = float(y_n @ left_n / square), products[:, 0, at] / products[:, 0, 0]
+    for at, y_n in enumerate(left_kn):
+        slope, slope_G = float(y_n @ left_n / square), products[:, 0, at + 1] / products[:, 0, 0]
         # with a line held fixed too, the plain jackknife is cautious
         ends = fits.interval(slope, slope_G) if power == 1 else fits.interval_of_slope(slope, left_n, slope_G)
-        found.append((slope, *ends[:2], float(slope**2 * square / (y_n @ y_n or 1.0))))
+        found[:, at] = slope, *ends[:2], slope**2 * square / (y_n @ y_n or 1.0)  # an end that is None becomes NaN
     return found
 
 
-def _records(frame: "pd.DataFrame", size: str, log_kn: Floats) -> list[dict[str, Any]]:
-    """Fit every column, given by its logarithms, for one size; [] if what is held fixed leaves nothing of it."""
-    names = ("exponent", "low", "high", "R2")
-    found = [dict(zip(names, each, strict=True)) | {"rows": len(frame)} for each in _fit(frame, size, log_kn)]
-    sizes = np.unique(frame[size])
-    bent = _fit(frame, size, log_kn, power=2) if found and len(sizes) > 2 else []
-    if not bent:
-        return [record | dict.fromkeys(_CURVED) for record in found]
-    half = (len(sizes) + 1) // 2
-    halves = frame[frame[size] <= sizes[half - 1]], frame[frame[size] >= sizes[-half]]
-    nothing: list[Fit] = [(None, None, None, None)] * len(found)
-    slopes = [[each[0] for each in _fit(part, size, log_kn) or nothing] for part in halves]
-    curved = [(*each[:3], *of_halves) for each, *of_halves in zip(bent, *slopes, strict=True)]
-    return [record | dict(zip(_CURVED, each, strict=True)) for record, each in zip(found, curved, strict=True)]
+def _records(frame: "pd.DataFrame", sizes: Sequence[str], logs: Mapping[str, Floats]) -> list[dict[str, Any]]:
+    """Fit every column, given by its logarithms, for every size of which what is held fixed leaves something."""
+    records, log_kn = [], np.reshape([*logs.values()], (len(logs), len(frame)))
+    for size in sizes:
+        rows = _rows_of(frame, size)
+        line = _fit(rows, size, log_kn)
+        if np.isnan(line[0]).all():
+            continue
+        bent, values = _fit(rows, size, log_kn, power=2), np.unique(rows[size])
+        half = (len(values) + 1) // 2
+        halves = rows[rows[size] <= values[half - 1]], rows[rows[size] >= values[-half]]
+        ends = np.where(np.isnan(bent[0]), np.nan, [_fit(part, size, log_kn)[0] for part in halves])
+        numbers_k9 = np.concatenate([line, bent[:3], ends]).T.tolist()
+        for column, numbers in zip(logs, numbers_k9, strict=True):
+            named = zip((*_NUMBERS, *_CURVED), numbers, strict=True)
+            found = {name: None if np.isnan(number) else number for name, number in named}
+            records.append({"column": column, "size": size, "rows": len(rows)} | found)
+    columns = list(logs)
+    return sorted(records, key=lambda record: columns.index(record["column"]))
 
 
 def _explain(frame: "pd.DataFrame", records: Sequence[Mapping[str, Any]]) -> list[str]:
     """How to read the numbers."""
-    notes = ["exponent: slope of log|measurement| on log size; R²: share of what is not held fixed"]
+    notes = [
+        "exponent: slope of log|measurement| on log size; R²: share of what is not held fixed",
+        "curvature: coefficient of log² size beside log size, 0 for a power law; small, large: exponents of the "
+        "smaller and of the larger half of the sizes",
+    ]
     for size in dict.fromkeys(each["size"] for each in records):
         rows = _rows_of(frame, size)
         fixed = " and ".join(_fixed(rows, size)) or "nothing"
         units = "rows" if _clusters(rows) is None else "architectures"
         last = f" ({counted(len(rows), 'last checkpoint')})" if len(rows) < len(frame) else ""
         notes.append(f"{size}{last}: {fixed} held fixed; intervals: jackknife of {units}, Student's t")
-    if any(each["curvature"] is not None for each in records):
-        notes.append(
-            "curvature: coefficient of log² size beside log size, 0 for a power law; small, large: exponents of the "
-            "smaller and of the larger half of the sizes"
-        )
-    sure = [each for each in records if each["curvature_low"] is not None]
-    bent = [each for each in sure if not each["curvature_low"] <= 0 <= each["curvature_high"]]
+    bent = [
+        f"{each['column']} in {each['size']}"
+        for each in records
+        if each["curvature_low"] is not None and not each["curvature_low"] <= 0 <= each["curvature_high"]
+    ]
     if bent:
-        said = ", ".join(f"{each['column']} in {each['size']}" for each in bent)
-        notes.append(f"no single exponent describes {said}: the 95 % interval of curvature excludes 0")
+        notes.append(f"no single exponent describes {', '.join(bent)}: the 95 % interval of curvature excludes 0")
     return notes

@@ -8,8 +8,6 @@ from collapse import Table
 Record = Mapping[str, Any]
 Cell = str | tuple[str, ...]
 """What stands under a heading: a column as it is, or columns and the format of their values, joined by "to"."""
-DISAGREES = "✗ (agrees: no): r has the other sign, and its interval excludes 0"
-"""The mark beside a predicted sign that the data do not have, and what it means."""
 SMALLEST = 1e-6
 """The least p-value that is shown; files have them all: the digits of smaller ones depend on the model of noise."""
 SIGNED, SHARE, THREE, P = "+.3f", ".3f", "#.3g", "p"
@@ -25,6 +23,12 @@ def table_of(
     return Table(title, list(records[0]), values, list(notes), shown=Table("", list(headings), rows, keys=keys))
 
 
+def predicted_note(goal: str) -> str:
+    """Return the note on the column of predicted signs."""
+    sign = f"predicted: the sign of r if better {goal} goes with more collapse; –: none is predicted"
+    return f"{sign}; ✗: r has the other sign, and its interval excludes 0"
+
+
 def _cell(record: Record, cell: Cell) -> Any:
     """Return what people read of a record; – where a value is missing.
 
@@ -33,7 +37,7 @@ def _cell(record: Record, cell: Cell) -> Any:
     ('-0.500 to +0.250', '< 1e-06', '≤ 0.0003')
     """
     if cell == "predicted":
-        return f"{record[cell] or '–'}{f' {DISAGREES[0]}' if record['agrees'] is False else ''}"
+        return f"{record[cell] or '–'}{' ✗' if record['agrees'] is False else ''}"
     if isinstance(cell, str):
         return record[cell]
     *names, form = cell

@@ -1,17 +1,12 @@
 """Properties of collapse against validation loss, a point per model: the four panels of Figure 1, and others."""
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 import numpy as np
 
-from collapse import CollapseError, CoV, Drawing, Results, figure
-from collapse.plugin.plugin_manager import plugins
+from collapse import CollapseError, Drawing, Results, figure
 from collapse_figures.panels import axis, logged, panel, together
 from collapse_figures.tables import caution, colour_of, drawn_in, measured, models, one_of, r_squared, records, remarks
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 
 @figure("loss", title="Neural collapse and validation loss", needs=["val_loss"], source="Wu & Papyan 2024, Figure 1")
@@ -49,7 +44,8 @@ def _against_loss(results: Results, names: Sequence[str]) -> Drawing:
     if len(frame) < 2:
         raise CollapseError("needs two models or more, with a loss and a measurement, and there is 1")
     colour, x = colour_of(frame), axis("x", "val_loss", frame["val_loss"])
-    fits = {name: _fit(frame, name) for name in present}
+    logs = {name: np.log(frame[name]) if logged(frame, name) else frame[name] for name in present}
+    fits = {name: r_squared(values, frame["val_loss"]) for name, values in logs.items()}
     said = {name: f"R² = {fit:.3f}" if fit is not None else "" for name, fit in fits.items()}
     panels = [panel(frame, name, x, colour=colour, below=said[name]) for name in present]
     spec = together(panels, records(frame, ["model", "val_loss", *present], colour), linked=True, colour=colour)
@@ -63,11 +59,3 @@ def _against_loss(results: Results, names: Sequence[str]) -> Drawing:
     absent = [name for name in names if name not in present]
     notes = (f"not in the table: {', '.join(absent)}",) if absent else ()
     return Drawing(spec, caption, notes=(*remarks(frame, len(results) - len(frame)), *notes))
-
-
-def _fit(frame: "pd.DataFrame", name: str) -> float | None:
-    """R² with the loss; None of a CoV of both signs: it has no bound where the mean that it is divided by is near 0."""
-    declared = plugins().measurements().get(name)
-    if declared is not None and isinstance(declared[1], CoV) and frame[name].min() < 0 < frame[name].max():
-        return None
-    return r_squared(np.log(frame[name]) if logged(frame, name) else frame[name], frame["val_loss"])

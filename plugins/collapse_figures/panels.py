@@ -14,16 +14,7 @@ _LINE = {"point": {"size": 10, "strokeWidth": 0}, "strokeWidth": 0.8}
 
 
 def axis(channel: str, name: str, numbers: Iterable[Any], *, title: str = "", log: bool = False, **more: Any) -> Any:
-    """Return an axis of numbers, with a title.
-
-    Args:
-        channel: "x" or "y".
-        name: A column, as in the table.
-        numbers: What is drawn along it.
-        title: Another title than the measurement's.
-        log: On a log scale.
-        **more: About the labels, such as ``format="~s"``, or ``values``.
-    """
+    """Return an axis ("x" or "y") of a column and the numbers along it; ``more`` is about its labels."""
     import altair as alt
 
     scale = alt.Scale(nice=False, padding=_PADDING, **({"type": "log"} if log else {"zero": False}))
@@ -76,7 +67,7 @@ def panel(
     below: str = "",
     **more: Any,
 ) -> Any:
-    """Return the panel of a measurement against something, as points or as lines with points.
+    """Return the panel of a measurement against an axis, as points, or as lines with points.
 
     Args:
         frame: The table.
@@ -90,23 +81,22 @@ def panel(
     """
     import altair as alt
 
-    chart = alt.Chart(title=headed(shown(name).title, below))
-    hovered = [alt.Tooltip(f"{each}:N") for each in hover]
     channels: dict[str, Any] = {
         "x": x,
         "y": axis("y", name, frame[name], log=logged(frame, name)),
         "detail": [alt.Detail(f"{field(each)}:N") for each in lines or ()],
-        "tooltip": [*hovered, alt.Tooltip(f"{field(name)}:Q", title=name, format=".4g")],
+        "tooltip": [*(f"{each}:N" for each in hover), alt.Tooltip(f"{field(name)}:Q", title=name, format=".4g")],
     }
+    chart = alt.Chart(title=headed(shown(name).title, below))
     marked = chart.mark_point() if lines is None else chart.mark_line(**_LINE)
     return marked.encode(**channels | coloured(colour) | more)
 
 
-def headed(title: str, below: str = "") -> Any:
+def headed(title: str, below: str) -> Any:
     """Return the title of a panel with a line below it."""
     import altair as alt
 
-    return alt.TitleParams(title, subtitle=below) if below else alt.TitleParams(title)
+    return alt.TitleParams(title, subtitle=below or alt.Undefined)
 
 
 def coloured(colour: Colour | None) -> dict[str, Any]:
@@ -134,16 +124,9 @@ def curves(
     *,
     hover: Sequence[str] = ("model",),
 ) -> dict[str, Any]:
-    """Return the specification of curves, one panel per measurement.
+    """Return the specification of curves along a column, one panel for each measurement that there is.
 
-    Args:
-        frame: The table.
-        names: The measurements, of which it needs one.
-        x: The axis along them.
-        along: Its column.
-        colour: What gives lines their colour.
-        lines: Columns in whose values lines differ, beside the colour and the limits of ``--min-count``.
-        hover: Columns whose values are shown beside the mouse.
+    Lines differ in the colour, the columns of ``lines``, and the limits of ``--min-count``.
     """
     present = one_of(frame, names)
     limits = ["min_count"] if "min_count" in frame and frame["min_count"].nunique() > 1 else []

@@ -32,8 +32,8 @@ def by_depth(results: Results) -> Drawing:
 def _by_size(results: Results, along: str, colour: str, title: str) -> Drawing:
     frame, notes = _named(results, ["width", "depth"])
     of = ""
-    if len(having(frame, ["recipe", "epochs", "decay", "checkpoint"])) == 4:
-        ends = {"architecture": "nunique", "epochs": "max", "checkpoint": "max", "decay": "max"}
+    ends = {"architecture": "nunique", "epochs": "max", "checkpoint": "max", "decay": "max"}
+    if len(having(frame, ["recipe", *ends])) == 5:
         recipe = str(frame.groupby("recipe").agg(ends).sort_values(list(ends)).index[-1])
         frame = frame[frame["recipe"] == recipe]
         of = f"of recipe {recipe} (epochs, decay, checkpoint), "
@@ -44,14 +44,12 @@ def _by_size(results: Results, along: str, colour: str, title: str) -> Drawing:
 @figure("scaling-epochs", title="Measurements against epochs of training", source=_PAPER)
 def by_epochs(results: Results) -> Drawing:
     """Every headline measurement against the epochs trained, a line per architecture, at one weight decay."""
-    frame, notes = _named(results, ["epochs", "checkpoint"])
-    decay = ""
-    if having(frame, ["decay"]):  # the one with most points; of equals, the least
-        frame = frame[frame["decay"] == frame.groupby("decay")["trained"].nunique().idxmax()]
-        decay = f"with weight decay {frame['decay'].iloc[0]:g}, "
+    frame, notes = _named(results, ["epochs", "checkpoint", "decay", "architecture"])
+    # the decay with most points; of equals, the least
+    frame = frame[frame["decay"] == frame.groupby("decay")["trained"].nunique().idxmax()]
     caption = (
-        f"Measurements after epochs of training (checkpoint + 1), {decay}a line per architecture, coloured by width; "
-        f"{models(frame)}. Runs of different lengths are points of one line."
+        f"Measurements after epochs of training (checkpoint + 1), with weight decay {frame['decay'].iloc[0]:g}, a line "
+        f"per architecture, coloured by width; {models(frame)}. Runs of different lengths are points of one line."
     )
     colour = Colour("width", "width", "ordinal")
     return _drawn(frame, "trained", "epochs trained", colour, "architecture", caption, notes)
@@ -60,7 +58,7 @@ def by_epochs(results: Results) -> Drawing:
 @figure("scaling-decay", title="Measurements against weight decay", source=_PAPER)
 def by_decay(results: Results) -> Drawing:
     """Every headline measurement with each weight decay, a line per architecture, after equal training."""
-    frame, notes = _named(results, ["epochs", "decay", "checkpoint"])
+    frame, notes = _named(results, ["epochs", "checkpoint", "decay", "architecture"])
     decays = frame.groupby(["epochs", "trained"])["decay"].nunique()
     epochs, trained = decays[decays == decays.max()].index[-1] if decays.max() < 2 else decays[decays > 1].index[-1]
     frame = frame[(frame["epochs"] == epochs) & (frame["trained"] == trained)]
@@ -80,11 +78,6 @@ def _named(results: Results, parts: Sequence[str]) -> "tuple[pd.DataFrame, list[
             f"needs {' and '.join(lacking)}: columns, or models whose names say them, such as TinyStories-02x0768_03d@2"
         )
     frame = frame.dropna(subset=list(parts))
-    if "architecture" not in frame:
-        sizes = having(frame, ["depth", "width"])
-        frame["architecture"] = [" x ".join(f"{each:g}" for each in row) for row in frame[sizes].values]
-    if "width" not in frame:
-        frame["width"] = 0
     if "checkpoint" in frame:
         frame["trained"] = frame["checkpoint"] + 1
     kept = frame[frame[having(frame, ["seed", "init_seed"])].isna().all(axis=1)]

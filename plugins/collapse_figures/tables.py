@@ -20,19 +20,12 @@ _NUMBERS = {"val_loss", "n_params", "dim", "classes", "width", "depth"}
 
 @dataclass(frozen=True)
 class Shown:
-    """How a measurement is drawn.
+    """How a measurement is drawn."""
 
-    Attributes:
-        title: Of the panel: the property.
-        axis: Of the axis: what is measured, with its unit; values without one have none.
-        figures: The kinds of figures that draw it.
-        log: On a log axis.
-    """
-
-    title: str
-    axis: str
-    figures: str = ""
-    log: bool = False
+    title: str  # of the panel: the property
+    axis: str  # what is measured, with its unit
+    figures: str = ""  # the kinds of figures that draw it
+    log: bool = False  # on a log axis
 
 
 MEASUREMENTS = {
@@ -78,27 +71,18 @@ def drawn_in(figure: str) -> list[str]:
 
 @dataclass(frozen=True)
 class Colour:
-    """What gives points their colour.
-
-    Attributes:
-        column: A column of the table.
-        title: Its name in the legend.
-        kind: "ordinal" for few ordered values, "quantitative" for many (on a log scale), "nominal" for names.
-    """
+    """What gives points their colour."""
 
     column: str
-    title: str
-    kind: str
+    title: str  # in the legend
+    kind: str  # "ordinal" for few ordered values, "quantitative" for many (on a log scale), "nominal" for names
 
 
 def measured(results: Results, needs: Sequence[str] = ()) -> "pd.DataFrame":
     """Return a table with the parts of its models' names; columns of numbers hold finite ones or NaN.
 
-    ``width`` is d where the names say nothing, and ``called`` a model's name without its owner or folder.
-
-    Args:
-        results: Any results table.
-        needs: Only rows with a number in each of these columns are returned.
+    ``width`` is d where the names say nothing, and ``called`` a model's name without its owner or folder. Rows without
+    a number in one of ``needs`` are left out.
 
     Raises:
         CollapseError: No row has numbers in all of ``needs``.
@@ -106,18 +90,15 @@ def measured(results: Results, needs: Sequence[str] = ()) -> "pd.DataFrame":
     import pandas as pd
 
     frame = prepared(results).reset_index(drop=True)
-    for name in frame.columns:
-        if "." in str(name) or name in _NUMBERS:
-            numbers = pd.to_numeric(frame[name], errors="coerce").astype(np.float64)
-            frame[name] = numbers.where(np.isfinite(numbers))
+    numbers = [name for name in frame if "." in str(name) or name in _NUMBERS]
+    frame[numbers] = frame[numbers].apply(pd.to_numeric, errors="coerce").astype(np.float64)
+    frame[numbers] = frame[numbers].where(np.isfinite(frame[numbers]))
     if "width" not in frame and "dim" in frame:
         frame["width"] = frame["dim"]
     if "model" not in frame:
         frame["model"] = [f"row {index + 1}" for index in range(len(frame))]
     last = frame["model"].astype(str).str.rstrip("/").str.split("/").str[-1]
     frame["called"] = last if last.nunique() == frame["model"].nunique() else frame["model"].astype(str)
-    if lacking := [name for name in needs if not having(frame, [name])]:
-        raise CollapseError(f"needs {', '.join(lacking)}, of which the table has no value")
     kept = frame.dropna(subset=list(needs))
     if needs and kept.empty:
         raise CollapseError(f"no row of the table has all of {', '.join(needs)}")

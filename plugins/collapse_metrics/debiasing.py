@@ -15,27 +15,24 @@ from torch import Tensor
 
 from collapse import EmbeddingStatistics, Noted, derived
 
-_CANCELLED = 1e-12  # a float64 difference smaller than this, relative to its terms, has lost most of its digits
 _RESOLVED = 2  # standard errors that the mean squared norm must exceed, because ratios are divided by it
 
 
 @dataclass(frozen=True)
 class Estimates:
-    """Variances and squared norms of classes, debiased or plug-in.
+    """Debiased variances and squared norms of classes.
 
     Attributes:
         counts: N_c, shape (K,).
         means: μ_c − μ̄ over these classes, shape (K, d).
-        norms: Their norms, shape (K,).
-        variances: σ̃_c² = σ_c² N_c/(N_c − 1), plug-in σ_c²; shape (K,).
-        noise: v_c = σ̃_c²/N_c, the mean squared distance of μ_c to the true mean, plug-in 0; shape (K,).
+        variances: σ̃_c² = σ_c² N_c/(N_c − 1), shape (K,).
+        noise: v_c = σ̃_c²/N_c, the mean squared distance of μ_c to the true mean, shape (K,).
         sqnorms: ñ_c² = ‖μ_c − μ̄‖² − (1 − 2/K) v_c − Σv/K², shape (K,); its estimate can be negative.
         classifier: Its rows, shape (K, d), or None.
     """
 
     counts: Int[Tensor, " K"]
     means: Float[Tensor, "K d"]
-    norms: Float[Tensor, " K"]
     variances: Float[Tensor, " K"]
     noise: Float[Tensor, " K"]
     sqnorms: Float[Tensor, " K"]
@@ -61,7 +58,7 @@ class Estimates:
         classes, whose norms are equal, it is the bound for r = 1.
         """
         classes, dim = self.means.shape
-        bound = (2 * self.noise.square() * self.counts / (self.counts - 1).clamp(min=1)).sum().sqrt() / classes
+        bound = (2 * self.noise.square() * self.counts / (self.counts - 1)).sum().sqrt() / classes
         spread = self.sqnorms.std() / classes**0.5 if classes > 2 else bound
         return float(torch.clamp(spread, bound / dim**0.5, bound))
 
@@ -73,13 +70,7 @@ UNRESOLVED = Noted(
 
 @derived
 def debiased(
-    ids: Tensor,
-    counts: Tensor,
-    means: Tensor,
-    centred_means: Tensor,
-    norms: Tensor,
-    variances: Tensor,
-    classifier: Tensor | None = None,
+    ids: Tensor, counts: Tensor, means: Tensor, variances: Tensor, classifier: Tensor | None = None
 ) -> Estimates | Noted:
     """Unbiased estimates of the classes with two samples or more.
 
@@ -90,36 +81,21 @@ def debiased(
     >>> found.variances.tolist(), found.noise.tolist(), found.sqdist  # 16 − 1 − 3
     ([2.0, 6.0], [1.0, 3.0], 12.0)
     """
-    classes, alone = len(counts), int((counts < 2).sum())
-    if classes - alone < 2:
+    alone = int((counts < 2).sum())
+    if len(counts) - alone < 2:
         return Noted(None, "fewer than two classes have two samples, which an unbiased variance needs", "singletons")
-    if alone:  # the others are centred on their own mean
-        s = EmbeddingStatistics(classes=ids, counts=counts, means=means, variances=variances, classifier=classifier)
-        s = s.keep(2)
-        counts, centred_means, norms, classifier = s.counts, s.centred_means, s.norms, s.classifier
-        variances = s.variances
-    K, noise_K = len(counts), variances / (counts - 1)
-    shrunk_K = norms.square() - (1 - 2 / K) * noise_K - noise_K.sum() / K**2
-    found = Estimates(counts, centred_means, norms, noise_K * counts, noise_K, shrunk_K, classifier)
+    s = EmbeddingStatistics(classes=ids, counts=counts, means=means, variances=variances, classifier=classifier)
+    s = s.keep(2)  # centred on their own mean
+    K, noise_K = s.n_classes, s.variances / (s.counts - 1)
+    sqnorms_K = s.norms.square() - (1 - 2 / K) * noise_K - noise_K.sum() / K**2
+    found = Estimates(s.counts, s.centred_means, noise_K * s.counts, noise_K, sqnorms_K, s.classifier)
     if not alone:
         return found
-    text = f"{alone:,} of {classes:,} classes have one sample and are left out"
+    text = f"{alone:,} of {len(counts):,} classes have one sample and are left out"
     return Noted(found, f"{text}: compare with the measurement that is not debiased at --min-count 2", "singletons")
 
 
 @derived
 def resolved(debiased: Estimates) -> Estimates | Noted:
     """The unbiased estimates, if their mean squared norm, by which ratios are divided, is more than its noise."""
-    return _if_resolved(debiased)
-
-
-@derived
-def plug_in(counts: Tensor, centred_means: Tensor, norms: Tensor, variances: Tensor) -> Estimates | Noted:
-    """The estimates as if the means had no noise, for the biased measurement beside each debiased one."""
-    noise = torch.zeros_like(variances)
-    return _if_resolved(Estimates(counts, centred_means, norms, variances, noise, norms.square(), None))
-
-
-def _if_resolved(of: Estimates) -> Estimates | Noted:
-    least = max(_CANCELLED * float(of.norms.square().mean()), _RESOLVED * of.error)
-    return of if of.sqnorm > least else UNRESOLVED
+    return debiased if debiased.sqnorm > _RESOLVED * debiased.error else UNRESOLVED

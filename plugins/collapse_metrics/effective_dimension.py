@@ -1,13 +1,8 @@
 """Effective dimension of the class means: how many dimensions uniform points need for the same mean squared cosine.
 
-The cosines' mean m and population standard deviation s over pairs c < c′ (``nc2.interference``,
-``nc2.interference_std``) give their mean square exactly, m² + s², which is 1/D for uniform points in D dimensions. With
-unit vectors u_c, M = Σ_c u_c u_cᵀ and the Gram matrix G, tr M = C and tr M² = ‖G‖_F² = C + Σ_{c≠c′} cos². So the
-participation ratio (tr M)²/tr M² is C²/‖G‖_F², and with the effective dimension d_eff = 1/(m² + s²)
-
-    1/PR = 1/C + (1 − 1/C)/d_eff
-
-d_eff leaves the diagonal of G out: the two agree where C is much larger than d_eff, and PR is at most min(C − 1, d).
+With the mean m and standard deviation s of the cosines over pairs, their mean square is m² + s², which is 1/D for
+uniform points in D dimensions; d_eff is its inverse. The participation ratio (tr M)²/tr M² = C²/‖G‖_F² counts the
+diagonal of the Gram matrix G too, so 1/PR = 1/C + (1 − 1/C)/d_eff: the two agree where C is much larger than d_eff.
 """
 
 from typing import Any

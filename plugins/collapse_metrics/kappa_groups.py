@@ -9,13 +9,12 @@ Shapes: B samples of a batch, G groups that occur, K pairs of a group and a clas
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import ClassVar
 
 import torch
 from torch import Tensor
 
-from collapse import Noted, State, ValidationBatch, ValidationStatistic, ValidationStatistics, derived, metric
+from collapse import Noted, State, ValidationBatch, ValidationStatistic, ValidationStatistics, metric
 
 GROUPS = 64
 """Groups of blocks: those of equal number modulo 64, however a collection is split."""
@@ -50,60 +49,31 @@ def _summed(row: Tensor, counts: Tensor, rows: int) -> Tensor:
     return counts.new_zeros(rows, counts.shape[1]).index_add_(0, row, counts)
 
 
-@dataclass(frozen=True)
-class Shares:
-    """Counts and shares by group, in float64.
-
-    Attributes:
-        totals: Samples and agreements of each group, shape (64, 2).
-        group: The group of each key, shape (K,).
-        predicted: Samples for which linear and for which ncc predicts the key's class in its group, shape (K, 2).
-        shares: Shares of all samples for which linear and ncc predict the key's class, shape (K, 2).
-        observed, chance: Agreement, and the agreement to be expected by chance, Σ_c p_c q_c.
-    """
-
-    totals: Tensor
-    group: Tensor
-    predicted: Tensor
-    shares: Tensor
-    observed: float
-    chance: float
-
-
-@derived
-def by_group(predictions_by_group: Mapping[str, Tensor]) -> Shares:
-    """The statistic's counts, and the shares that follow from them."""
-    held = predictions_by_group
-    totals, predicted = held["totals"].double(), held["predicted"].double()
+def _kappa(held: Mapping[str, Tensor], weight_G: Tensor) -> Tensor:
+    """κ with the samples of each group counted as often as its weight says."""
+    samples, agreed = weight_G @ held["totals"].double()
     classes, row = (held["classes"] // GROUPS).unique(return_inverse=True)
-    shares = (_summed(row, held["predicted"], len(classes)).double() / held["totals"][:, 0].sum())[row]
-    samples = float(totals[:, 0].sum())
-    chance = float((predicted[:, 0] @ shares[:, 1]) / samples)
-    return Shares(totals, held["classes"] % GROUPS, predicted, shares, float(totals[:, 1].sum()) / samples, chance)
+    predicted = held["predicted"].double() * weight_G[held["classes"] % GROUPS].unsqueeze(1)
+    p, q = (_summed(row, predicted, len(classes)) / samples).unbind(dim=1)
+    chance = p @ q
+    return (agreed / samples - chance) / (1 - chance)
 
 
-def influence(by_group: Shares) -> Tensor:
-    """Influence of each group on κ = (o − e)/(1 − e), shape (G,).
-
-    With n samples of the group, a agreements and x = Σ (q of linear's class + p of ncc's class) over its samples:
-    ((a − o·n)(1 − e) − (x − 2e·n)(1 − o)) / (N (1 − e)²).
-    """
-    o, e = by_group.observed, by_group.chance
-    n, a = by_group.totals.unbind(dim=1)
-    of_keys = (by_group.predicted * by_group.shares.flip(1)).sum(dim=1)
-    x = torch.zeros_like(n).index_add_(0, by_group.group, of_keys)
-    all_groups = ((a - o * n) * (1 - e) - (x - 2 * e * n) * (1 - o)) / (n.sum() * (1 - e) ** 2)
-    return all_groups[n > 0]
+def influence(predictions_by_group: Mapping[str, Tensor]) -> Tensor:
+    """Influence of each group on κ, its derivative in the group's weight, shape (G,)."""
+    totals = predictions_by_group["totals"]
+    weight = torch.ones(GROUPS, dtype=torch.float64, device=totals.device, requires_grad=True)
+    with torch.enable_grad():
+        (slope,) = torch.autograd.grad(_kappa(predictions_by_group, weight), weight)
+    return slope[totals[:, 0] > 0]
 
 
 @metric("nc4.grouped_kappa", towards=1, standard_error=influence, translation=False, scale=None)
-def grouped_kappa(validation: ValidationStatistics, by_group: Shares) -> Noted | float:
+def grouped_kappa(validation: ValidationStatistics, predictions_by_group: Mapping[str, Tensor]) -> Noted | Tensor:
     """The number of nc4.kappa, with a standard error over groups of blocks.
 
     Equation: (agreement − chance) / (1 − chance)
     Source: Cohen 1960
     """
-    o, e = by_group.observed, by_group.chance
-    if e == 1:
-        return Noted(None, "both rules always predict one class: chance agreement is 1")
-    return (o - e) / (1 - e)
+    found = _kappa(predictions_by_group, torch.ones(GROUPS, dtype=torch.float64, device=validation.counts.device))
+    return found if found.isfinite() else Noted(None, "both rules always predict one class: chance agreement is 1")

@@ -1,7 +1,7 @@
 """NC1, variability collapse: the embeddings of a class shrink to their mean."""
 
 import math
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
 from jaxtyping import Float
@@ -10,13 +10,23 @@ from torch import Tensor
 from collapse import Mean, MeanLog, Noted, Std, derived, metric, pair_metric
 from collapse_metrics.covariance import within_covariance as within_covariance
 from collapse_metrics.debiasing import Estimates
-from collapse_metrics.debiasing import plug_in as plug_in
 from collapse_metrics.debiasing import resolved as resolved
 
 # Share of the largest ‖μ_c‖ that rounding of the embeddings leaves in a direction in which the means are equal. In half
 # precision this share is as large as true differences, so the value of float32 is used.
 _ROUNDING = {"float64": 2.0**-51, "float32": 2.0**-22}
-_DIGITS = 4  # of the covariance ratio; a remark says so where fewer may hold
+
+
+@derived
+def mean_sqnorm(norms: Tensor) -> Tensor:
+    """mean‖μ_c − μ̄‖², squared units of h."""
+    return norms.square().mean()
+
+
+@derived
+def mean_sqdist(mean_sqnorm: Tensor, C: int) -> Tensor:
+    """mean‖μ_c − μ_c′‖² over pairs, squared units of h."""
+    return mean_sqnorm * (2 * C / (C - 1))
 
 
 @metric("nc1.cdnv_ratio_debiased", towards=0, headline=True)
@@ -34,7 +44,7 @@ def debiased_cdnv_ratio(resolved: Estimates) -> float:
 
 
 @metric("nc1.cdnv_ratio", towards=0)
-def cdnv_ratio(plug_in: Estimates) -> float:
+def cdnv_ratio(variances: Tensor, mean_sqdist: Tensor) -> Tensor:
     """Mean variance over the mean squared distance of class means (k = 0), no unit; 0 at full collapse.
 
     Equation: mean σ_c² / mean ‖μ_c − μ_c′‖²
@@ -44,7 +54,7 @@ def cdnv_ratio(plug_in: Estimates) -> float:
     >>> value(cdnv_ratio, two_classes(distance=4, variances=(1, 5)))  # 3 / 16
     0.1875
     """
-    return float(plug_in.variances.mean()) / plug_in.sqdist
+    return variances.mean() / mean_sqdist
 
 
 @metric("nc1.cdnv_k2_ratio_debiased", towards=0, scale=-2)
@@ -62,7 +72,7 @@ def debiased_cdnv_k2_ratio(resolved: Estimates) -> float:
 
 
 @metric("nc1.cdnv_k2_ratio", towards=0, scale=-2)
-def cdnv_k2_ratio(plug_in: Estimates) -> float:
+def cdnv_k2_ratio(variances: Tensor, mean_sqdist: Tensor) -> Tensor:
     """Mean variance over the squared mean squared distance (k = 2), one over squared units of h; 0 at full collapse.
 
     Equation: mean σ_c² / (mean ‖μ_c − μ_c′‖²)²
@@ -72,7 +82,7 @@ def cdnv_k2_ratio(plug_in: Estimates) -> float:
     >>> value(cdnv_k2_ratio, two_classes(distance=4, variances=(3, 5)))  # 4 / 16²
     0.015625
     """
-    return float(plug_in.variances.mean()) / plug_in.sqdist**2
+    return variances.mean() / mean_sqdist.square()
 
 
 @pair_metric(
@@ -94,12 +104,6 @@ def cdnv(variance_sum: Tensor, sqdist: Tensor) -> Tensor:
     0.125
     """
     return variance_sum / sqdist.square().mul_(2)
-
-
-@derived
-def mean_sqnorm(norms: Tensor) -> Tensor:
-    """mean‖μ_c − μ̄‖², squared units of h."""
-    return norms.square().mean()
 
 
 @pair_metric(Mean("nc1.cdnv_scaled", towards=0))
@@ -158,19 +162,16 @@ def debiased_trace_ratio(resolved: Estimates) -> float:
     return float((resolved.counts * resolved.variances).sum() / resolved.counts.sum()) / resolved.sqnorm
 
 
-@dataclass(frozen=True)
-class Spectrum:
+class Spectrum(NamedTuple):
     """Eigenvalues λ of Σ_B, the covariance of the centred class means, that exceed rounding error.
 
     Attributes:
         values: Ascending, shape (r,).
         vectors: Their eigenvectors, shape (d, r).
-        largest: The largest eigenvalue.
     """
 
     values: Float[Tensor, " r"]
     vectors: Float[Tensor, "d r"]
-    largest: float
 
 
 @derived
@@ -187,7 +188,7 @@ def between_spectrum(centred_means: Tensor, means: Tensor, dtype: str) -> Spectr
     kept = values > torch.maximum(d * torch.finfo(values.dtype).eps * values[-1], rounding.square())
     if not kept.any():
         return Noted(None, "the class means do not differ by more than the embeddings' rounding")
-    return Spectrum(values[kept], vectors[:, kept], float(values[-1]))
+    return Spectrum(values[kept], vectors[:, kept])
 
 
 @metric("nc1.covariance_ratio", towards=0, version=2)
@@ -206,13 +207,7 @@ def covariance_ratio(within_covariance: Tensor, between_spectrum: Spectrum, C: i
     >>> value(covariance_ratio, s)
     1.0
     """
-    values, vectors = between_spectrum.values, between_spectrum.vectors
+    values, vectors = between_spectrum
     # tr(Σ_W V Λ⁻¹ Vᵀ) depends only on the diagonal of Vᵀ Σ_W V
     within = (vectors * (within_covariance @ vectors)).sum(dim=0)
-    found = float((within / values).sum() / C)
-    remark = f"the between-class covariance has rank {len(values)} of d = {d}"
-    smallest = float(values.min() / between_spectrum.largest)
-    digits = int(-math.log10(d * torch.finfo(values.dtype).eps / smallest))
-    if digits < _DIGITS:  # both covariances are rounded by ε times their largest eigenvalue
-        remark += f"; the smallest eigenvalue kept is {smallest:.0e} of the largest: only {digits} digits are sure"
-    return Noted(found, remark)
+    return Noted((within / values).sum() / C, f"the between-class covariance has rank {len(values)} of d = {d}")

@@ -124,7 +124,7 @@ def interference(cosine: Tensor) -> Tensor:
 
 
 @metric("nc2.etf_error", towards=0, reachable=least_etf_error)
-def etf_error(centred_means: Tensor) -> Noted | float:
+def etf_error(centred_means: Tensor) -> float:
     """Distance of the normalized Gram matrix of the centred means to a simplex ETF's, E = I − 11ᵀ/C; in [0, √2].
 
     Equation: ‖G/‖G‖_F − E/‖E‖_F‖_F
@@ -134,27 +134,25 @@ def etf_error(centred_means: Tensor) -> Noted | float:
     >>> round(value(etf_error, statistics_of(torch.eye(3))), 7)
     0.0
     """
-    return etf_distance(centred_means, centred_means, "the Gram matrix of the centred means")
+    return etf_distance(centred_means, centred_means)
 
 
-def etf_distance(a_Cd: Float[Tensor, "C d"], b_Cd: Float[Tensor, "C d"], name: str) -> Noted | float:
-    """‖G/‖G‖_F − E/‖E‖_F‖_F for G = A Bᵀ and E = I − 11ᵀ/C, ‖E‖_F = √(C−1).
+def etf_distance(a_Cd: Float[Tensor, "C d"], b_Cd: Float[Tensor, "C d"]) -> float:
+    """‖G/‖G‖_F − E/‖E‖_F‖_F for G = A Bᵀ and E = I − 11ᵀ/C, ‖E‖_F = √(C−1); NaN where G is zero.
 
     For C ≤ d+1 the Gram matrix is formed and subtracted, which is accurate near an exact ETF. Otherwise no ETF can be
     reached, and d×d products are enough, because ‖A Bᵀ‖_F² = ⟨AᵀA, BᵀB⟩. If the terms of that product cancel, the rows
-    of A are orthogonal to those of B. Where G is 0, there is no number, and a note says so of ``name``, which is G.
+    of A are orthogonal to those of B.
     """
     classes, dim = a_Cd.shape
     size = math.sqrt(classes - 1)
     if classes <= dim + 1:
         gram = a_Cd @ b_Cd.T
-        if not gram.any():
-            return Noted(None, f"{name} is zero up to rounding")
         etf = torch.eye(classes, dtype=gram.dtype, device=gram.device) - 1 / classes
         return float((gram / gram.norm() - etf / size).norm())
     gram_square = float(((a_Cd.T @ a_Cd) * (b_Cd.T @ b_Cd)).sum())
     if gram_square <= _CANCELLED * float(a_Cd.square().sum()) * float(b_Cd.square().sum()):
-        return Noted(None, f"{name} is zero up to rounding")
+        return math.nan
     # ⟨A Bᵀ, E⟩ = Σ_c ⟨a_c, b_c⟩ − ⟨Σ a, Σ b⟩/C
     inner = float((a_Cd * b_Cd).sum() - a_Cd.sum(dim=0) @ b_Cd.sum(dim=0) / classes)
     return math.sqrt(2 - 2 * inner / (math.sqrt(gram_square) * size))
@@ -191,7 +189,7 @@ def debiased_interference(debiased: Estimates) -> Noted | float:
     """
     of = debiased
     C, total = len(of.noise), of.noise.sum()
-    known = (of.sqnorms > _RESOLVED * of.noise) & (of.norms > 0)
+    known = of.sqnorms > _RESOLVED * of.noise
     weak = C - int(known.sum())
     said = f"the means of {weak:,} of {C:,} classes are within their noise"
     if weak > _WEAK * C:

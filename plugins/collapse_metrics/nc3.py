@@ -20,10 +20,8 @@ def duality_cosines(classifier: Tensor, centred_means: Tensor) -> Tensor:
     Equation: cos(w_c, μ_c − μ̄)
     Source: Wu & Papyan 2024, Eq. 8 (whose μ_c′ is a misprint for μ_c); UNC3: §3.6
 
-    >>> import torch
     >>> from collapse.testing import statistics_of, value
-    >>> means = torch.tensor([[1.0, 0.0], [-1.0, 0.0]]).double()
-    >>> value(duality_cosines, statistics_of(means, 3 * means)).tolist()
+    >>> value(duality_cosines, statistics_of([[-1.0], [1.0]], [[-3.0], [3.0]])).tolist()
     [1.0, 1.0]
     """
     return row_cosine(classifier, centred_means)
@@ -40,10 +38,8 @@ def centred_duality_cosines(centred_rows: Tensor, centred_means: Tensor) -> Tens
     Equation: cos(w_c − w̄, μ_c − μ̄)
     Source: as Eq. 8, with the rows centred
 
-    >>> import torch
     >>> from collapse.testing import statistics_of, value
-    >>> means = torch.tensor([[1.0, 0.0], [-1.0, 0.0]]).double()
-    >>> value(centred_duality_cosines, statistics_of(means, means + 5)).tolist()
+    >>> value(centred_duality_cosines, statistics_of([[-1.0], [1.0]], [[4.0], [6.0]])).tolist()
     [1.0, 1.0]
     """
     return row_cosine(centred_rows, centred_means)
@@ -56,10 +52,8 @@ def duality_dots(classifier: Tensor, centred_means: Tensor) -> Tensor:
     Equation: ⟨w_c, μ_c − μ̄⟩
     Source: Wu & Papyan 2024, §3.6
 
-    >>> import torch
     >>> from collapse.testing import statistics_of, value
-    >>> means = torch.tensor([[1.0, 0.0], [-1.0, 0.0]]).double()
-    >>> value(duality_dots, statistics_of(means, 3 * means)).tolist()
+    >>> value(duality_dots, statistics_of([[-1.0], [1.0]], [[-3.0], [3.0]])).tolist()
     [3.0, 3.0]
     """
     return (classifier * centred_means).sum(dim=1)
@@ -72,17 +66,15 @@ def duality_distances(classifier: Tensor, unit_means: Tensor) -> Tensor:
     Equation: ‖w_c/‖w_c‖ − u_c‖
     Source: Wu & Papyan 2024, Eq. 11
 
-    >>> import torch
     >>> from collapse.testing import statistics_of, value
-    >>> means = torch.tensor([[1.0, 0.0], [-1.0, 0.0]]).double()
-    >>> value(duality_distances, statistics_of(means, -means)).tolist()
+    >>> value(duality_distances, statistics_of([[-1.0], [1.0]], [[1.0], [-1.0]])).tolist()
     [2.0, 2.0]
     """
     return (unit_rows(classifier) - unit_means).norm(dim=1)
 
 
 @metric("nc3.duality_error", towards=0, reachable=least_etf_error)
-def duality_error(classifier: Tensor, centred_means: Tensor) -> Noted | float:
+def duality_error(classifier: Tensor, centred_means: Tensor) -> float:
     """Distance of the normalized W Mᵀ to a simplex ETF's Gram matrix, E = I − 11ᵀ/C.
 
     Equation: ‖WMᵀ/‖WMᵀ‖_F − E/‖E‖_F‖_F
@@ -93,11 +85,11 @@ def duality_error(classifier: Tensor, centred_means: Tensor) -> Noted | float:
     >>> round(value(duality_error, statistics_of(torch.eye(3), torch.eye(3) - 1 / 3)), 7)
     0.0
     """
-    return etf_distance(classifier, centred_means, "W Mᵀ")
+    return etf_distance(classifier, centred_means)
 
 
 @metric("nc3.duality_error_centred", towards=0, reachable=least_etf_error)
-def centred_duality_error(centred_rows: Tensor, centred_means: Tensor) -> Noted | float:
+def centred_duality_error(centred_rows: Tensor, centred_means: Tensor) -> float:
     """The same with the classifier's rows centred.
 
     Equation: ‖(W − w̄)Mᵀ/‖(W − w̄)Mᵀ‖_F − E/‖E‖_F‖_F
@@ -108,27 +100,25 @@ def centred_duality_error(centred_rows: Tensor, centred_means: Tensor) -> Noted 
     >>> round(value(centred_duality_error, statistics_of(torch.eye(3), torch.eye(3) + 5)), 7)
     0.0
     """
-    return etf_distance(centred_rows, centred_means, "(W − w̄)Mᵀ")
+    return etf_distance(centred_rows, centred_means)
 
 
 @metric("nc3.self_duality_ratio", towards=1)
-def self_duality_ratio(classifier: Tensor, centred_means: Tensor, norms: Tensor) -> Noted | float:
+def self_duality_ratio(classifier: Tensor, centred_means: Tensor, norms: Tensor) -> Noted | Tensor:
     """Cosine of the matrix of unit classifier rows with that of centred class means; 1 at full collapse.
 
     Equation: mean ⟨w_c/‖w_c‖, μ_c − μ̄⟩ / √(mean ‖μ_c − μ̄‖²)
     Source: ratio of means, after Wu & Papyan 2024, Eq. 8
 
-    >>> import torch
     >>> from collapse.testing import statistics_of, value
-    >>> means = torch.tensor([[1.0, 0.0], [-1.0, 0.0]]).double()
-    >>> value(self_duality_ratio, statistics_of(means, 3 * means))
+    >>> value(self_duality_ratio, statistics_of([[-1.0], [1.0]], [[-3.0], [3.0]]))
     1.0
     """
     return _cosine_of_matrices(classifier, centred_means, norms.square())
 
 
 @metric("nc3.self_duality_ratio_debiased", towards=1)
-def debiased_self_duality_ratio(resolved: Estimates, classifier: Tensor) -> Noted | float:
+def debiased_self_duality_ratio(resolved: Estimates, classifier: Tensor) -> Noted | Tensor:
     """The same without the noise of the class means; 1 at full collapse.
 
     Equation: mean ⟨w_c/‖w_c‖, μ_c − μ̄⟩ / √(mean ñ_c²)
@@ -145,12 +135,9 @@ def debiased_self_duality_ratio(resolved: Estimates, classifier: Tensor) -> Note
     return _cosine_of_matrices(resolved.classifier, resolved.means, resolved.sqnorms)
 
 
-def _cosine_of_matrices(rows_Cd: Tensor, means_Cd: Tensor, sqnorms_C: Tensor) -> Noted | float:
+def _cosine_of_matrices(rows_Cd: Tensor, means_Cd: Tensor, sqnorms_C: Tensor) -> Noted | Tensor:
     known = rows_Cd.norm(dim=1) > 0
-    if not bool(known.any()):
-        return Noted(None, "all classifier rows are zero")
-    square = float(sqnorms_C[known].mean())
+    square = sqnorms_C[known].mean()
     if square <= 0:
         return UNRESOLVED
-    dots = (unit_rows(rows_Cd[known]) * means_Cd[known]).sum(dim=1)
-    return float(dots.mean()) / square**0.5
+    return (unit_rows(rows_Cd[known]) * means_Cd[known]).sum(dim=1).mean() / square.sqrt()

@@ -2,7 +2,16 @@
 
 ``python tests/frozen/freeze.py`` writes them to ``expected/``, which is done only for a change of definition that
 CHANGELOG names. The inputs are arrays, texts and models as others write them, in no format of ours: only this module
-knows how they are collected.
+knows how they are collected. All were drawn at random once:
+
+- ``train.jsonl``, ``validation.jsonl``: 120 and 60 stories of invented words by Zipf's law.
+- ``tied``, ``untied``: a GPT-Neo, and a GPT-2 with a head of its own, with large weights; their tokenizer has 160
+  tokens of these stories. Neither has rotary positions, whose float32 sines depend on the processor.
+- ``float32``, ``bfloat16``, ``few``, ``many``: embeddings around random class means, labels by Zipf's law in ids with
+  gaps, a classifier near the means, a validation part; ``float32`` and ``few`` have a bias.
+- ``degenerate``: classes of one sample, of equal means, without variance, at the centre, and with rows of W that are
+  0 or equal; a validation label that training lacks.
+- ``collapsed``: nine classes that are nearly a simplex in eight dimensions, and a classifier that is its dual.
 """
 
 import json

@@ -1,7 +1,5 @@
 """The effective dimension of class means: known dimensions are found, and both forms follow from the Gram matrix."""
 
-import math
-
 import numpy as np
 import pytest
 import torch
@@ -11,7 +9,7 @@ from collapse.testing import statistics_of
 from collapse_metrics.effective_dimension import simplex_dimension, uniform_dimension, uniform_participation
 from collapse_metrics.gnc2 import uniform_cov
 
-D_EFF, PR = "nc2.effective_dimension", "nc2.participation_ratio"
+D_EFF, PR, GNC2 = "nc2.effective_dimension", "nc2.participation_ratio", "gnc2.hyperspherical_uniformity"
 
 
 def measured(means, *more):
@@ -27,19 +25,13 @@ def uniform(classes, D, d, seed):
     return points @ basis.T
 
 
-@pytest.mark.parametrize(("classes", "D", "d"), [(1500, 2, 64), (1500, 8, 64), (1500, 40, 128), (3000, 64, 64)])
-def test_uniform_points_have_the_dimension_of_their_sphere_whatever_the_space(classes, D, d):
-    found = measured(uniform(classes, D, d, seed=D))
+@pytest.mark.parametrize(("classes", "D", "d"), [(1500, 2, 64), (2000, 8, 256), (2000, 40, 256), (3000, 64, 64)])
+def test_uniform_points_have_the_dimension_and_gnc2_of_their_sphere_whatever_the_space(classes, D, d):
+    found = measured(uniform(classes, D, d, seed=D), GNC2)
     assert found[D_EFF] == pytest.approx(D, rel=0.02)
     assert found[PR] == pytest.approx(classes * D / (classes + D - 1), rel=0.02)
-
-
-@pytest.mark.parametrize("D", [8, 40])
-def test_gnc2_of_points_in_few_dimensions_is_that_of_their_effective_dimension(D):
-    name = "gnc2.hyperspherical_uniformity"
-    found = measured(uniform(2000, D, 256, seed=3), name)
-    assert found[name] == pytest.approx(uniform_cov(2000, found[D_EFF]), rel=0.03)
-    assert abs(found[name]) > 1.5 * abs(uniform_cov(2000, 256))
+    if D > 2:  # else its mean is 0
+        assert found[GNC2] == pytest.approx(uniform_cov(classes, found[D_EFF]), rel=0.03)
 
 
 @pytest.mark.parametrize("classes", [2, 3, 9, 30])
@@ -78,29 +70,3 @@ def test_limits_of_many_classes_are_those_of_uniform_points():
     assert uniform_dimension(1000, 64) == 64
     assert uniform_participation(1000, 64) == pytest.approx(1000 * 64 / 1063)
     assert (uniform_dimension(65, 64), uniform_participation(65, 64)) == (64.0**2, 64)
-
-
-def test_published_rows_have_it_from_the_cosines_mean_and_standard_deviation():
-    paper = collapse.Results.read("paper").frame()
-    square = paper["nc2.interference"] ** 2 + paper["nc2.interference_std"] ** 2
-    np.testing.assert_allclose(paper[D_EFF], 1 / square, rtol=1e-7)
-    assert math.floor(paper[D_EFF].min()) == 7
-    assert math.floor(paper[D_EFF].max()) == 74
-    grid = paper[~paper["model"].str.contains(r"_01d\d")]
-    r = np.corrcoef(np.log(grid[D_EFF]), grid["val_loss"])[0, 1]
-    (row,) = collapse.analyze("correlation", "paper", columns=f"log({D_EFF})", where="seed=").records()
-    assert (len(grid), row["r"]) == (210, pytest.approx(r))
-    assert f"{row['R2']:.3f}" == "0.878"
-
-
-def test_the_figure_has_one_line_for_all_models_and_the_curve_of_uniform_points():
-    pytest.importorskip("altair", reason="needs the extra report")
-    from collapse.plugin.figures import numbers_of
-
-    rows = numbers_of(collapse.draw("dimension", "paper").spec)
-    x, loss, line = (
-        np.array([row[name] for row in rows]) for name in ("nc2_effective_dimension", "val_loss", "fitted")
-    )
-    slope, offset = np.polyfit(np.log(x), loss, 1)
-    np.testing.assert_allclose(line, slope * np.log(x) + offset)
-    assert rows[0]["uniform"] == pytest.approx(uniform_cov(29_233, rows[0]["nc2_effective_dimension"]))

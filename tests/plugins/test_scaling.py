@@ -48,6 +48,8 @@ def test_epochs_take_the_last_checkpoint_of_each_run():
     found = fit(pd.concat([frame, half]), columns="val_loss").records()
     (epochs,) = [row for row in found if row["size"] == "epochs"]
     assert (epochs["rows"], epochs["exponent"]) == (36, pytest.approx(-0.125))
+    first = frame.assign(model=frame["model"].str.replace("_01", "_03") + "@0")  # no run's last checkpoint
+    assert {row["size"] for row in fit(first, columns="val_loss").records()} == {"width", "depth"}
 
 
 def test_a_table_without_names_has_its_own_sizes():

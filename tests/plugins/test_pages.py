@@ -1,0 +1,168 @@
+"""Pages on the published table: gallery.md, dimension.md and published.md show what its commands print.
+
+``python tests/plugins/test_pages.py`` writes the outputs into published.md; test_docs_examples.py runs the commands.
+"""
+
+import importlib.util
+import io
+import os
+import re
+import shlex
+import subprocess
+import sys
+from contextlib import redirect_stdout
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from collapse import Results, analyze
+from collapse_metrics.gnc2 import uniform_cov
+
+ROOT = Path(__file__).parents[2]
+DOCS = ROOT / "docs"
+PUBLISHED, GALLERY, DIMENSION = (DOCS / f"{name}.md" for name in ("published", "gallery", "dimension"))
+BLOCK = re.compile(r"```console\n(.*?)```", re.DOTALL)
+COMMAND = re.compile(r"^\$ (?:.*\\\n)*.*\n", re.MULTILINE)
+NUMBER = re.compile(r"[+-]?\d[\d,]*\.?\d*(?:e-?\d+)?")
+BLOCKS = BLOCK.findall(PUBLISHED.read_text("utf-8"))
+D_EFF, GNC2, UNCENTRED = "nc2.effective_dimension", "gnc2.hyperspherical_uniformity", "gnc2.uncentred_uniformity"
+
+
+def text_of(page):
+    return page.read_text("utf-8").replace("−", "-")
+
+
+def rows(page, start):
+    """The first table after a heading or the start of its first row: its rows of cells, without marks."""
+    (table,) = re.findall(rf"^{re.escape(start)}(?:.*\n)*?\|? ?---.*\n((?:\|.*\n)+)", text_of(page), re.M)
+    return [[cell.strip().strip("`") for cell in line.strip("|").split("|")] for line in table.splitlines()]
+
+
+def printed(command):
+    """What a command of the page prints in a terminal of 80 columns."""
+    from collapse.cli import _add_commands, _run
+
+    _add_commands()
+    words = shlex.split(command.replace("\\\n", " "))
+    shown = io.StringIO()
+    with redirect_stdout(shown):
+        assert _run(words[2:]) == 0
+    return "\n".join(line.rstrip() for line in shown.getvalue().splitlines()).strip("\n") + "\n"
+
+
+def runs(block):
+    """The commands of a block, with the output below each."""
+    starts = [match.start() for match in COMMAND.finditer(block)] + [len(block)]
+    for start, end in pairwise(starts):
+        command = COMMAND.match(block[start:end])[0]
+        yield command, block[start:end].removeprefix(command)
+
+
+@pytest.mark.parametrize("at", range(len(BLOCKS)))
+def test_published_shows_what_its_commands_print(at, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    for command, said in runs(BLOCKS[at]):
+        now = printed(command)
+        assert max(len(line) for line in now.splitlines()) <= 80
+        # resampling may give other last digits with another NumPy
+        assert " ".join(NUMBER.sub("#", now).split()) == " ".join(NUMBER.sub("#", said).split()), command
+        numbers = [[float(each.replace(",", "")) for each in NUMBER.findall(text)] for text in (now, said)]
+        assert numbers[0] == pytest.approx(numbers[1], rel=0.1, abs=0.02), command
+
+
+def test_the_pictures_are_current_and_shown_with_their_commands():
+    pytest.importorskip("altair", reason="needs the extra report")
+    spec = importlib.util.spec_from_file_location("docs_gallery", DOCS / "gallery.py")
+    script = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(script)
+    assert script.outdated() == []
+    pages = text_of(GALLERY) + text_of(DIMENSION)
+    shown = re.findall(r"\(gallery/([\w-]+)\.svg\)", pages)
+    assert sorted(shown) == sorted(script.PICTURES) == sorted(each.stem for each in script.FOLDER.glob("*.svg"))
+    assert sum((script.FOLDER / f"{name}.svg").stat().st_size for name in shown) < 2_000_000
+    commands = [line for line in pages.splitlines() if line.startswith("$ collapse figures paper")]
+    for name, where in script.PICTURES.items():
+        (command,) = [line for line in commands if re.search(rf"--figure {name}\b(?!-)", line)]
+        assert (where or "--where") in command or where is None, command
+
+
+def test_figure_1_and_table_1():
+    found = analyze("correlation", "paper", columns="figure1", cluster="architecture").records()
+    r2 = {row["column"]: f"{row['R2']:.3f}" for row in found}
+    figure, table = rows(GALLERY, "## Figure 1"), rows(GALLERY, "## Table 1")
+    assert {row[1]: row[3] for row in figure} == r2
+    assert all(row[2] == row[3] for row in figure)
+    records = analyze("permutation", "paper", columns="paper", where="model=02x0768_01d*").records()
+    tested = {row["column"]: row for row in records}
+    assert {row[1] for row in table} == set(tested)
+    for _, column, published, exact, r2, p in table:
+        assert published == r2 == f"{tested[column]['R2']:.6f}"
+        assert float(p) == pytest.approx(tested[column]["p"], rel=0.1, abs=2e-4)
+        assert float(exact) == pytest.approx(tested[column]["p"], rel=0.1, abs=2e-4)
+    survive = {row["column"] for row in records if row["max_t_p"] < 0.05}
+    assert survive == {UNCENTRED, "nc3.self_duality", "nc4.agreement"}
+    assert {row["column"] for row in records if row["agrees"]} == survive
+
+
+def test_r2_with_and_without_width():
+    table = rows(DIMENSION, "| column |")
+    columns = ["log(width)", *(row[0] for row in table)]
+
+    def found(**more):
+        records = analyze("correlation", "paper", columns=columns, where="seed=", **more).records()
+        return {row["column"]: row for row in records}
+
+    alone, log_loss, controlled = found(), found(against="log(val_loss)"), found(control="log(width)")
+    width = alone["log(width)"]["R2"]
+    assert f"log width alone has R² {width:.3f}" in text_of(DIMENSION)
+    for name, *said in table:
+        r = controlled[name]["r"]
+        with_width = 1 - (1 - width) * (1 - r**2)
+        made = [f"{alone[name]['R2']:.3f}", f"{log_loss[name]['R2']:.3f}", f"{r:+.3f}", f"{with_width:.3f}"]
+        assert made == said, name
+
+
+def test_gnc2_of_the_models_beside_that_of_uniform_points():
+    frame = Results.read("paper").frame()
+    grid = frame[~frame["model"].str.contains(r"_01d\d")]
+    width, page = grid["model"].str.extract(r"x(\d+)_")[0].astype(float), text_of(DIMENSION)
+    d_eff = grid[D_EFF].to_numpy()
+    curve = np.array([uniform_cov(29_233, each) for each in d_eff])
+    centred, uncentred = (grid[name].to_numpy() / curve for name in (GNC2, UNCENTRED))
+    edges = [0, 12, 20, 30, 45, 100]
+    for (_, models, *said), low, high in zip(rows(DIMENSION, "| d_eff |"), edges, edges[1:], strict=False):
+        kept = (d_eff >= low) & (d_eff < high)
+        made = [f"{np.median(x[kept]):.2f}, {x[kept].min():.2f} to {x[kept].max():.2f}" for x in (centred, uncentred)]
+        assert [models, *said] == [str(kept.sum()), *made]
+    unused = np.sqrt(width / d_eff)
+    q = grid[GNC2] / [uniform_cov(29_233, each) for each in width]
+    assert f"(R² {np.corrcoef(q, unused)[0, 1] ** 2:.3f})" in page
+    assert f"r = {np.corrcoef(unused, grid['val_loss'])[0, 1]:.3f} over the grid" in page
+    assert f"R² with 1/√d_eff is {np.corrcoef(grid[GNC2], d_eff**-0.5)[0, 1] ** 2:.3f}" in page
+
+
+def test_the_example_prints_the_numbers_of_the_page():
+    command = [sys.executable, ROOT / "examples" / "effective_dimension.py"]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    table = rows(DIMENSION, "| D |")
+    lines = [line for line in done.stdout.splitlines() if "D = " in line]
+    found = [[*map(float, re.findall(r"(?<!\w)-?\d+\.?\d*", line))] for line in lines]
+    assert np.array(found) == pytest.approx(np.array([[*map(float, row[:4])] for row in table]), rel=0.02)
+    assert [row[4] for row in table] == [f"{uniform_cov(2000, int(row[0])):.3f}" for row in table]
+    assert f"log({D_EFF}) -0.937" in done.stdout
+
+
+def write():
+    """Write the outputs into published.md."""
+    os.environ["COLUMNS"] = "80"
+
+    def current(block):
+        return "```console\n" + "\n".join(command + printed(command) for command, _ in runs(block[1])) + "```"
+
+    PUBLISHED.write_text(BLOCK.sub(current, PUBLISHED.read_text("utf-8")), "utf-8")
+
+
+if __name__ == "__main__":
+    sys.exit(write())
