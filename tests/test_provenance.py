@@ -82,7 +82,7 @@ def test_info_prints_it_here_and_of_the_hub(hub, as_user, tiny, tmp_path):
             made["tokens"],
             f"torch={torch.__version__}",
             f"collapse={collapse.__version__}",
-            "validation, seconds",
+            "made, validation, seconds",
             "float32",
         ):
             assert "".join(wanted.split()) in "".join(said.split()), wanted  # long words are folded

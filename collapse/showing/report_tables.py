@@ -1,6 +1,7 @@
 """The tables of a report: measurements, and how the numbers were made."""
 
 import sys
+from collections.abc import Mapping
 from importlib import metadata
 from typing import TYPE_CHECKING, Any
 
@@ -84,19 +85,32 @@ def row_table(frame: "pd.DataFrame") -> Table:
     return table_of_frame("What was measured", about.dropna(how="all", axis=1))
 
 
+def manifest_table(title: str, state: Mapping[str, Any], manifest: Mapping[str, Any]) -> Table:
+    """Return what a store or a part holds and how it was made: a state, then identity and provenance of its manifest.
+
+    The name of an inner value has that of the outer one before it: "corpus, sha256".
+    """
+    provenance = dict(manifest["provenance"])
+    phases = {"train": provenance, "validation": provenance.pop("validation", None)}
+    parts = {f"part {at}": each for at, each in enumerate(provenance.pop("parts", None) or [], 1)}
+    facts = {**state, **manifest["identity"], **{f"made, {name}": of for name, of in {**phases, **parts}.items()}}
+    rows: list[tuple[str, Any]] = []
+    for name, value in facts.items():
+        inner = value.items() if isinstance(value, Mapping) else [("", value)]
+        rows += [(f"{name}, {key}".strip(", ").replace("_", " "), _flat(each)) for key, each in inner]
+    return Table(title, ["", "value"], [row for row in rows if row[1] not in (None, "")])
+
+
+def _flat(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return ", ".join(f"{key}={_flat(each)}" for key, each in value.items())
+    return ", ".join(map(str, value)) if isinstance(value, list) else value
+
+
 def store_table(store: Store) -> Table:
     """Return the identity and the provenance in the manifest of a store."""
-    import pandas as pd
-
-    facts: dict[str, Any] = {"store": store.digest, "state": store.state, "model": store.model, "corpus": store.corpus}
-    nested = {**facts, **store.identity, "made": store.manifest["provenance"]}
-    flat = pd.json_normalize(nested, sep=", ").iloc[0]  # such as "made, versions, torch"
-    rows = []
-    for name, value in flat.items():
-        value = ", ".join(map(str, value)) if isinstance(value, list) else value
-        if value is not None and value != "":
-            rows.append([str(name).replace("_", " "), value])
-    return Table(f"Store of {shortened(store.model, 60)}", ["", "value"], rows)
+    state = {"store": store.digest, "state": store.state, "model": store.model, **store.manifest["corpus"]}
+    return manifest_table(f"Store of {shortened(store.model, 60)}", state, store.manifest)
 
 
 def version_table() -> Table:
