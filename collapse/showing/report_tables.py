@@ -1,6 +1,5 @@
 """The tables of a report: measurements, and how the numbers were made."""
 
-import sys
 from collections.abc import Mapping
 from importlib import metadata
 from typing import TYPE_CHECKING, Any
@@ -22,7 +21,6 @@ _SHOWN = ("model", "corpus", "min_count", "classes", "dim", "samples")
 """Columns before the measurements; what else identifies a row is among the methods."""
 _SIDE_BY_SIDE = 4
 """Up to so many models are columns; more are rows."""
-_DRAWING = {"altair": "altair", "vl_convert": "vl-convert-python"}
 
 
 def measurement_table(results: Results) -> Table:
@@ -115,8 +113,7 @@ def store_table(store: Store) -> Table:
 
 def version_table() -> Table:
     """Return the versions of what made the report, and of the plugins."""
-    found = dict(versions())
-    found |= {name: metadata.version(name) for module, name in _DRAWING.items() if module in sys.modules}
+    found = {**versions(), **{name: metadata.version(name) for name in ("altair", "vl-convert-python")}}
     rows = [[name, version] for name, version in found.items()]
     rows += [[f"plugin {each.name}", each.origin] for each in plugins().found if not each.problem]
     return Table("Versions", ["package", "version"], rows, [f"the report was made at {now()}"])
