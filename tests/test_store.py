@@ -1,7 +1,6 @@
 """The store format, version 2: a golden store opens, measures and is written the same; others are refused."""
 
 import json
-import os
 import shutil
 from pathlib import Path
 
@@ -184,15 +183,6 @@ def test_a_file_that_is_missing_truncated_or_not_named_is_told(copy):
     assert "covariance.safetensors is missing" in missing
     assert "train.safetensors has" in truncated
     assert "strange.safetensors is not in the manifest" in strange
-
-
-@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="needs FIFOs")
-def test_a_fifo_in_the_place_of_a_file_is_refused_at_once(copy):
-    for name in ("top/train.safetensors", MANIFEST):
-        (copy / name).unlink()
-        os.mkfifo(copy / name)
-        with pytest.raises(StoreError):
-            collapse.measure(collapse.load(copy))
 
 
 def test_results_are_kept_under_the_lock_and_ignored_when_off(copy):
