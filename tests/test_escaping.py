@@ -63,10 +63,9 @@ def test_whatever_prints_is_harmless(nasty, tmp_path, capsys, monkeypatch):
         assert "\ncollapse: forged" not in said.err
 
 
-def test_json_and_csv_give_the_name_back(nasty, tmp_path, capsys):
-    _add_commands()
-    _run(["measure", str(nasty), "--metrics", "nc3", "--json", "--output", str(tmp_path / "r.csv")])
-    assert json.loads(capsys.readouterr().out)[0]["model"] == NASTY
+def test_json_and_csv_give_the_name_back(nasty, tmp_path, out):
+    rows = json.loads(out("measure", nasty, "--metrics", "nc3", "--json", "--output", tmp_path / "r.csv"))
+    assert rows[0]["model"] == NASTY
     assert list(collapse.Results.read(tmp_path / "r.csv").frame()["model"]) == [NASTY]
 
 

@@ -4,7 +4,6 @@ import click
 
 from collapse.cli.options import Command
 from collapse.cli.terminal import say, say_aside
-from collapse.errors import CollapseError
 from collapse.measurement.output import check_output, rendered
 from collapse.measurement.table import Table
 
@@ -44,17 +43,14 @@ def deliver(format_: str | None, output: str | None, table: Table) -> None:
     """Print a table in a format ("table" or None: in the terminal's width), and write it to a file if one is given.
 
     Raises:
-        CollapseError: It cannot be written, or a name cannot be encoded.
+        CollapseError: It cannot be written.
     """
     if format_ in (None, "table"):
         from collapse.cli.rendering import print_table
 
         print_table(table)
     else:
-        try:
-            say(rendered(table, str(format_)).rstrip("\n"))
-        except UnicodeError as error:
-            raise CollapseError("a name in the table is not UTF-8: use --format json") from error
+        say(rendered(table, str(format_)).rstrip("\n"))
         if format_ == "csv":  # which has no place for them
             for note in table.notes:
                 say_aside(note)

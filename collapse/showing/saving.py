@@ -96,9 +96,10 @@ def save_figures(
         about: dict[str, Any] = {"title": drawing.title, "caption": drawing.caption, "notes": drawing.notes}
         before = written.get(figure.name, {}).get("files", [])  # of other formats
         written[figure.name] = {**about, "files": list(dict.fromkeys([*before, *(path.name for path in files)]))}
+        # first: what it does not list is not replaced
         index = json.dumps(written, indent=1, ensure_ascii=False) + "\n"
-        made["json"] = index.encode("utf-8", "replace")
-        for path, content in zip((*files, folder / INDEX), made.values(), strict=True):
+        write_output(folder / INDEX, index.encode("utf-8", "replace"), other=ANOTHER_FOLDER)
+        for path, content in zip(files, made.values(), strict=True):
             write_output(path, content, other=ANOTHER_FOLDER)
         saved.append(SavedFigure(figure.name, files, **about))
     return saved
