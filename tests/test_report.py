@@ -3,7 +3,6 @@
 import base64
 import hashlib
 import json
-import re
 import shutil
 import sys
 from html.parser import HTMLParser
@@ -155,17 +154,13 @@ def test_a_named_table_is_taken_though_a_folder_has_its_name(tmp_path, monkeypat
     assert len(sources.gather("./paper").stores) == 1
 
 
-@pytest.mark.parametrize(
-    ("given", "said"),
-    [
-        ([], "no row has a measurement or a validation loss"),
-        (["nowhere.csv"], "there is no results file nowhere.csv"),
-        (["nowhere"], "there is no nowhere: give results files"),
-    ],
-)
-def test_bad_sources(page, given, said):
-    with pytest.raises(CollapseError, match=re.escape(said)):
-        page(*given)
+def test_bad_sources(page):
+    for given, said in {
+        (): "no row has a measurement",
+        ("nowhere",): "there is no nowhere: give results files",
+    }.items():
+        with pytest.raises(CollapseError, match=said):
+            page(*given)
 
 
 def test_where_a_report_may_be_written(tmp_path, monkeypatch):
@@ -184,16 +179,6 @@ def test_without_the_extra(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "vl_convert", None)
     with pytest.raises(CollapseError, match=r"pip install 'linguistic-collapse\[report\]'"):
         collapse.report(PUBLISHED, tmp_path / "report.html")
-
-
-def test_the_command(run, tmp_path):
-    output = tmp_path / "report.html"
-    done = run("report", PUBLISHED, "-o", output, "--title", "Mine")
-    assert done.stdout == ""
-    assert "report.html" in done.stderr
-    assert output.stat().st_size < 6e6
-    assert "<title>Mine</title>" in output.read_text("utf-8")
-    assert run("report", "nowhere.csv", "-o", output, ok=False).returncode == 1
 
 
 def test_standard_errors_and_nulls_stand_beside_the_measurements(page):
