@@ -181,21 +181,10 @@ def _described(name: str, each: Any) -> str:
     return re.sub(r":\w+:`~?([^`]+)`", r"\1", "\n".join([*lines, "```"]))
 
 
-_OPTIONS = {each.name for each in fields(CollectionSpec)}
-_MANY = 10  # of these, which a function takes, are printed as ``**options``
-
-
 def _text(each: Any) -> str:
     """Return a docstring without its doctest, and with one line for the options of a collection."""
-    text = (inspect.getdoc(each) or "").partition("\n>>>")[0].rstrip()
-    lines = text.split("\n")
-    options = [line for line in lines if re.match(r" {4}(\w+):", line) and line.split(":")[0].strip() in _OPTIONS]
-    if len(options) < _MANY:
-        return text
-    first = lines.index(options[0])
-    kept = [line for line in lines if line not in options]
-    instead = "    **options: Options of a collection: the names are in options.md."
-    return "\n".join([*kept[:first], instead, *kept[first:]])
+    text = (inspect.getdoc(inspect.unwrap(each)) or "").partition("\n>>>")[0].rstrip()
+    return text.replace("{options}", "**options: Options of a collection: the names are in options.md.")
 
 
 def _wrapped(line: str) -> list[str]:
@@ -205,14 +194,14 @@ def _wrapped(line: str) -> list[str]:
 
 def _signature(each: Any) -> str:
     try:
-        plain = inspect.signature(getattr(each, "__func__", each))
+        plain = inspect.signature(inspect.unwrap(getattr(each, "__func__", each)))
     except (TypeError, ValueError):
         return ""
-    unannotated = [one.replace(annotation=inspect.Parameter.empty) for one in plain.parameters.values()]
-    given = [one for one in unannotated if one.name not in ("self", "cls")]
-    if len([one for one in given if one.name in _OPTIONS]) >= _MANY:
-        options = inspect.Parameter("options", inspect.Parameter.VAR_KEYWORD)
-        given = [*(one for one in given if one.name not in _OPTIONS), options]
+    given = [
+        one.replace(annotation=inspect.Parameter.empty)
+        for one in plain.parameters.values()
+        if one.name not in ("self", "cls")
+    ]
     return re.sub(r"<function \S+ at 0x[0-9a-f]+>|<factory>", "…", str(inspect.Signature(given)))
 
 

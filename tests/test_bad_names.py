@@ -20,7 +20,7 @@ def in_a_folder_of_its_own(tmp_path, monkeypatch) -> None:
     monkeypatch.chdir(tmp_path)
 
 
-@pytest.mark.parametrize("name", ["exp--1", "x[1]", "a*", "new\nline", "a@b"])
+@pytest.mark.parametrize("name", ["exp--1", "x[1]", "new\nline", "a@b"])
 def test_models_and_stores_may_have_any_name(told, tiny, tmp_path, name):
     model = Path("runs") / name
     shutil.copytree(tiny.model, model)
@@ -40,7 +40,7 @@ def test_a_name_that_is_not_utf8_is_refused_in_one_line(told, tiny):
     assert "is not valid UTF-8" in told(1, "measure", f"{LATIN}.safetensors")
 
 
-@pytest.mark.parametrize("name", ["exp--1", "x[1]", LATIN, "y" * 200])
+@pytest.mark.parametrize("name", ["x[1]", LATIN, "y" * 200])
 def test_a_name_that_is_not_there_and_cannot_be_of_the_hub(told, tiny, name):
     for words in (
         ["measure", f"runs/{name}"],

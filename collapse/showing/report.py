@@ -64,7 +64,7 @@ def report(
     output = Path(output)
     if output.suffix.lower() not in (".html", ".htm"):
         raise UsageError(f"{output}: the name of a report must end in .html or .htm")
-    check_output_place(output, in_folder=True)
+    check_output_place(output)
     try:
         import jinja2
         import vl_convert

@@ -37,9 +37,7 @@ def measurement_table(results: Results) -> Table:
         columns[name] = frame[name].tolist()
         if any(name in row.standard_errors for row in results.rows):
             columns[f"{name} ±"] = [row.standard_errors.get(name) for row in results.rows]
-    empty = [str(name) for name in names if name in frame and name not in (*present, *_SHOWN)]
-    notes = [f"without a value in any row: {', '.join(empty)}"] if empty else []
-    return table_of_frame("", type(frame)(columns), notes)
+    return table_of_frame("", type(frame)(columns))
 
 
 def _side_by_side(results: Results) -> Table:
