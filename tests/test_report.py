@@ -157,7 +157,7 @@ def test_a_named_table_is_taken_though_a_folder_has_its_name(tmp_path, monkeypat
 def test_bad_sources(page):
     for given, said in {
         (): "no row has a measurement",
-        ("nowhere",): "there is no nowhere: give results files",
+        ("nowhere",): "there is no store in nowhere",
     }.items():
         with pytest.raises(CollapseError, match=said):
             page(*given)

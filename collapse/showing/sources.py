@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any
 
 from collapse.core.progress import Report
-from collapse.errors import CollapseError, UsageError, counted, first_line
-from collapse.hub.opening import cached, load
+from collapse.errors import CollapseError, counted, first_line
+from collapse.hub.opening import load
 from collapse.measurement.drawing import drawn
 from collapse.measurement.last_results import keep_row, kept_row
 from collapse.measurement.measuring import measure_store
@@ -117,15 +117,7 @@ def _open(source: Source) -> Results | Store | Part:
     path = Path(source)
     if file_of(source) != path or (path.suffix in RESULTS and not path.is_dir()):
         return Results.read(source)
-    if is_part(path):
-        return Part.load(path)
-    if path.exists() or "/" in str(source):
-        return load(source)
-    if (found := cached(source)) is None:
-        raise UsageError(
-            f"there is no {source}: give results files ({', '.join(RESULTS)}), folders of stores, or stores on the Hub"
-        )
-    return found
+    return Part.load(path) if is_part(path) else load(source)
 
 
 def _measured(store: Store, progress: Report | None) -> Row:
