@@ -10,6 +10,7 @@ import re
 import signal
 import sys
 from importlib import import_module
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -125,7 +126,7 @@ def _ahead(words: list[str]) -> list[str]:
         found = _OF_ALL.fullmatch(word)
         (ours if found else others).append(word)
         if found and found["option"]:
-            ours += [after for after in [next(rest, None)] if after is not None]
+            ours += islice(rest, 1)
     return [*ours, *others, *words[end:]]
 
 
@@ -143,8 +144,7 @@ def _add_commands() -> None:
     if command_found:
         return
     for name in _COMMANDS:
-        if name not in cli.commands:
-            cli.add_command(import_module(f"collapse.cli.{name}").command, name)
+        cli.add_command(import_module(f"collapse.cli.{name}").command, name)
     command_found.extend(command_plugins(cli))
     for plugin in command_found:
         if plugin.problem:
