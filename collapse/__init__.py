@@ -7,172 +7,118 @@ torch nor transformers.
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from collapse.errors import CollapseError
-from collapse.plugin.figures import Drawing, figure
-from collapse.plugin.hookspecs import API, hookimpl
-from collapse.plugin.metrics import (
-    CoV,
-    LogMeanExp,
-    Max,
-    Mean,
-    MeanLog,
-    Measure,
-    Min,
-    Noted,
-    Std,
-    analysis,
-    class_metric,
-    derived,
-    metric,
-    pair_derived,
-    pair_metric,
-)
 from collapse.version import VERSION
-
-if TYPE_CHECKING:
-    from collapse.collection.arrays import collect_arrays
-    from collapse.collection.collecting import collect
-    from collapse.collection.loaded import collect_loaded
-    from collapse.collection.measuring_arrays import measure
-    from collapse.collection.nulls import measure_with_nulls
-    from collapse.hub.opening import load
-    from collapse.hub.sharing import pull, push, push_to_hub
-    from collapse.measurement.analyzing import analyze, permutation
-    from collapse.measurement.converging import convergence
-    from collapse.measurement.drawing import draw
-    from collapse.measurement.measuring import vectors
-    from collapse.measurement.results import Note, Results, Row, join
-    from collapse.measurement.side_by_side import compare
-    from collapse.measurement.table import Table
-    from collapse.numerics.statistics import EmbeddingStatistics, ValidationStatistics, cov, row_cosine
-    from collapse.numerics.values import ValidationTotals
-    from collapse.plugin.batch import Batch, ValidationBatch
-    from collapse.plugin.statistic import State, Statistic, ValidationStatistic
-    from collapse.showing.report import report
-    from collapse.showing.saving import SavedFigure, save_figures
-    from collapse.stores.merging import merge
-    from collapse.stores.shards import Part
-    from collapse.stores.store import Store
-    from collapse.vocabulary.confusable import confusable_pairs, neighbours
-    from collapse.vocabulary.matching import frequency_matched
-    from collapse.vocabulary.token_table import tokens
 
 __version__ = VERSION
 
-_LAZY = {
-    "Batch": "plugin.batch",
-    "EmbeddingStatistics": "numerics.statistics",
-    "Note": "measurement.results",
-    "Part": "stores.shards",
-    "Results": "measurement.results",
-    "Row": "measurement.results",
-    "SavedFigure": "showing.saving",
-    "State": "plugin.statistic",
-    "Statistic": "plugin.statistic",
-    "Store": "stores.store",
-    "Table": "measurement.table",
-    "analyze": "measurement.analyzing",
-    "permutation": "measurement.analyzing",
-    "ValidationBatch": "plugin.batch",
-    "ValidationStatistic": "plugin.statistic",
-    "ValidationStatistics": "numerics.statistics",
-    "ValidationTotals": "numerics.values",
-    "collect": "collection.collecting",
-    "collect_arrays": "collection.arrays",
-    "collect_loaded": "collection.loaded",
-    "compare": "measurement.side_by_side",
-    "confusable_pairs": "vocabulary.confusable",
-    "convergence": "measurement.converging",
-    "cov": "numerics.statistics",
-    "draw": "measurement.drawing",
-    "frequency_matched": "vocabulary.matching",
-    "join": "measurement.results",
-    "load": "hub.opening",
-    "measure": "collection.measuring_arrays",
-    "measure_with_nulls": "collection.nulls",
-    "merge": "stores.merging",
-    "neighbours": "vocabulary.confusable",
-    "pull": "hub.sharing",
-    "push": "hub.sharing",
-    "push_to_hub": "hub.sharing",
-    "report": "showing.report",
-    "row_cosine": "numerics.statistics",
-    "save_figures": "showing.saving",
-    "tokens": "vocabulary.token_table",
-    "vectors": "measurement.measuring",
+_PUBLIC = {
+    "collection.arrays": "collect_arrays",
+    "collection.collecting": "collect",
+    "collection.loaded": "collect_loaded",
+    "collection.measuring_arrays": "measure",
+    "collection.nulls": "measure_with_nulls",
+    "errors": "CollapseError",
+    "hub.opening": "load",
+    "hub.sharing": "pull push push_to_hub",
+    "measurement.analyzing": "analyze permutation",
+    "measurement.converging": "convergence",
+    "measurement.drawing": "draw",
+    "measurement.measuring": "vectors",
+    "measurement.results": "Note Results Row join",
+    "measurement.side_by_side": "compare",
+    "measurement.table": "Table",
+    "numerics.statistics": "EmbeddingStatistics ValidationStatistics cov row_cosine",
+    "numerics.values": "ValidationTotals",
+    "plugin.batch": "Batch ValidationBatch",
+    "plugin.figures": "Drawing figure",
+    "plugin.hookspecs": "API hookimpl",
+    "plugin.metrics": "CoV LogMeanExp Max Mean MeanLog Measure Min Noted Std analysis class_metric derived metric "
+    "pair_derived pair_metric",
+    "plugin.statistic": "State Statistic ValidationStatistic",
+    "showing.report": "report",
+    "showing.saving": "SavedFigure save_figures",
+    "stores.merging": "merge",
+    "stores.shards": "Part",
+    "stores.store": "Store",
+    "vocabulary.confusable": "confusable_pairs neighbours",
+    "vocabulary.matching": "frequency_matched",
+    "vocabulary.token_table": "tokens",
 }
+"""Public names by module."""
+_MODULES = {name: module for module, names in _PUBLIC.items() for name in names.split()}
 
-__all__ = [
-    "API",
-    "Batch",
-    "CoV",
-    "CollapseError",
-    "Drawing",
-    "EmbeddingStatistics",
-    "LogMeanExp",
-    "Max",
-    "Mean",
-    "MeanLog",
-    "Measure",
-    "Min",
-    "Note",
-    "Noted",
-    "Part",
-    "Results",
-    "Row",
-    "SavedFigure",
-    "State",
-    "Statistic",
-    "Std",
-    "Store",
-    "Table",
-    "ValidationBatch",
-    "ValidationStatistic",
-    "ValidationStatistics",
-    "ValidationTotals",
-    "analysis",
-    "analyze",
-    "class_metric",
-    "collect",
-    "collect_arrays",
-    "collect_loaded",
-    "compare",
-    "confusable_pairs",
-    "convergence",
-    "cov",
-    "derived",
-    "draw",
-    "figure",
-    "frequency_matched",
-    "hookimpl",
-    "join",
-    "load",
-    "measure",
-    "measure_with_nulls",
-    "merge",
-    "metric",
-    "neighbours",
-    "pair_derived",
-    "pair_metric",
-    "permutation",
-    "pull",
-    "push",
-    "push_to_hub",
-    "report",
-    "row_cosine",
-    "save_figures",
-    "tokens",
-    "vectors",
-]
+if TYPE_CHECKING:
+    from collapse.collection.arrays import collect_arrays as collect_arrays
+    from collapse.collection.collecting import collect as collect
+    from collapse.collection.loaded import collect_loaded as collect_loaded
+    from collapse.collection.measuring_arrays import measure as measure
+    from collapse.collection.nulls import measure_with_nulls as measure_with_nulls
+    from collapse.errors import CollapseError as CollapseError
+    from collapse.hub.opening import load as load
+    from collapse.hub.sharing import pull as pull
+    from collapse.hub.sharing import push as push
+    from collapse.hub.sharing import push_to_hub as push_to_hub
+    from collapse.measurement.analyzing import analyze as analyze
+    from collapse.measurement.analyzing import permutation as permutation
+    from collapse.measurement.converging import convergence as convergence
+    from collapse.measurement.drawing import draw as draw
+    from collapse.measurement.measuring import vectors as vectors
+    from collapse.measurement.results import Note as Note
+    from collapse.measurement.results import Results as Results
+    from collapse.measurement.results import Row as Row
+    from collapse.measurement.results import join as join
+    from collapse.measurement.side_by_side import compare as compare
+    from collapse.measurement.table import Table as Table
+    from collapse.numerics.statistics import EmbeddingStatistics as EmbeddingStatistics
+    from collapse.numerics.statistics import ValidationStatistics as ValidationStatistics
+    from collapse.numerics.statistics import cov as cov
+    from collapse.numerics.statistics import row_cosine as row_cosine
+    from collapse.numerics.values import ValidationTotals as ValidationTotals
+    from collapse.plugin.batch import Batch as Batch
+    from collapse.plugin.batch import ValidationBatch as ValidationBatch
+    from collapse.plugin.figures import Drawing as Drawing
+    from collapse.plugin.figures import figure as figure
+    from collapse.plugin.hookspecs import API as API
+    from collapse.plugin.hookspecs import hookimpl as hookimpl
+    from collapse.plugin.metrics import CoV as CoV
+    from collapse.plugin.metrics import LogMeanExp as LogMeanExp
+    from collapse.plugin.metrics import Max as Max
+    from collapse.plugin.metrics import Mean as Mean
+    from collapse.plugin.metrics import MeanLog as MeanLog
+    from collapse.plugin.metrics import Measure as Measure
+    from collapse.plugin.metrics import Min as Min
+    from collapse.plugin.metrics import Noted as Noted
+    from collapse.plugin.metrics import Std as Std
+    from collapse.plugin.metrics import analysis as analysis
+    from collapse.plugin.metrics import class_metric as class_metric
+    from collapse.plugin.metrics import derived as derived
+    from collapse.plugin.metrics import metric as metric
+    from collapse.plugin.metrics import pair_derived as pair_derived
+    from collapse.plugin.metrics import pair_metric as pair_metric
+    from collapse.plugin.statistic import State as State
+    from collapse.plugin.statistic import Statistic as Statistic
+    from collapse.plugin.statistic import ValidationStatistic as ValidationStatistic
+    from collapse.showing.report import report as report
+    from collapse.showing.saving import SavedFigure as SavedFigure
+    from collapse.showing.saving import save_figures as save_figures
+    from collapse.stores.merging import merge as merge
+    from collapse.stores.shards import Part as Part
+    from collapse.stores.store import Store as Store
+    from collapse.vocabulary.confusable import confusable_pairs as confusable_pairs
+    from collapse.vocabulary.confusable import neighbours as neighbours
+    from collapse.vocabulary.matching import frequency_matched as frequency_matched
+    from collapse.vocabulary.token_table import tokens as tokens
+else:  # type checkers take what is imported above
+    __all__ = sorted(_MODULES)
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _LAZY:
+    if name not in _MODULES:
         raise AttributeError(f"module 'collapse' has no attribute {name!r}")
-    value = getattr(import_module(f"collapse.{_LAZY[name]}"), name)
+    value = getattr(import_module(f"collapse.{_MODULES[name]}"), name)
     globals()[name] = value
     return value
 
 
 def __dir__() -> list[str]:
-    return __all__
+    return sorted(_MODULES)

@@ -1,23 +1,21 @@
 """Fixtures shared by the tests."""
 
 import gc
-import importlib.util
-import json
 import os
-import random
 import signal
 import subprocess
 import sys
 import tempfile
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from importlib import import_module
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 import pytest
 from jaxtyping import install_import_hook
+from tiny_model import Tiny, make_tiny
 
 ROOT = Path(__file__).resolve().parents[1]
 SHARED = ROOT.parent / "shared"
@@ -54,24 +52,19 @@ def shared() -> Path:
 @pytest.fixture(scope="session")
 def reference() -> ModuleType:
     """The direct float64 computations."""
-    return _beside("reference")
+    return import_module("reference")
 
 
 @pytest.fixture(scope="session")
 def hub_server() -> ModuleType:
     """The Hub on the loopback interface."""
-    return _beside("hub_server")
+    return import_module("hub_server")
 
 
-def _beside(name: str) -> ModuleType:
-    """A module of this folder, which is no package."""
-    spec = importlib.util.spec_from_file_location(name, ROOT / "tests" / f"{name}.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[name] = module  # dataclasses look their module up by name
-    spec.loader.exec_module(module)
-    return module
+@pytest.fixture(scope="session")
+def command_lines() -> ModuleType:
+    """Commands as the tests of interruptions start them."""
+    return import_module("commands")
 
 
 @pytest.fixture(autouse=True)
@@ -104,8 +97,7 @@ def run(warm_here: Any, tmp_path_factory: pytest.TempPathFactory) -> Callable[..
             done = _fresh(["-m", "collapse", *map(str, words)], env, cwd, timeout)
         else:
             outputs = tmp_path_factory.mktemp("run")  # not in tmp_path, which a test may look through
-            environment = os.environ | (changes or {})
-            done = _forked(warm_here, words, outputs, environment, cwd or os.getcwd(), timeout)
+            done = _forked(warm_here, words, outputs, os.environ | (changes or {}), cwd, timeout)
         assert not ok or done.returncode == 0, done.stderr
         assert "Traceback" not in done.stderr, done.stderr
         return done
@@ -120,8 +112,7 @@ def run_python(
     """Run a Python program in a process of its own, without the type checks of the tests and with all imported."""
 
     def run_python(program, *words, cwd=None, timeout=300):
-        outputs = tmp_path_factory.mktemp("run")
-        return _forked(warm_here, words, outputs, dict(os.environ), cwd or os.getcwd(), timeout, program)
+        return _forked(warm_here, words, tmp_path_factory.mktemp("run"), dict(os.environ), cwd, timeout, program)
 
     return run_python
 
@@ -145,7 +136,7 @@ def _forked(
 ) -> subprocess.CompletedProcess[str]:
     """A command line, or a program, forked from a warm process and run to its end."""
     out, err = outputs / "out", outputs / "err"
-    pid = warm.start(words, err, program=program, out=out, environment=environment, folder=folder)
+    pid = warm.start(words, err, program=program, out=out, environment=environment, folder=folder or os.getcwd())
     too_long = threading.Timer(timeout, os.killpg, (pid, signal.SIGKILL))
     too_long.start()
     code = warm.wait(pid)
@@ -153,17 +144,22 @@ def _forked(
     return subprocess.CompletedProcess(words, code, out.read_text(), err.read_text())
 
 
-@pytest.fixture
-def told(capsys: pytest.CaptureFixture[str]) -> Callable[..., str]:
-    """Run a command line in this process, which must end with a code; gives what it told on stderr."""
+def _typed(capsys: pytest.CaptureFixture[str], words: Sequence[object]) -> tuple[int, str, str]:
+    """Run a command line in this process; gives its exit code, and what it wrote to stdout and stderr."""
     from collapse.cli import _add_commands, _run
 
     _add_commands()
+    capsys.readouterr()
+    code = _run([str(word) for word in words])
+    return code, *capsys.readouterr()
+
+
+@pytest.fixture
+def told(capsys: pytest.CaptureFixture[str]) -> Callable[..., str]:
+    """Run a command line in this process, which must end with a code; gives what it told on stderr."""
 
     def told(code, *words):
-        capsys.readouterr()
-        ended = _run([str(word) for word in words])
-        said = capsys.readouterr().err
+        ended, _, said = _typed(capsys, words)
         assert ended == code, said
         assert "Traceback" not in said
         return said
@@ -174,14 +170,11 @@ def told(capsys: pytest.CaptureFixture[str]) -> Callable[..., str]:
 @pytest.fixture
 def out(capsys: pytest.CaptureFixture[str]) -> Callable[..., str]:
     """Run a command line in this process, which must succeed; gives what it wrote to stdout."""
-    from collapse.cli import _add_commands, _run
-
-    _add_commands()
 
     def out(*words):
-        capsys.readouterr()
-        assert _run([str(word) for word in words]) == 0
-        return capsys.readouterr().out
+        code, shown, said = _typed(capsys, words)
+        assert code == 0, said
+        return shown
 
     return out
 
@@ -201,12 +194,6 @@ def hub(one_hub: Any) -> Iterator[Any]:
     one_hub.empty()
     yield one_hub
     one_hub.empty()
-
-
-@pytest.fixture(scope="session")
-def command_lines() -> ModuleType:
-    """Commands as the tests of interruptions start them."""
-    return _beside("commands")
 
 
 @pytest.fixture(scope="session")
@@ -268,7 +255,7 @@ def start_runner(command_lines: ModuleType) -> Iterator[Callable[..., Any]]:
 
 
 @pytest.fixture(scope="module")
-def commands(command_lines: ModuleType, hub_server: ModuleType, tiny: "Tiny", tmp_path_factory) -> Iterator[Any]:
+def commands(command_lines: ModuleType, hub_server: ModuleType, tiny: Tiny, tmp_path_factory) -> Iterator[Any]:
     """The five commands that write, and a Hub for them that takes its time."""
     served = hub_server.Hub().start()
     served.pause = 0.01
@@ -277,59 +264,7 @@ def commands(command_lines: ModuleType, hub_server: ModuleType, tiny: "Tiny", tm
     served.server_close()
 
 
-@dataclass(frozen=True)
-class Tiny:
-    """A small GPT-Neo with random weights, its tokenizer, and texts to measure it on."""
-
-    model: Path
-    text: Path
-    validation: Path
-
-    def words(self, *more: object) -> list[str]:
-        """Arguments of collect and measure, after the command's name."""
-        texts = ["--text", self.text, "--validation-text", self.validation, "--chunk-length", 32]
-        return [str(word) for word in (self.model, *texts, *more)]
-
-    def options(self) -> dict[str, object]:
-        """Keyword arguments of collapse.collect."""
-        return {"text": str(self.text), "validation_text": str(self.validation), "chunk_length": 32}
-
-
 @pytest.fixture(scope="session")
 def tiny(tmp_path_factory: pytest.TempPathFactory) -> Tiny:
     """A model that knows nothing, quickly made: 2 layers, d = 48, about 500 tokens."""
-    import torch
-    from tokenizers import Tokenizer, models, pre_tokenizers, trainers
-    from transformers import GPTNeoConfig, GPTNeoForCausalLM, PreTrainedTokenizerFast
-
-    folder = tmp_path_factory.mktemp("tiny")
-    draw = random.Random(0)
-    words = ["".join(draw.choice("abdeilmnorstu") for _ in range(draw.randint(2, 7))) for _ in range(400)]
-    weights = [1 / (rank + 1) for rank in range(len(words))]
-
-    def story() -> str:
-        return " ".join(draw.choices(words, weights, k=draw.randint(20, 60))) + "."
-
-    for name, n in (("text", 420), ("validation", 90)):
-        lines = (json.dumps({"text": story()}) for _ in range(n))
-        (folder / f"{name}.jsonl").write_text("\n".join(lines) + "\n")
-    tokenizer = Tokenizer(models.BPE())
-    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    trainer = trainers.BpeTrainer(vocab_size=500, special_tokens=["<|end|>"], show_progress=False)
-    tokenizer.train_from_iterator((story() for _ in range(500)), trainer)
-    PreTrainedTokenizerFast(tokenizer_object=tokenizer, eos_token="<|end|>").save_pretrained(folder / "model")
-    torch.manual_seed(0)
-    config = GPTNeoConfig(
-        vocab_size=512,
-        hidden_size=48,
-        num_layers=2,
-        num_heads=2,
-        intermediate_size=96,
-        attention_types=[[["global", "local"], 1]],
-        max_position_embeddings=64,
-        window_size=16,
-        bos_token_id=0,
-        eos_token_id=0,
-    )
-    GPTNeoForCausalLM(config).save_pretrained(folder / "model")
-    return Tiny(folder / "model", folder / "text.jsonl", folder / "validation.jsonl")
+    return make_tiny(tmp_path_factory.mktemp("tiny"))

@@ -52,7 +52,7 @@ def here(tiny, tmp_path, monkeypatch) -> Path:
 
 MEASURE, COLLECT = "measure model --text text.jsonl --chunk-length 32", "collect model --text text.jsonl --store s"
 MISTAKES = [
-    (2, "measur", "did you mean measure"),
+    (2, "measur", "No such command"),
     (2, "metrics gncc2", "did you mean gnc2"),
     (2, "measure f.safetensors --metrics nc1.cdvn", "did you mean nc1.cdnv"),
     (2, "measure f.safetensors --metrics ,", "no metric is named"),

@@ -40,13 +40,3 @@ def test_several_cached_stores_of_a_model_are_listed(measured, tiny):
     assert "the cache has 2 stores of model: name one by its digest: " in refused.stderr
     assert f"{digest} (of 8 chunks)" in refused.stderr
     assert "complete" in command("info", digest).stdout
-
-
-def test_figures_are_not_written_into_a_store(measured):
-    digest, command, store = measured
-    before = sorted(store.rglob("*"))
-    for out in (store, store / "top", store / "new"):
-        refused = command("figures", digest, "--out", out, "--format", "csv", ok=False)
-        assert refused.returncode == 2
-        assert f"--out {out} would write figures into the store {store}: choose another folder" in refused.stderr
-    assert sorted(store.rglob("*")) == before

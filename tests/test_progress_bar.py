@@ -45,7 +45,6 @@ def on_a_terminal(program: str, *words: object) -> tuple[str, str]:
     return process.communicate(timeout=120)[0], b"".join(parts).decode()
 
 
-@pytest.mark.skipif(sys.platform == "win32", reason="needs pseudo-terminals")
 def test_a_bar_is_drawn_on_a_terminal_only(tiny, tmp_path, run_python):
     out, shown = on_a_terminal(COLLECT, tiny.model, tiny.text, tmp_path / "a")
     assert out == "trained\n"
@@ -55,7 +54,6 @@ def test_a_bar_is_drawn_on_a_terminal_only(tiny, tmp_path, run_python):
     assert "collecting train" not in silent.stderr
 
 
-@pytest.mark.skipif(sys.platform == "win32", reason="needs pseudo-terminals")
 def test_a_message_is_written_above_the_bar():
     before, message, after = on_a_terminal(MESSAGE)[1].partition("a message")
     assert message

@@ -73,7 +73,7 @@ def test_info_prints_it_here_and_of_the_hub(hub, as_user, tiny, tmp_path):
     corpus = manifest["identity"]["corpus"]["sha256"]
     wanted = [f"owner/tiny @ {commit}", manifest["identity"]["weights"], manifest["identity"]["tokenizer"], corpus]
     wanted += [made[name] for name in ("started", "finished", "device", "tokens")]
-    wanted += [f"torch={torch.__version__}", "validation, seconds", "float32"]
+    wanted += [f"torch={torch.__version__}", "made, validation, seconds", "float32"]
     for said in (here, there):
         folded = "".join(said.split())  # long words are folded
         assert not [each for each in wanted if "".join(each.split()) not in folded]

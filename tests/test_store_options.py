@@ -41,7 +41,7 @@ def test_a_store_is_measured_as_it_is(told, tiny, stored, tmp_path):
     assert "is a store: --store" in told(2, "measure", stored, "--store", tmp_path / "s")
     assert not (tmp_path / "s").exists()
     told(0, "measure", stored, "--metrics", "nc3", "--device", "cpu", "--batch-size", 4)
-    message = told(2, "measure", tiny.model, "other", "--store", stored, *tiny.words()[1:])
+    message = told(1, "measure", tiny.model, "other", "--store", stored, *tiny.words()[1:])
     assert f"{stored} is a store: for several models give --store a folder of stores" in message
 
 

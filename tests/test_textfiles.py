@@ -78,12 +78,8 @@ def test_a_text_is_known_by_content_column_and_kind(tmp_path):
     assert find_corpus([b, a], text_column="c").identity() == {"sha256": sha256_of(hashes[::-1]), "column": "c"}
     same = write(tmp_path / "d" / "c.jsonl", "one"), write(tmp_path / "c.txt", "one")  # each line of the latter is one
     assert [find_corpus(each).identity() == find_corpus(a).identity() for each in same] == [True, False]
-    os.mkfifo(tmp_path / "fifo.jsonl")
-    for name, said in (("fifo.jsonl", "not a regular file"), ("empty.txt", "is empty: there is no text in it")):
-        if name == "empty.txt":
-            write(tmp_path / name, "")
-        with pytest.raises(CollapseError, match=said):
-            find_corpus(str(tmp_path / name))
+    with pytest.raises(CollapseError, match="is empty: there is no text in it"):
+        find_corpus(write(tmp_path / "empty.txt", ""))
 
 
 def test_every_kind_of_file_holds_the_same_texts(tmp_path):

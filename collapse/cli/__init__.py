@@ -10,6 +10,7 @@ import re
 import signal
 import sys
 from importlib import import_module
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -18,7 +19,7 @@ from collapse.cli.options import InOrder
 from collapse.cli.terminal import MESSAGE, say, say_aside, say_error
 from collapse.core.extras import missing_package
 from collapse.core.threads import prepare
-from collapse.errors import CollapseError, UsageError, near_names, shortened
+from collapse.errors import CollapseError, UsageError, shortened
 
 if TYPE_CHECKING:
     from collapse.plugin.loading import Plugin
@@ -33,18 +34,7 @@ _OF_ALL = re.compile(r"(?P<flag>-v|--verbose)|(?P<joined>--(plugin|threads)=.*|-
 """Options that belong to every command."""
 
 
-class _Commands(InOrder):
-    """Commands in order; the error for an unknown one suggests similar names."""
-
-    def resolve_command(
-        self, ctx: click.Context, args: list[str]
-    ) -> tuple[str | None, click.Command | None, list[str]]:
-        if args and args[0] not in self.commands and not args[0].startswith("-"):
-            raise click.UsageError(f"no command is called {args[0]!r}; {near_names(args[0], self.commands)}")
-        return super().resolve_command(ctx, args)
-
-
-@click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+@click.group(cls=InOrder, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
 @click.version_option(package_name="linguistic-collapse", prog_name="collapse")
 @click.option(
     "-p",
@@ -99,7 +89,7 @@ def _run(arguments: list[str] | None) -> int:
     except click.ClickException as error:
         shown = io.StringIO()
         error.show(file=shown)  # with the usage line; say() escapes what it quotes
-        told = re.sub(r"(?m)^Error: ", "collapse: ", shown.getvalue().rstrip("\n"), count=1)
+        told = shown.getvalue().rstrip("\n").replace("\nError: ", "\ncollapse: ", 1)
         say(shortened(told, MESSAGE), err=True)
         return error.exit_code
     except (click.Abort, KeyboardInterrupt):
@@ -136,7 +126,7 @@ def _ahead(words: list[str]) -> list[str]:
         found = _OF_ALL.fullmatch(word)
         (ours if found else others).append(word)
         if found and found["option"]:
-            ours += [after for after in [next(rest, None)] if after is not None]
+            ours += islice(rest, 1)
     return [*ours, *others, *words[end:]]
 
 
@@ -154,8 +144,7 @@ def _add_commands() -> None:
     if command_found:
         return
     for name in _COMMANDS:
-        if name not in cli.commands:
-            cli.add_command(import_module(f"collapse.cli.{name}").command, name)
+        cli.add_command(import_module(f"collapse.cli.{name}").command, name)
     command_found.extend(command_plugins(cli))
     for plugin in command_found:
         if plugin.problem:

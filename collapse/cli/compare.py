@@ -6,7 +6,6 @@ import click
 
 from collapse.cli.formats import deliver, prints_a_table
 from collapse.cli.terminal import installed
-from collapse.errors import UsageError
 
 if TYPE_CHECKING:
     from collapse.stores.shards import Part
@@ -59,8 +58,6 @@ def command(
     from collapse.hub.opening import load
     from collapse.measurement.side_by_side import compare
 
-    if metrics and all_:
-        raise UsageError("--all contradicts --metrics: leave one of them out")
     headlines = installed().headlines()
     with progress() as report:
         table = compare(
@@ -82,9 +79,5 @@ def _parts(named: str) -> list["Part"]:
     from collapse.stores.shards import Part
 
     folder = expanded(named)
-    if not folder.is_dir() or is_part(folder):
-        return [Part.load(each) for each in named.split(",") if each]
-    found = sorted(each for each in folder.iterdir() if is_part(each))
-    if not found:
-        raise UsageError(f"--parts {named}: there is no part in this folder; name the folder that holds the parts")
-    return [Part.load(each) for each in found]
+    found = sorted(each for each in folder.iterdir() if is_part(each)) if folder.is_dir() else []
+    return [Part.load(each) for each in found or named.split(",") if each]

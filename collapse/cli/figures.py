@@ -1,5 +1,7 @@
 """collapse figures: draw figures of results and stores into a folder, for a paper."""
 
+from typing import Any
+
 import click
 
 from collapse.cli.terminal import installed, say
@@ -18,15 +20,7 @@ from collapse.errors import CollapseError, UsageError
 )
 @click.option("--where", multiple=True, metavar="COLUMN=GLOB", help="Only these rows; may be repeated.")
 @click.option("--list", "listing", is_flag=True, help="List the figures, and what they need.")
-def command(
-    sources: tuple[str, ...],
-    out: str | None,
-    formats: str,
-    names: tuple[str, ...],
-    width: str,
-    where: tuple[str, ...],
-    listing: bool,
-) -> None:
+def command(sources: tuple[str, ...], out: str | None, listing: bool, **options: Any) -> None:
     """Draw figures of results and stores.
 
     RESULTS are results files, whose rows are joined, and stores; parts of a collection give a curve of convergence.
@@ -49,12 +43,10 @@ def command(
         print_table(Table("", ["figure", "of", "needs", "title"], rows))
         return
     if not sources or out is None:
-        lacking = "the folder of the pictures, with --out DIR" if sources else "a results file or a store"
-        raise UsageError(f"give {lacking} (collapse figures --list lists the figures)")
+        raise UsageError("give results files or stores, and the folder of the pictures with --out DIR")
+    given = {name: value for name, value in options.items() if value}
     with progress() as report:
-        saved = save_figures(
-            sources, out, formats=formats, names=names or None, width=width, where=where or None, progress=report
-        )
+        saved = save_figures(sources, out, progress=report, **given)
     for each in saved:
         said = ", ".join(map(str, each.files)) or f"not drawn: {each.problem}"
         say("\n".join([f"figure {each.name}: {said}", *(f"  {note}" for note in each.notes if each.files)]))

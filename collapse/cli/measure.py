@@ -76,36 +76,27 @@ def command(
     from collapse.cli.rendering import say_failures
     from collapse.collection.named_store import check_options
     from collapse.hub.opening import load
-    from collapse.measurement.results import Results
-    from collapse.measurement.row_tables import remarks_of, whole_table_of
-    from collapse.measurement.table import Table
+    from collapse.measurement.row_tables import whole_table_of
     from collapse.numerics.devices import pick_device
 
     plugins = installed()
     names = plugins.select(metrics) if metrics else None  # report an unknown name now, not after hours of collecting
     given = given_options(options)
-    device = given.get("device", "auto")
-    pick_device(device)
+    pick_device(device := given.get("device", "auto"))
     how: dict[str, Any] = {"metrics": names, "classes_of": [load(each) for each in classes_of]}
     how["device"] = None if device == "auto" else device
     for model in models:
         check_options(model, given, null=null)  # before any work is done
     rows, failed = _measure_each(models, store, given, how, min_counts, null)
-    shown = None if all_ or names else plugins.headlines()
     if failed and output and Path(output).is_file():
         say_error(f"{output} is unchanged and lacks the rows above: choose another --output, or leave out what fails")
         output = None
-    if rows or format_ in ("csv", "json"):
-        table = whole_table_of(rows, shown) if rows else Table("", [], [], source=Results())
-        deliver(format_, output, table)
-        if format_ == "json":  # which has the notes of each row
-            for remark in remarks_of(rows):
-                say_aside(remark)
+    if rows:
+        deliver(format_, output, whole_table_of(rows, None if all_ or names else plugins.headlines()))
         say_failures(rows)
-    if not failed:
-        return 0
-    say_error(f"{len(failed)} of {len(models)} models are not measured, for the reasons above")
-    return 2 if not rows and all(isinstance(error, UsageError) for error in failed) else 1
+    if failed:
+        say_error(f"{failed} of {len(models)} models are not measured, for the reasons above")
+    return 1 if failed else 0
 
 
 def _measure_each(
@@ -115,8 +106,8 @@ def _measure_each(
     how: Mapping[str, Any],
     min_counts: Sequence[int],
     null: bool,
-) -> tuple[list["Row"], list[Exception]]:
-    """Measure each model; return the rows, and why the others failed. The error of a single model is raised."""
+) -> tuple[list["Row"], int]:
+    """Measure each model; return the rows, and how many models failed. The error of a single model is raised."""
     from collapse.cli.progress_bar import progress
     from collapse.collection.named_store import named_store
     from collapse.collection.nulls import collect_nulls, with_nulls
@@ -125,7 +116,7 @@ def _measure_each(
     from collapse.measurement.measuring import measure_store
 
     rows: list[Row] = []
-    failed: list[Exception] = []
+    failed = 0
     with progress() as report:
         for model in models:
             try:
@@ -141,7 +132,7 @@ def _measure_each(
                     raise
                 say_error(f"{model} is not measured: {first_line(error)}")
                 logging.getLogger("collapse").debug("the error in full:", exc_info=error)
-                failed.append(error)
+                failed += 1
                 continue
             rows += made
             if made[0].class_set is None:

@@ -1,5 +1,7 @@
 """collapse push: push a store to the Hugging Face Hub."""
 
+from typing import Any
+
 import click
 
 from collapse.cli.terminal import say
@@ -12,7 +14,7 @@ from collapse.cli.terminal import say
 @click.option("--create-pr", is_flag=True, help="Propose it as a pull request.")
 @click.option("--into-model-repo", is_flag=True, help="REPO is the model's own: leave its card alone.")
 @click.option("--revision", help="Existing branch to commit to.")
-def command(path: str, repo: str, private: bool, create_pr: bool, into_model_repo: bool, revision: str | None) -> None:
+def command(path: str, repo: str, **options: Any) -> None:
     """Push a store to the Hugging Face Hub, in one commit.
 
     REPO is user/name, created if it does not exist (not with --revision). Log in first with: hf auth login. Several
@@ -26,14 +28,7 @@ def command(path: str, repo: str, private: bool, create_pr: bool, into_model_rep
     from collapse.hub.sharing import push
     from collapse.stores.store import Store
 
-    made = push(
-        cached(path) or Store.load(path),
-        repo,
-        private=private,
-        create_pr=create_pr,
-        into_model_repo=into_model_repo,
-        revision=revision,
-    )
+    made = push(cached(path) or Store.load(path), repo, **options)
     if made.url is None:
         at = f" at {made.revision}" if made.revision else ""
         say(f"{repo} holds this store already, in {made.folder}{at}; nothing was sent")

@@ -1,6 +1,6 @@
 """``collapse results``: join, extend, convert and show results tables."""
 
-import re
+import json
 from typing import TYPE_CHECKING
 
 import click
@@ -10,8 +10,6 @@ from collapse.errors import UsageError, counted, near_names
 
 if TYPE_CHECKING:
     import pandas as pd
-
-_NUMBER = re.compile(r"-?(0|[1-9]\d{0,17})(?P<fraction>\.\d+)?(?P<power>[eE][-+]?\d{1,2})?")
 
 
 @click.command()
@@ -54,14 +52,15 @@ def command(
 
 
 def _named(text: str) -> tuple[str, str | int | float]:
-    """Read ``--set NAME=VALUE``: what JSON writes as a number is one, of at most 18 digits; anything else is text."""
+    """Read ``--set NAME=VALUE``: what is a number in JSON is one; anything else is text."""
     name, equals, value = text.partition("=")
     if not (name and equals):
         raise UsageError(f"--set must be NAME=VALUE, got {text!r}")
-    number = _NUMBER.fullmatch(value)
-    if number is None:
+    try:
+        read = json.loads(value)
+    except ValueError:
         return name, value
-    return name, float(value) if number["fraction"] or number["power"] else int(value)
+    return name, read if isinstance(read, int | float) and not isinstance(read, bool) else value
 
 
 def _chosen(columns: str | None, frame: "pd.DataFrame", added: list[str]) -> list[str]:

@@ -21,22 +21,14 @@ def near_folders(name: str) -> str | None:
     return near_paths(name, [each.name for each in folder.parent.iterdir() if each.is_dir()])
 
 
-def near_paths(name: str, beside: Iterable[str], *, stems: bool = False) -> str | None:
-    """Suggest paths for one that does not exist, to be copied; None if no name is similar.
+def near_paths(name: str, beside: Iterable[str]) -> str | None:
+    """Suggest paths for one that does not exist, of the names that its folder holds; None if no name is similar.
 
-    Args:
-        name: The path as it was typed.
-        beside: Names that its folder holds.
-        stems: Compare names without their suffixes, which make any two short names similar.
-
-    >>> near_paths("runs/smal", ["small", "large"]), near_paths("nothere.jsonl", ["r.jsonl"], stems=True)
+    >>> near_paths("runs/smal", ["small", "large"]), near_paths("nothere.jsonl", ["r.jsonl"])
     ('did you mean runs/small?', None)
     """
-    typed = Path(name)
-    compared = {each: Path(each).stem if stems else each for each in sorted(beside)}
-    near = get_close_matches(typed.stem if stems else typed.name, set(compared.values()), cutoff=0.6)
-    found = [os.path.join(os.path.dirname(name), each) for stem in near for each in compared if compared[each] == stem]
-    return f"did you mean {' or '.join(found)}?" if found else None
+    near = get_close_matches(Path(name).name, sorted(beside), cutoff=0.75)
+    return f"did you mean {' or '.join(os.path.join(os.path.dirname(name), each) for each in near)}?" if near else None
 
 
 def mistyped(name: str) -> str | None:

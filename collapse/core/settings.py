@@ -39,9 +39,18 @@ def quiet(*libraries: str, bars: bool = False) -> Iterator[None]:
         libraries = ("huggingface_hub", *libraries)
     with ExitStack() as stack:
         for name in libraries:
-            stack.enter_context(_no_lines(name))
+            if name != "accelerate":
+                import_module(f"{name}.utils.logging").get_verbosity()  # its first call sets the level
+            log = logging.getLogger(name)
+            stack.callback(log.setLevel, log.level)
+            log.setLevel(logging.CRITICAL if name == "datasets" else logging.ERROR)
             if name in _BARS and not bars:
-                stack.enter_context(_no_bars(name))
+                module, ending = _BARS[name]
+                switches = import_module(module)
+                known = getattr(switches, "are_progress_bars_disabled", None)
+                if not (known() if known else not switches.is_progress_bar_enabled()):
+                    stack.callback(getattr(switches, f"enable_progress_bar{ending}"))
+                getattr(switches, f"disable_progress_bar{ending}")()
         yield
 
 
@@ -50,20 +59,6 @@ _BARS = {  # module, and what the names of its switches end in
     "huggingface_hub": ("huggingface_hub.utils", "s"),
     "transformers": ("transformers.utils.logging", ""),
 }
-
-
-@contextmanager
-def _no_bars(name: str) -> Iterator[None]:
-    module, ending = _BARS[name]
-    switches = import_module(module)
-    known = getattr(switches, "are_progress_bars_disabled", None)
-    hidden = known() if known else not switches.is_progress_bar_enabled()
-    getattr(switches, f"disable_progress_bar{ending}")()
-    try:
-        yield
-    finally:
-        if not hidden:
-            getattr(switches, f"enable_progress_bar{ending}")()
 
 
 @contextmanager
@@ -82,16 +77,3 @@ def gguf_reported(what: str, report: Report | None) -> Iterator[None]:
         yield
     finally:
         module.tqdm = bar
-
-
-@contextmanager
-def _no_lines(name: str) -> Iterator[None]:
-    if name != "accelerate":
-        import_module(f"{name}.utils.logging").get_verbosity()  # its first call sets the level
-    log = logging.getLogger(name)
-    level = log.level
-    log.setLevel(logging.CRITICAL if name == "datasets" else logging.ERROR)
-    try:
-        yield
-    finally:
-        log.setLevel(level)

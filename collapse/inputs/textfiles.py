@@ -53,7 +53,7 @@ def _matching(name: str) -> list[str]:
     matching = sorted(file for file in glob.glob(str(path), recursive=True) if Path(file).is_file())
     if not matching:
         near = [each.name for each in path.parent.iterdir() if each.is_file()] if path.parent.is_dir() else []
-        hint = near_paths(name, near, stems=True)
+        hint = near_paths(name, near)
         raise UsageError(
             f"no file matches {name}; {hint or 'texts are .txt, .jsonl, .json or .parquet files, or a Hub data set'}"
         )

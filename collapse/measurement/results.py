@@ -6,7 +6,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from collapse.core.reading import open_regular
 from collapse.errors import CollapseError, UsageError, counted, first_line
 from collapse.measurement.cells import plain
 from collapse.measurement.columns import choose_rows
@@ -89,7 +88,6 @@ class Results:
         if not path.exists():
             raise CollapseError(f"there is no results file {path}: make one with collapse measure … --output {path}")
         try:
-            open_regular(path).close()  # pandas would block on a FIFO, and read a device until memory is full
             return cls._of_file(path, suffix)
         except (ValueError, KeyError, TypeError, AttributeError, OSError, OverflowError, csv.Error) as error:
             raise CollapseError(

@@ -10,7 +10,6 @@ from collapse.measurement.model_names import training_of, with_parts
 from collapse.measurement.prepared import SIZES
 from collapse.measurement.results import Results
 from collapse.measurement.table import Table
-from collapse.plugin.plugin_manager import plugins
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -35,7 +34,7 @@ class Associations:
 
 
 def associations(results: Results, permutations: int = 9_999) -> Associations:
-    """Run those of the analyses permutation and correlation that are installed and sound for the rows.
+    """Run those of the analyses permutation and correlation that are sound for the rows.
 
     Where models share a size, rows are not exchangeable: over all rows whole sizes count, and rows are permuted only
     within them. Where these were trained differently, the correlation subtracts that too, and permutes whole sizes;
@@ -54,12 +53,10 @@ def associations(results: Results, permutations: int = 9_999) -> Associations:
         runs[f"permutation{end}"] = {"within": names or None, "n": permutations}
     tables, lacking = {}, []
     for name, options in runs.items():
-        analysis = name.partition("-")[0]
-        if analysis in plugins().analyses:
-            try:
-                tables[name] = analyze(analysis, Results.from_frame(named), **options)
-            except CollapseError as error:
-                lacking.append(f"{name}: {error}")
+        try:
+            tables[name] = analyze(name.partition("-")[0], Results.from_frame(named), **options)
+        except CollapseError as error:
+            lacking.append(f"{name}: {error}")
     return Associations(tables, size, trained, lacking)
 
 

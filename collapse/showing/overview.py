@@ -1,15 +1,13 @@
 """What stands out, in sentences computed from the rows."""
 
-import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
-from collapse.errors import counted, shortened
+from collapse.errors import counted, shortened, some
 from collapse.measurement.cells import number
 from collapse.measurement.comparing import corpora_of, mixed
 from collapse.measurement.model_names import with_parts
 from collapse.measurement.table import Table
-from collapse.plugin.metrics import limits_of
 from collapse.plugin.plugin_manager import plugins
 from collapse.showing.associations import Associations
 
@@ -18,7 +16,7 @@ if TYPE_CHECKING:
 
 LOSS = "val_loss"
 _LONGEST = 60  # characters of a name
-_FEW = 20  # models, below which one R² says little
+_MOST = 6  # names in a sentence
 _SURE = "an interval that excludes 0 and p ≤ 0.05 by Holm"
 
 
@@ -31,11 +29,13 @@ def findings(frame: "pd.DataFrame", tests: Associations) -> list[str]:
     """
     said = [_how_many(frame), *_losses(frame)]
     if tested := tests.tables.get("correlation"):
-        said += [*_by_size(frame, tests, tested), *_over_all(_of_collapse(tested))]
-    elif len(frame) < 3:
-        there = "is 1" if len(frame) == 1 else f"are {len(frame)}"
-        said.append(f"Correlation with loss needs at least 3 models; there {there}.")
-    return [*said, *(_of_one(frame.iloc[0]) if len(frame) == 1 else ())]
+        return [*said, *_by_size(frame, tests, tested), *_over_all(tested)]
+    if len(frame) < 3:
+        said.append("Correlation with loss needs at least 3 models.")
+        said.append(
+            "Compare the numbers with those of an untrained model (collapse measure --null): noise has some too."
+        )
+    return said
 
 
 def warnings(frame: "pd.DataFrame") -> list[str]:
@@ -44,7 +44,7 @@ def warnings(frame: "pd.DataFrame") -> list[str]:
     times = frame["model"].value_counts() if "model" in frame else {}
     twice = [f"{called(name)} ({many} rows)" for name, many in times.items() if many > 1]
     if twice:
-        said.append(f"Rows share a model's name: {_listed(twice, 3)}.")
+        said.append(f"Rows share a model's name: {some(twice)}.")
     if LOSS not in frame or frame[LOSS].isna().all():
         said.append("No row has a validation loss: nothing is said about generalization.")
     return said
@@ -62,43 +62,41 @@ def _how_many(frame: "pd.DataFrame") -> str:
         made = counted(models, "model") + (f" in {made}" if models != len(frame) else "")
     measured = [name for name in frame if _is_collapse(str(name)) and frame[name].notna().any()]
     corpora = [called(each) for each in corpora_of(frame)]
-    return f"{made}{f', on {_listed(corpora)}' if corpora else ''}, with {counted(len(measured), 'measurement')}."
+    return f"{made}{f', on {some(corpora, _MOST)}' if corpora else ''}, with {counted(len(measured), 'measurement')}."
 
 
 def _losses(frame: "pd.DataFrame") -> Iterator[str]:
     if LOSS not in frame or frame[LOSS].isna().all():
         return
     rows = frame[frame[LOSS].notna()].sort_values(LOSS)
-    names = [called(name) for name in rows["model"]] if "model" in rows else [f"row {at + 1}" for at in rows.index]
-    lowest, highest = float(rows[LOSS].iloc[0]), float(rows[LOSS].iloc[-1])
+    names = [called(name) for name in rows.get("model", rows.index)]
+    lowest, highest, median = (_number(each) for each in (rows[LOSS].iloc[0], rows[LOSS].iloc[-1], rows[LOSS].median()))
     if lowest == highest:  # one row, or one store with several --min-count
-        yield f"Validation loss is {_number(lowest)} nats per token."
+        yield f"Validation loss is {lowest} nats per token."
     else:
         yield (
-            f"Validation loss is lowest, {_number(lowest)} nats, in {names[0]}, and highest, {_number(highest)}, in "
-            f"{names[-1]}; the median is {_number(rows[LOSS].median())}."
+            f"Validation loss is lowest, {lowest} nats, in {names[0]}, and highest, {highest}, in {names[-1]}; "
+            f"the median is {median}."
         )
 
 
-def _over_all(records: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+def _over_all(tested: Table) -> Iterator[str]:
     """Say what goes most with loss over all rows, and which correlations have another sign than is predicted."""
+    records = _of_collapse(tested)
     if all(each["p"] is None for each in records):  # between a few sizes, whatever differs has a large R²
         return
     first = max(records, key=lambda each: each["R2"])
-    said = f"Over all rows, {first['column']} has the largest R² with validation loss, {first['R2']:.3f}"
-    yield f"{said} (r = {_signed(first['r'])})."
-    if first["rows"] < _FEW:
-        yield f"With {counted(first['rows'], 'row')}, such an R² can come by chance: see the p-values below."
-    signed = [each for each in records if each["predicted"] and _is_sure(each)]
+    yield (
+        f"Over all {counted(first['rows'], 'row')}, {first['column']} has the largest R² with validation loss, "
+        f"{first['R2']:.3f} (r = {_signed(first['r'])})."
+    )
     against = [
         f"{each['column']} (r = {_signed(each['r'])}, predicted {each['predicted']})"
-        for each in signed
-        if not each["agrees"]
+        for each in records
+        if each["predicted"] and _is_sure(each) and not each["agrees"]
     ]
     if against:
-        yield f"Against the sign that collapse predicts, over all rows and with {_SURE}: {_listed(against)}."
-    elif signed:
-        yield f"Every correlation over all rows with {_SURE} has the sign that collapse predicts, if it predicts one."
+        yield f"Against the sign that collapse predicts, over all rows and with {_SURE}: {some(against, _MOST)}."
 
 
 def _by_size(frame: "pd.DataFrame", tests: Associations, tested: Table) -> Iterator[str]:
@@ -123,18 +121,16 @@ def _by_size(frame: "pd.DataFrame", tests: Associations, tested: Table) -> Itera
         logged = tests.tables.get("correlation-log-within", within).records()
         signs = {each["column"]: each["r"] for each in logged if _is_sure(each)}
         sure = {name: each for name, each in sure.items() if each["r"] * signs.get(name, 0) > 0}
-    said = f"{among}, {len(sure)} of {counted(len(records), 'correlation')} with {of} have {_SURE}"
-    if sure:
-        first = max(sure.values(), key=lambda each: each["R2"])
-        said += f"; {first['column']} has the largest R² of them, {first['R2']:.3f}"
-    yield f"{said}."
+    first = max(sure.values(), key=lambda each: each["R2"], default=None)
+    largest = f"; {first['column']} has the largest R² of them, {first['R2']:.3f}" if first else ""
+    yield f"{among}, {len(sure)} of {counted(len(records), 'correlation')} with {of} have {_SURE}{largest}."
     turned = [
         f"{each['column']} ({_signed(each['r'])}, then {_signed(other['r'])})"
         for each in _of_collapse(tested)
         if _is_sure(each) and (other := sure.get(each["column"])) and each["r"] * other["r"] < 0
     ]
     if turned:
-        yield f"The correlation reverses there, both times with {_SURE}: {_listed(turned)}."
+        yield f"The correlation reverses there, both times with {_SURE}: {some(turned, _MOST)}."
 
 
 def _is_sure(record: Mapping[str, Any]) -> bool:
@@ -153,41 +149,9 @@ def _is_collapse(column: str) -> bool:
     return name in known and known[name][0].property_of(name).lower() != "generalization"
 
 
-def _of_one(row: "pd.Series") -> Iterator[str]:
-    """Say how far the headline measurements of one model are from full collapse, and from what noise reaches."""
-    import pandas as pd
-
-    noise = False
-    shaped = all(name in row and pd.notna(row[name]) for name in ("classes", "dim"))
-    for name in plugins().headlines():
-        if not shaped or name not in row or pd.isna(row[name]) or not math.isfinite(row[name]):
-            continue
-        metric, measure = plugins().measurements()[name]
-        limits, _ = limits_of(metric, measure, int(row["classes"]), int(row["dim"]))
-        towards, reachable = limits["towards"], limits["reachable"]
-        ends = [f"{_number(towards)} at full collapse"] if towards is not None else []
-        if reachable is not None and reachable != towards:
-            by = measure.reached_by or "the best of all means"
-            ends.append(f"{_number(reachable)} for {by} of {row['classes']:,} classes in {row['dim']:,} dimensions")
-            noise = True
-        if ends:
-            yield f"{name} is {_number(row[name])}; it would be {' and '.join(ends)}."
-    if noise:
-        yield (
-            "The value of random points is no sign of collapse, and no bound. Compare with a null, the same "
-            "measurement of the untrained model (collapse measure --null)."
-        )
-
-
 def _number(value: float) -> str:
     return number(float(value)).replace("-", "−")
 
 
 def _signed(r: float) -> str:
     return f"{r:+.3f}".replace("-", "−")
-
-
-def _listed(names: Sequence[str], most: int = 6) -> str:
-    if len(names) > most:
-        return f"{', '.join(names[:most])} and {len(names) - most} more"
-    return " and ".join(filter(None, [", ".join(names[:-1]), *names[-1:]]))

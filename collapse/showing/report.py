@@ -11,7 +11,6 @@ from typing import Any
 from collapse.core.escaping import visible
 from collapse.core.extras import missing_package
 from collapse.core.progress import Report, shows_progress
-from collapse.core.reading import open_regular
 from collapse.errors import CollapseError, UsageError, some
 from collapse.measurement.cells import number, plain
 from collapse.measurement.table import Table
@@ -27,12 +26,9 @@ from collapse.version import VERSION
 
 Tokens = Callable[..., Table]
 """Makes the table of a store's tokens: :func:`collapse.tokens`, or the same with a tokenizer."""
-MARK = "<!-- a report of collapse -->"
-"""Second line of every report: only a file with it is replaced."""
 _TEXT = 11.0  # pixels, of the labels of figures
 _MOST_TOKENS = 2_000
 _FOLDER = resources.files("collapse.showing")
-_BEGINNING = 200  # bytes of a file in which the mark of a report must be
 
 
 @shows_progress
@@ -53,7 +49,7 @@ def report(
         sources: Results tables or their files (.csv, .json, .parquet), rows, stores or their folders, or names of
             stores on the Hub; or one of these. Stores are measured, unless they keep the present measurements; parts
             of a collection give no row, but a curve of convergence.
-        output: The file, .html. An existing file is replaced only if it is a report.
+        output: The file, .html; an existing one is replaced.
         title: Its title; by default it names the sources.
         tokens: :func:`collapse.tokens`, for a table of each store's most frequent tokens; None for no such table.
         progress: Called as progress(what, done, total).
@@ -62,13 +58,13 @@ def report(
         The path of the file.
 
     Raises:
-        UsageError: A source is unknown, or the file cannot be written or is not a report.
+        UsageError: A source is unknown, or the file cannot be written.
         CollapseError: A source cannot be read, there is no row, or the extra is not installed.
     """
-    if not isinstance(output, str | Path):
-        raise UsageError(f"output is of type {type(output).__name__}: give the path of a page, as report.html")
     output = Path(output)
-    _check_place(output)
+    if output.suffix.lower() not in (".html", ".htm"):
+        raise UsageError(f"{output}: the name of a report must end in .html or .htm")
+    check_output_place(output)
     try:
         import jinja2
         import vl_convert
@@ -76,7 +72,12 @@ def report(
         raise CollapseError(missing_package(error) or str(error)) from error
     material = gather(sources, progress)
     names = [called(name) for _, name, _ in material.origins]
-    _check_rows(material, ", ".join(names))
+    frame = material.results.frame()
+    if not any(name in frame and frame[name].notna().any() for name in (LOSS, *plugins().measurements())):
+        raise CollapseError(
+            f"{some(names)}: no row has a measurement or a validation loss: make such rows with collapse measure MODEL "
+            "--output results.csv (parts of a collection have none: merge them with collapse merge)"
+        )
     content = {"title": title or f"Neural collapse: {some(names)}", "version": VERSION}
     content |= _content(material, tokens, progress)
     content |= _scripts(str(vl_convert.javascript_bundle("window.vegaEmbed = vegaEmbed;")))
@@ -85,29 +86,6 @@ def report(
     page = environment.from_string(_FOLDER.joinpath("page.html").read_text("utf-8"))
     write_output(output, page.render(content).encode())
     return output
-
-
-def _check_place(output: Path) -> None:
-    """Check that a report may be written to a path, before any work is done for it."""
-    if output.suffix.lower() not in (".html", ".htm"):
-        raise UsageError(f"{output}: the name of a report must end in .html or .htm")
-    check_output_place(output)
-    if output.exists():
-        with open_regular(output) as file:
-            beginning = file.read(_BEGINNING)
-        if beginning and MARK.encode() not in beginning:
-            raise UsageError(f"{output} exists and is not a report of collapse: choose another --output")
-
-
-def _check_rows(material: Material, names: str) -> None:
-    if not len(material.results):
-        raise CollapseError(f"{names}: parts of a collection make no row: merge them (collapse merge), or add results")
-    frame = material.results.frame()
-    if not any(name in frame and frame[name].notna().any() for name in (LOSS, *plugins().measurements())):
-        raise CollapseError(
-            f"{names}: no row has a measurement or a validation loss: collapse measure MODEL --output results.csv "
-            f"makes such rows (the columns are {', '.join(map(called, frame.columns[:6]))})"
-        )
 
 
 def _content(material: Material, tokens: Tokens | None, progress: Report | None) -> dict[str, Any]:
@@ -188,5 +166,5 @@ def _scripts(vega: str) -> dict[str, Any]:
     vega, script = vega.replace("\r", "").replace("</script", "<\\/script"), "\n".join(parts)
     digests = [base64.b64encode(hashlib.sha256(each.encode()).digest()).decode() for each in (vega, script)]
     hashes = " ".join(f"'sha256-{each}'" for each in digests)
-    safe = {"mark": MARK, "css": css, "vega": vega, "script": script, "hashes": hashes}
+    safe = {"css": css, "vega": vega, "script": script, "hashes": hashes}
     return {name: Markup(text) for name, text in safe.items()}

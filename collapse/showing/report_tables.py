@@ -1,6 +1,6 @@
 """The tables of a report: measurements, and how the numbers were made."""
 
-import sys
+from collections.abc import Mapping
 from importlib import metadata
 from typing import TYPE_CHECKING, Any
 
@@ -21,7 +21,6 @@ _SHOWN = ("model", "corpus", "min_count", "classes", "dim", "samples")
 """Columns before the measurements; what else identifies a row is among the methods."""
 _SIDE_BY_SIDE = 4
 """Up to so many models are columns; more are rows."""
-_DRAWING = {"altair": "altair", "vl_convert": "vl-convert-python"}
 
 
 def measurement_table(results: Results) -> Table:
@@ -38,9 +37,7 @@ def measurement_table(results: Results) -> Table:
         columns[name] = frame[name].tolist()
         if any(name in row.standard_errors for row in results.rows):
             columns[f"{name} ±"] = [row.standard_errors.get(name) for row in results.rows]
-    empty = [str(name) for name in names if name in frame and name not in (*present, *_SHOWN)]
-    notes = [f"without a value in any row: {', '.join(empty)}"] if empty else []
-    return table_of_frame("", type(frame)(columns), notes)
+    return table_of_frame("", type(frame)(columns))
 
 
 def _side_by_side(results: Results) -> Table:
@@ -84,25 +81,37 @@ def row_table(frame: "pd.DataFrame") -> Table:
     return table_of_frame("What was measured", about.dropna(how="all", axis=1))
 
 
+def manifest_table(title: str, state: Mapping[str, Any], manifest: Mapping[str, Any]) -> Table:
+    """Return what a store or a part holds and how it was made: a state, then identity and provenance of its manifest.
+
+    The name of an inner value has that of the outer one before it: "corpus, sha256".
+    """
+    provenance = dict(manifest["provenance"])
+    phases = {"train": provenance, "validation": provenance.pop("validation", None)}
+    parts = {f"part {at}": each for at, each in enumerate(provenance.pop("parts", None) or [], 1)}
+    facts = {**state, **manifest["identity"], **{f"made, {name}": of for name, of in {**phases, **parts}.items()}}
+    rows: list[tuple[str, Any]] = []
+    for name, value in facts.items():
+        inner = value.items() if isinstance(value, Mapping) else [("", value)]
+        rows += [(f"{name}, {key}".strip(", ").replace("_", " "), _flat(each)) for key, each in inner]
+    return Table(title, ["", "value"], [row for row in rows if row[1] not in (None, "")])
+
+
+def _flat(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return ", ".join(f"{key}={_flat(each)}" for key, each in value.items())
+    return ", ".join(map(str, value)) if isinstance(value, list) else value
+
+
 def store_table(store: Store) -> Table:
     """Return the identity and the provenance in the manifest of a store."""
-    import pandas as pd
-
-    facts: dict[str, Any] = {"store": store.digest, "state": store.state, "model": store.model, "corpus": store.corpus}
-    nested = {**facts, **store.identity, "made": store.manifest["provenance"]}
-    flat = pd.json_normalize(nested, sep=", ").iloc[0]  # such as "made, versions, torch"
-    rows = []
-    for name, value in flat.items():
-        value = ", ".join(map(str, value)) if isinstance(value, list) else value
-        if value is not None and value != "":
-            rows.append([str(name).replace("_", " "), value])
-    return Table(f"Store of {shortened(store.model, 60)}", ["", "value"], rows)
+    state = {"store": store.digest, "state": store.state, "model": store.model, **store.manifest["corpus"]}
+    return manifest_table(f"Store of {shortened(store.model, 60)}", state, store.manifest)
 
 
 def version_table() -> Table:
     """Return the versions of what made the report, and of the plugins."""
-    found = dict(versions())
-    found |= {name: metadata.version(name) for module, name in _DRAWING.items() if module in sys.modules}
+    found = {**versions(), **{name: metadata.version(name) for name in ("altair", "vl-convert-python")}}
     rows = [[name, version] for name, version in found.items()]
     rows += [[f"plugin {each.name}", each.origin] for each in plugins().found if not each.problem]
     return Table("Versions", ["package", "version"], rows, [f"the report was made at {now()}"])

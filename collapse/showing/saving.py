@@ -15,7 +15,6 @@ from collapse.plugin.figures import Drawing, numbers_of
 from collapse.plugin.plugin_manager import plugins
 from collapse.showing.images import Format, converted, inches, svg_of, vl_convert
 from collapse.showing.sources import Source, gather
-from collapse.stores.manifest import is_store
 from collapse.stores.writing import ANOTHER_FOLDER, check_output_place, write_output
 
 FORMATS = (*get_args(Format), "csv")
@@ -73,7 +72,11 @@ def save_figures(
         UsageError: An unknown figure, format or width; a file cannot be written, or exists and is not of this command.
         CollapseError: A source cannot be read, a file cannot be written, or the extra ``report`` is not installed.
     """
-    known, kinds, size = plugins(), _formats(formats), inches(width)
+    kinds = list(dict.fromkeys(formats.split(",") if isinstance(formats, str) else formats))
+    for each in kinds:
+        if each not in FORMATS:
+            raise UsageError(f"--format {each!r} is not a format of figures; {near_names(each, FORMATS)}")
+    known, size = plugins(), inches(width)
     wanted = sorted(known.figures) if names is None else [names] if isinstance(names, str) else list(names)
     figures = [known.figure(name) for name in dict.fromkeys(wanted)]
     if set(kinds) - {"csv"}:
@@ -93,45 +96,28 @@ def save_figures(
         about: dict[str, Any] = {"title": drawing.title, "caption": drawing.caption, "notes": drawing.notes}
         before = written.get(figure.name, {}).get("files", [])  # of other formats
         written[figure.name] = {**about, "files": list(dict.fromkeys([*before, *(path.name for path in files)]))}
+        # first: what it does not list is not replaced
         index = json.dumps(written, indent=1, ensure_ascii=False) + "\n"
-        made["json"] = index.encode("utf-8", "replace")
-        for path, content in zip((*files, folder / INDEX), made.values(), strict=True):
+        write_output(folder / INDEX, index.encode("utf-8", "replace"), other=ANOTHER_FOLDER)
+        for path, content in zip(files, made.values(), strict=True):
             write_output(path, content, other=ANOTHER_FOLDER)
         saved.append(SavedFigure(figure.name, files, **about))
     return saved
 
 
-def _formats(formats: str | Sequence[str]) -> list[str]:
-    listed = formats if isinstance(formats, list | tuple) else str(formats).split(",")
-    kinds = list(dict.fromkeys(str(each).strip().lower() for each in listed))
-    for each in kinds:
-        if each not in FORMATS:
-            raise UsageError(f"--format {each!r} is not a format of figures; {near_names(each, FORMATS)}")
-    return kinds
-
-
 def _check_place(folder: Path, names: Sequence[str]) -> dict[str, Any]:
     """Check that every file can be written and replaces only one of ours; return what the index holds."""
-    if folder.exists() and not folder.is_dir():
-        raise UsageError(f"--out {folder} is not a folder: choose another one")
-    for each in (folder, *folder.resolve().parents):
-        if is_store(each):
-            raise UsageError(f"--out {folder} would write figures into the store {each}: choose another folder")
-    written: dict[str, Any] = {}
-    ours: set[str] = set()
-    if (folder / INDEX).exists():
-        try:
-            written = dict(read_json(folder / INDEX))
-            ours = {INDEX, *(name for each in written.values() for name in each["files"])}
-        except (OSError, ValueError, TypeError, KeyError) as error:
+    index = folder / INDEX
+    try:
+        written = dict(read_json(index)) if index.exists() else {}
+        ours = {INDEX, *(name for each in written.values() for name in each["files"])}
+    except (ValueError, TypeError, KeyError):
+        written, ours = {}, set()
+    for path in [folder / name for name in (*names, INDEX)]:
+        check_output_place(path, other=ANOTHER_FOLDER)
+        if path.exists() and path.name not in ours:
             raise UsageError(
-                f"{folder / INDEX} is not a list of figures of collapse: choose another --out, or remove it"
-            ) from error
-    for name in (*names, INDEX):
-        check_output_place(folder / name, other=ANOTHER_FOLDER)
-        if (folder / name).exists() and name not in ours:
-            raise UsageError(
-                f"{folder / name} exists and was not written by collapse figures: choose another --out, or remove it"
+                f"{path} exists and was not written by collapse figures: choose another --out, or remove it"
             )
     return written
 

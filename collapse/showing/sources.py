@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any
 
 from collapse.core.progress import Report
-from collapse.errors import CollapseError, UsageError, counted, first_line
-from collapse.hub.opening import cached, load
+from collapse.errors import CollapseError, counted, first_line
+from collapse.hub.opening import load
 from collapse.measurement.drawing import drawn
 from collapse.measurement.last_results import keep_row, kept_row
 from collapse.measurement.measuring import measure_store
@@ -75,12 +75,12 @@ def gather(
         where: Keep the rows whose column matches a glob, such as ``model=*_10L@9`` or ``width=64``.
 
     Raises:
-        UsageError: No source is given, one is neither a results table nor a store, or no row matches a filter.
-        CollapseError: A source cannot be read, or no source has a row.
+        UsageError: A source is neither a results table nor a store, or no row matches a filter.
+        CollapseError: A source cannot be read.
     """
     tables: list[Results] = []
     found = Material(Results([]))
-    for source in _listed(sources):
+    for source in [sources] if isinstance(sources, Source) else sources:
         opened = _open(source)
         if isinstance(opened, Store):
             name = opened.origin or (opened.path.name if opened.path else opened.model)
@@ -95,9 +95,6 @@ def gather(
             tables.append(opened)
             found.origins.append(("results", name, f"{counted(len(opened), 'row')}"))
     results = _each_once(join(tables, where=where)) if tables else Results([])
-    if tables and not len(results):
-        names = ", ".join(name for _, name, _ in found.origins)
-        raise CollapseError(f"{names}: no rows. Create a results file with collapse measure MODEL --output results.csv")
     return Material(results, found.stores, found.parts, found.origins)
 
 
@@ -112,17 +109,6 @@ def _each_once(results: Results) -> Results:
     return Results.from_frame(frame[~again])
 
 
-def _listed(sources: Any) -> list[Source]:
-    alone = isinstance(sources, Source) or not isinstance(sources, Iterable)
-    listed = [sources] if alone else list(sources)
-    for each in listed:
-        if not isinstance(each, Source):
-            raise UsageError(f"sources must be results, stores or paths, got {type(each).__name__}")
-    if not listed:
-        raise UsageError("name a results file or a store")
-    return listed
-
-
 def _open(source: Source) -> Results | Store | Part:
     if isinstance(source, Results | Store | Part):
         return source
@@ -131,15 +117,7 @@ def _open(source: Source) -> Results | Store | Part:
     path = Path(source)
     if file_of(source) != path or (path.suffix in RESULTS and not path.is_dir()):
         return Results.read(source)
-    if is_part(path):
-        return Part.load(path)
-    if path.exists() or "/" in str(source):
-        return load(source)
-    if (found := cached(source)) is None:
-        raise UsageError(
-            f"there is no {source}: give results files ({', '.join(RESULTS)}), folders of stores, or stores on the Hub"
-        )
-    return found
+    return Part.load(path) if is_part(path) else load(source)
 
 
 def _measured(store: Store, progress: Report | None) -> Row:

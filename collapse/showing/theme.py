@@ -18,6 +18,33 @@ _ORDERED = {False: _VIRIDIS[:-2], True: _VIRIDIS[2:]}
 _FONT = "Arial, Helvetica, Liberation Sans, sans-serif"
 
 
+_AXIS = {
+    "gridWidth": 0.5,
+    "labelLimit": 130,
+    "labelOverlap": "parity",  # greedy drops labels at irregular places
+    "labelPadding": 2,
+    "labelSeparation": 4,
+    "tickSize": 3,
+    "titleFontWeight": "normal",
+    "titleLimit": 0,
+    "titlePadding": 3,
+}
+_LEGEND = {
+    "columnPadding": 6,
+    "gradientThickness": 6,
+    "labelLimit": 130,
+    "offset": 4,
+    "orient": "bottom",
+    "rowPadding": 1,
+    "symbolSize": 30,
+    "titleFontWeight": "normal",
+    "titleLimit": 0,
+    "titleOrient": "left",
+    "titlePadding": 5,
+}
+_TITLE = {"anchor": "start", "frame": "group", "offset": 5, "subtitlePadding": 1}
+
+
 def theme(*, dark: bool = False, text: float = TEXT) -> dict[str, Any]:
     """Return the ``config`` of a Vega-Lite specification.
 
@@ -31,50 +58,17 @@ def theme(*, dark: bool = False, text: float = TEXT) -> dict[str, Any]:
     ink, faint, paper = ("#E6E6E6", "#3A3F49", "#15171c") if dark else ("#1A1A1A", "#DDDDDD", "white")
     title, ordered = text + 0.5, {"scheme": _ORDERED[dark]}
     words = {"labelColor": ink, "titleColor": ink, "labelFontSize": text, "titleFontSize": title}
-    plain = {"titleFontWeight": "normal", "labelLimit": 130, "titleLimit": 0}
+    # symbols: shapes without a colour
+    legend = {**_LEGEND, **words, "symbolBaseFillColor": ink, "symbolBaseStrokeColor": ink}
     return {
         "background": paper,
         "font": _FONT,
         "padding": 3,
-        "axis": {
-            **words,
-            **plain,
-            "domainColor": ink,
-            "gridColor": faint,
-            "gridWidth": 0.5,
-            "labelOverlap": "parity",  # greedy drops labels at irregular places
-            "labelPadding": 2,
-            "labelSeparation": 4,
-            "tickColor": ink,
-            "tickSize": 3,
-            "titlePadding": 3,
-        },
+        "axis": {**_AXIS, **words, "domainColor": ink, "gridColor": faint, "tickColor": ink},
         "axisX": {"labelFlush": False},  # a label beside its tick reads as a wrong scale
         "axisDiscrete": {"labelOverlap": False},  # a name that is dropped leaves a row unnamed
-        "legend": {
-            **words,
-            **plain,
-            "orient": "bottom",
-            "columnPadding": 6,
-            "offset": 4,
-            "rowPadding": 1,
-            "symbolSize": 30,
-            "symbolBaseFillColor": ink,  # of shapes without a colour
-            "symbolBaseStrokeColor": ink,
-            "titleOrient": "left",
-            "titlePadding": 5,
-            "gradientThickness": 6,
-        },
-        "title": {
-            "anchor": "start",
-            "color": ink,
-            "fontSize": title,
-            "frame": "group",
-            "offset": 5,
-            "subtitleColor": ink,
-            "subtitleFontSize": text,
-            "subtitlePadding": 1,
-        },
+        "legend": legend,
+        "title": {**_TITLE, "color": ink, "fontSize": title, "subtitleColor": ink, "subtitleFontSize": text},
         "view": {"stroke": None},
         "concat": {"spacing": 10},
         "facet": {"spacing": 10},

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from collapse.core.paths import home as home
-from collapse.core.reading import open_regular, read_json
+from collapse.core.reading import read_json
 from collapse.errors import CollapseError
 from collapse.stores.writing import write_atomic
 
@@ -43,9 +43,9 @@ def sha256_file(path: Path, *, remember: bool = True) -> str:
         remember: Use the cached hash, and cache a new one. False always reads the file.
 
     Raises:
-        OSError: The file cannot be read, or is not a regular file.
+        OSError: The file cannot be read.
     """
-    with open_regular(path) as file:
+    with path.open("rb") as file:
         status = os.fstat(file.fileno())
         before = _stamp(status)
         remember = remember and status.st_size >= _REMEMBER_BYTES and os.name == "posix"

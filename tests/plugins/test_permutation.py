@@ -228,10 +228,6 @@ def guest(
     """
     return Table("guest", ["often", "how", "names", "dry", "rows"], [[often, how, list(names), dry, len(results)]])
 
-
-@analysis("odd")
-def odd(results: Results, *, what: dict):
-    """Cannot become a command."""
 '''
 
 
@@ -244,6 +240,3 @@ def test_a_guests_analysis_is_a_command(tmp_path, run):
     words = ["--often", 3, "--names", "a", "--names", "b", "--dry", "--json"]
     made = json.loads(run("-p", plugin, "analyze", "guest", path, *words).stdout)
     assert made["rows"] == [{"often": 3, "how": "well", "names": ["a", "b"], "dry": True, "rows": 4}]
-    failed = run("-p", plugin, "analyze", "odd", path, "--what", "x", ok=False)
-    assert failed.returncode == 1
-    assert "parameter what cannot become an option" in failed.stderr
