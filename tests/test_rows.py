@@ -139,6 +139,6 @@ def test_rows_of_other_versions_are_read(measured, tmp_path):
     before = {name: value for name, value in measured.to_dict().items() if name in old}
     after = {**measured.to_dict(), "notes": [{"measurement": "*", "kind": "k", "text": "t", "url": 1}]}
     (tmp_path / "r.json").write_text(json.dumps([before, after]))
-    first, second = Results.read(tmp_path / "r.json")
+    first, second = Results.read(tmp_path / "r.json").rows
     assert (first.corpus_id, first.measurements) == (None, measured.measurements)
     assert (second.corpus_id, second.notes) == (measured.corpus_id, (collapse.Note("*", "k", "t"),))

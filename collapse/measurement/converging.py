@@ -1,16 +1,16 @@
 """How measurements converge with the amount of text: measured on growing merges of the parts of a collection."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
 
 from collapse.core.progress import Report
-from collapse.errors import UsageError, counted
+from collapse.errors import counted
 from collapse.measurement.measuring import measure_store
+from collapse.measurement.part_errors import joined_parts
 from collapse.measurement.table import Table
 from collapse.plugin.guarding import outside_inference_mode
 from collapse.plugin.plugin_manager import plugins
-from collapse.stores.folding import check_shards, statistics_of
+from collapse.stores.folding import statistics_of
 from collapse.stores.shards import Part
 
 
@@ -41,30 +41,18 @@ def convergence(
         StoreError: The parts are of different collections, or overlap.
         CollapseError: As of :func:`collapse.measure`: too few classes, or an altered store.
     """
-    parts = [parts] if isinstance(parts, str | Path | Part) else list(parts)
-    opened = [each if isinstance(each, Part) else Part.load(each) for each in parts]
-    shards = check_shards([(str(part), shard) for part in opened for shard in part.shards])
-    if len(shards) < 2:
-        raise UsageError(
-            f"convergence() needs two parts or more, got {len(shards)}: collect them with --part 1/n to --part n/n"
-        )
-    names = plugins().select(metrics)
-    rows = []
+    part, names = joined_parts(parts), plugins().select(metrics)
+    shards, rows = part.shards, []
     for done in range(1, len(shards) + 1):
         row = measure_store(statistics_of(shards[:done]), metrics=names, min_count=min_count)
         rows.append([done, row.samples, row.classes, *(row.measurements[name] for name in names)])
         if progress:
             progress("measuring growing text", done, len(shards))
-    return _table(opened[0], names, rows)
-
-
-def _table(part: Part, names: Sequence[str], rows: list[list[Any]]) -> Table:
     known = [at for at, name in enumerate(names, start=3) if any(row[at] is not None for row in rows)]
     lacking = len(names) - len(known)
-    notes = [f"{counted(lacking, 'measurement')} left out, which parts have no numbers of"] if lacking else []
     return Table(
         f"{part.model} on growing shares of {part.corpus}",
         ["parts", "samples", "classes", *(names[at - 3] for at in known)],
         [[row[at] for at in (0, 1, 2, *known)] for row in rows],
-        notes,
+        [f"{counted(lacking, 'measurement')} left out, which parts have no numbers of"] if lacking else [],
     )
