@@ -139,8 +139,3 @@ def test_a_column_that_is_not_available_is_empty_and_it_is_said():
     assert table.frame()["val_loss"].isna().all()
     assert any("val_loss" in note and "no validation" in note for note in table.notes)
     assert "1 token, each matched with the classes of nearest count: 5" in table.notes
-
-
-def test_no_token_is_an_error():
-    with pytest.raises(UsageError, match="no token is given"):
-        collapse.frequency_matched(GOLDEN)

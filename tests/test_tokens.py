@@ -3,21 +3,22 @@
 import json
 import math
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
-import torch
 from gguf_files import write_gguf
 from golden_store import GOLDEN
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from transformers import AutoTokenizer
 
 import collapse
 from collapse.errors import CollapseError, UsageError
 from collapse.inputs.known_tokenizers import remember_tokenizer
 from collapse.inputs.references import find_model
-from collapse.testing import random_features, tiny_statistics
+from collapse.testing import random_features
 from collapse.vocabulary.token_table import COLUMNS
 from collapse.vocabulary.token_texts import TokenTexts
 
@@ -66,6 +67,13 @@ def check(store, min_count: int = 1) -> None:
     assert average["count"] == row.samples / row.classes
 
 
+@pytest.fixture(scope="module")
+def arrays() -> collapse.Store:
+    """A store of arrays without a validation and a tokenizer."""
+    features = random_features(7, 3, 30)
+    return collapse.collect_arrays(features["train_features"], features["train_labels"], features["classifier"])
+
+
 @pytest.mark.parametrize("min_count", [1, 3])
 def test_the_golden_stores_tokens_are_as_computed_directly(min_count):
     check(collapse.load(GOLDEN), min_count)
@@ -91,25 +99,19 @@ def test_any_stores_tokens_are_as_computed_directly(seed, classes, dim, more, of
     check(store)
 
 
-def test_without_classifier_and_validation_their_columns_are_empty_and_why_is_said():
-    features = random_features(5, 3, 30)
-    store = collapse.collect_arrays(features["train_features"], features["train_labels"], features["classifier"])
-    table = collapse.tokens(store)
-    assert table.frame()[["nc4.agreement", "val_loss"]].isna().all(axis=None)
+def test_what_a_store_lacks_is_empty_and_it_is_said(arrays):
+    table = collapse.tokens(arrays)
+    assert table.frame()[["text", "nc4.agreement", "val_loss"]].isna().all(axis=None)
     assert any("nc4.agreement" in note and "no validation text was given" in note for note in table.notes)
-    bare = tiny_statistics()
-    bare = collapse.EmbeddingStatistics(
-        classes=bare.classes, counts=bare.counts, means=bare.means, variances=bare.variances
-    )
-    table = collapse.tokens(bare)
+    assert "the store records no tokenizer: ids have no texts" in table.notes
+    with pytest.raises(UsageError, match="cannot rank by val_loss: no validation text"):
+        collapse.tokens(arrays, top=2, by="val_loss")
+    (note,) = [each for each in collapse.tokens(GOLDEN, top=1).notes if "tokenizer" in each]
+    assert note.startswith("ids have no texts without the store's tokenizer")
+    assert "name its folder with --tokenizer" in note
+    table = collapse.tokens(replace(arrays.statistics(), classifier=None))
     assert table.frame()["nc3.self_duality"].isna().all()
     assert "nc3.self_duality: no classifier in these statistics" in table.notes
-
-
-def test_a_part_of_a_store_says_what_to_do(tmp_path, tiny):
-    part = collapse.collect(tiny.model, store=tmp_path / "part", part=(1, 2), **tiny.options())
-    with pytest.raises(CollapseError, match="collapse merge"):
-        collapse.tokens(part.path)
 
 
 def test_ranks_are_of_any_column_and_nan_has_none():
@@ -132,43 +134,19 @@ def test_ranks_are_of_any_column_and_nan_has_none():
     ("options", "message"),
     [
         ({"top": 3, "ids": [20]}, "leave out the tokens"),
-        ({"top": 0}, "top must be a whole number of 1 or more, got 0"),
         ({"by": "nc1.cdnv"}, "give one of them"),
         ({"top": 3, "by": "nc1.cdvn"}, "did you mean nc1.cdnv"),
         ({"ids": []}, "no token is given"),
-        (
-            {"ids": [20, 511]},
-            r"511: not a class of this store, because .*; its \d+ classes have ids from \d+ to",
-        ),
+        ({"ids": [20, 511]}, "511: not a class of this store, because no such token follows"),
         ({"top": 1, "by": "nc1.trace_ratio"}, "nc1.trace_ratio is one number of the whole store, not one a class"),
         ({"ids": [20], "min_count": 1000}, "needs two|not a class of this store"),
         ({"tokens": "the"}, "a tokenizer is needed .* --ids"),
-        ({"tokens": ""}, "a string that is not empty"),
-        ({"tokens": "a", "tokenizer": 3}, "tokenizer must be a folder, .*, got a int"),
         ({"tokens": "a", "tokenizer": "/no/such/folder"}, "no tokenizer is called"),
     ],
 )
 def test_what_is_wrong_is_said(options, message):
     with pytest.raises(CollapseError, match=message):
         collapse.tokens(GOLDEN, **options)
-
-
-def test_ranking_by_what_the_store_lacks_says_why():
-    features = random_features(5, 3, 30)
-    store = collapse.collect_arrays(features["train_features"], features["train_labels"], features["classifier"])
-    with pytest.raises(UsageError, match="cannot rank by val_loss: no validation text"):
-        collapse.tokens(store, top=2, by="val_loss")
-
-
-def test_ids_without_a_tokenizer_are_shown_and_it_is_said():
-    table = collapse.tokens(GOLDEN, ids=[20])
-    assert table.frame()["text"].tolist() == [None]
-    assert any(
-        "ids have no texts without the store's tokenizer" in note and "--tokenizer" in note for note in table.notes
-    )
-    features = random_features(5, 3, 30)
-    store = collapse.collect_arrays(features["train_features"], features["train_labels"], features["classifier"])
-    assert "the store records no tokenizer: ids have no texts" in collapse.tokens(store).notes
 
 
 @pytest.fixture(scope="module")
@@ -281,6 +259,8 @@ def test_unknown_texts_are_explained(collected, texts, model):
 
 def test_another_tokenizer_is_reported(collected, model, tmp_path):
     assert collapse.tokens(collected, top=1, tokenizer=str(model)).notes == collapse.tokens(collected, top=1).notes
+    loaded = AutoTokenizer.from_pretrained(model)
+    assert collapse.tokens(collected, tokenizer=loaded).frame().equals(collapse.tokens(collected).frame())
     copy = shutil.copytree(model, tmp_path / "copy")
     assert not any("differs" in note for note in collapse.tokens(collected, top=1, tokenizer=copy).notes)
     changed = json.loads((copy / "tokenizer.json").read_text())
@@ -291,7 +271,7 @@ def test_another_tokenizer_is_reported(collected, model, tmp_path):
 
 
 @pytest.fixture
-def strange(tmp_path) -> tuple[collapse.Store, str]:
+def strange(arrays, tmp_path) -> tuple[collapse.Store, str]:
     """A store of a features file, and a tokenizer whose tokens are not harmless as they are."""
     from tokenizers import Tokenizer, models
     from transformers import PreTrainedTokenizerFast
@@ -299,9 +279,7 @@ def strange(tmp_path) -> tuple[collapse.Store, str]:
     vocabulary = ["</script>", "\x1b[31mred", "line\nbreak", "a|b", "=1+1", "\u202eevil", "\u2581Tim"]
     made = Tokenizer(models.WordLevel({text: at for at, text in enumerate(vocabulary)}, unk_token="a|b"))
     PreTrainedTokenizerFast(tokenizer_object=made).save_pretrained(tmp_path / "strange")
-    features = random_features(7, 3, 30)
-    store = collapse.collect_arrays(features["train_features"], features["train_labels"], features["classifier"])
-    return store.save(tmp_path / "store"), str(tmp_path / "strange")
+    return arrays.save(tmp_path / "store"), str(tmp_path / "strange")
 
 
 def test_texts_are_data_and_are_shown_visibly(strange):
@@ -317,13 +295,6 @@ def test_texts_are_data_and_are_shown_visibly(strange):
     assert "&lt;/script&gt;" in html
     assert "\x1b" not in html
     assert "\u202e" not in html
-
-
-def test_a_tokenizer_object_serves(collected, model):
-    from transformers import AutoTokenizer
-
-    tokenizer = AutoTokenizer.from_pretrained(model)
-    assert collapse.tokens(collected, tokenizer=tokenizer).frame()["text"].notna().all()
 
 
 def test_a_token_that_is_no_whole_character_is_shown_as_its_entry():
@@ -349,22 +320,3 @@ def test_a_space_that_decoding_drops_is_put_back():
     texts = TokenTexts(PreTrainedTokenizerFast(tokenizer_object=made), [0, 2])
     assert [texts.text(each) for each in (0, 1)] == [" Tim", "Tim"]
     assert texts.explain("Tim") == '"Tim" is encoded as another text, " Tim" (0); similar classes: " Tim"'
-
-
-def test_the_average_is_over_all_classes():
-    table = collapse.tokens(GOLDEN, ids=[20, 35])
-    average = dict(zip(table.columns, table.average, strict=True))
-    assert average["text"] == "average"
-    assert average["count"] == pytest.approx(collapse.tokens(GOLDEN).frame()["count"].mean())
-
-
-def test_torch_inference_mode_of_the_caller_changes_nothing():
-    with torch.inference_mode():
-        inside = collapse.tokens(GOLDEN, ids=[20]).rows
-    assert inside == collapse.tokens(GOLDEN, ids=[20]).rows
-
-
-def test_the_note_on_a_lost_tokenizer_is_of_two_lines():
-    (note,) = [each for each in collapse.tokens(GOLDEN, top=1).notes if "tokenizer" in each]
-    assert len(note) <= 150
-    assert "name its folder with --tokenizer" in note

@@ -1,12 +1,10 @@
 """Results tables, with a row per model and a column per measurement: read, write, join, pass to analyses."""
 
-import csv
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from collapse.core.reading import open_regular
 from collapse.errors import CollapseError, UsageError, counted, first_line
 from collapse.measurement.cells import plain
 from collapse.measurement.columns import choose_rows
@@ -73,6 +71,8 @@ class Results:
             CollapseError: There is no such file, or it cannot be read in the format of its suffix.
             UsageError: It has another suffix, and no table has this name.
         """
+        import pandas as pd
+
         path = file_of(path)
         suffix = path.suffix.lower()
         if suffix not in RESULTS:
@@ -83,21 +83,13 @@ class Results:
         if not path.exists():
             raise CollapseError(f"there is no results file {path}: make one with collapse measure … --output {path}")
         try:
-            open_regular(path).close()  # pandas would block on a FIFO, and read a device until memory is full
-            return cls._of_file(path, suffix)
-        except (ValueError, KeyError, TypeError, AttributeError, OSError, OverflowError, csv.Error) as error:
-            raise CollapseError(
-                f"{path} cannot be read as a {path.suffix} results table: {first_line(error)}"
-            ) from error
-
-    @classmethod
-    def _of_file(cls, path: Path, suffix: str) -> "Results":
-        import pandas as pd
-
-        if suffix == ".json":
-            read = read_rows(path)
-            return cls(read) if isinstance(read, list) else cls.from_frame(read)
-        return cls.from_frame(read_csv(path) if suffix == ".csv" else pd.read_parquet(path))
+            if suffix == ".json":
+                read = read_rows(path)
+                return cls(read) if isinstance(read, list) else cls.from_frame(read)
+            return cls.from_frame(read_csv(path) if suffix == ".csv" else pd.read_parquet(path))
+        except (ValueError, KeyError, TypeError, OSError) as error:
+            said = f"{path} cannot be read as a {suffix} results table: {first_line(error)}"
+            raise CollapseError(said) from error
 
     @classmethod
     def from_frame(cls, frame: "pd.DataFrame") -> "Results":

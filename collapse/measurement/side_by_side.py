@@ -87,8 +87,9 @@ def compare(
     spread, notes = (None, []) if seeds is None else spread_of_seeds(seeds, min_count)
     rows = [row for row, _ in made]
     lines = _lines(rows, errors, spread)
-    per_token = ["losses and perplexities are per token: of other tokens, they cannot be compared"]
-    before = [*(f"A and B differ in {each}" for each in said), *(per_token if "tokenizer" in different else [])]
+    if "tokenizer" in different:
+        said.append("tokens: losses and perplexities, which are per token, cannot be compared")
+    before = [f"A and B differ in {each}" for each in said]
     return _table(rows, lines, [*before, *_said_of_errors(lines, errors, parts is not None), *notes])
 
 
