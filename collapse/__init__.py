@@ -38,9 +38,9 @@ if TYPE_CHECKING:
     from collapse.hub.opening import load
     from collapse.hub.sharing import pull, push, push_to_hub
     from collapse.measurement.analyzing import analyze, permutation
+    from collapse.measurement.class_values import vectors
     from collapse.measurement.converging import convergence
     from collapse.measurement.drawing import draw
-    from collapse.measurement.measuring import vectors
     from collapse.measurement.results import Note, Results, Row, join
     from collapse.measurement.side_by_side import compare
     from collapse.measurement.table import Table
@@ -99,7 +99,7 @@ _LAZY = {
     "row_cosine": "numerics.statistics",
     "save_figures": "showing.saving",
     "tokens": "vocabulary.token_table",
-    "vectors": "measurement.measuring",
+    "vectors": "measurement.class_values",
 }
 
 __all__ = [

@@ -138,7 +138,7 @@ def test_ranks_are_of_any_column_and_nan_has_none():
         ({"top": 3, "by": "nc1.cdvn"}, "did you mean nc1.cdnv"),
         ({"ids": []}, "no token is given"),
         ({"ids": [20, 511]}, "511: not a class of this store, because no such token follows"),
-        ({"top": 1, "by": "nc1.trace_ratio"}, "nc1.trace_ratio is one number of the whole store, not one a class"),
+        ({"top": 1, "by": "nc1.trace_ratio"}, "no measurement with a value per class is called 'nc1.trace_ratio'"),
         ({"ids": [20], "min_count": 1000}, "needs two|not a class of this store"),
         ({"tokens": "the"}, "a tokenizer is needed .* --ids"),
         ({"tokens": "a", "tokenizer": "/no/such/folder"}, "no tokenizer is called"),
@@ -290,11 +290,8 @@ def test_texts_are_data_and_are_shown_visibly(strange):
     shown = [row[1] for row in table.for_people().rows]
     assert shown[1:3] == [r'"\x1b[31mred"', r'"line\nbreak"']
     assert shown[-1] == "average"
-    html = table._repr_html_()
-    assert "</script>" not in html
-    assert "&lt;/script&gt;" in html
-    assert "\x1b" not in html
-    assert "\u202e" not in html
+    assert "&#60;/script&#62;" in table.markdown()
+    assert not set("<\x1b\u202e") & set(table.markdown())
 
 
 def test_a_token_that_is_no_whole_character_is_shown_as_its_entry():

@@ -91,7 +91,7 @@ def test_neighbours_pairs_and_matched_classes(out, named):
         (["--ids", "20,511"], "511: not a class of this store"),
         (["--token", "a"], "a tokenizer is needed to find tokens by their text"),
         (["--top", "0"], "--top"),
-        (["--by", "nc1.cdvn"], "no column is called 'nc1.cdvn'; did you mean nc1.cdnv"),
+        (["--by", "nc1.cdvn"], "is called 'nc1.cdvn'; did you mean nc1.cdnv"),
         (["--output", "tokens.html"], "tokens.html is not a file of a known format"),
     ],
 )

@@ -102,9 +102,9 @@ class Row:
         notes = [f"{counted(more, 'more measurement')}: row.measurements"] if headlines and more else []
         return self._table(headlines or list(self.measurements), notes).markdown()
 
-    def _repr_html_(self) -> str:
+    def _repr_markdown_(self) -> str:  # for notebooks
         notes = [note.text if note.measurement == "*" else f"{note.measurement}: {note.text}" for note in self.notes]
-        return self._table(list(self.measurements), notes).html()
+        return self._table(list(self.measurements), notes).markdown()
 
     def _table(self, names: Sequence[str], notes: Sequence[str]) -> Table:
         rows = [[name, self.measurements[name], self.standard_errors.get(name, "")] for name in names]

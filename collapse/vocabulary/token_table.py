@@ -107,7 +107,8 @@ def tokens(
         raise UsageError("--top and --least rank all classes: leave them out, or leave out the tokens")
     if by is not None and not ranked:
         raise UsageError("--by names the column of --top or --least: give one of them")
-    by = check_name(by or "nc1.cdnv", ["count", *class_measurements()], "no column")
+    by = by or "nc1.cdnv"
+    check_name(by, ["count", *class_measurements()], "no measurement with a value per class")
     chosen = choose(store, tokens, ids, tokenizer=tokenizer, min_count=min_count, variants=True, every=True)
     names = measured_columns() + ([by] if ranked and by not in (*COLUMNS, "count") else [])
     found = measure_classes(chosen.store, names, min_count=min_count, progress=progress)
