@@ -5,6 +5,7 @@ import importlib.util
 import json
 import os
 import random
+import shutil
 import signal
 import subprocess
 import sys
@@ -151,6 +152,16 @@ def _forked(
     code = warm.wait(pid)
     too_long.cancel()
     return subprocess.CompletedProcess(words, code, out.read_text(), err.read_text())
+
+
+@pytest.fixture(scope="session")
+def decoding(tiny: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The tiny model, with a tokenizer that decodes what it encodes."""
+    model = shutil.copytree(tiny.model, tmp_path_factory.mktemp("tokens") / "decoding")
+    tokenizer = json.loads((model / "tokenizer.json").read_text())
+    tokenizer["decoder"] = {"type": "ByteLevel", "add_prefix_space": True, "trim_offsets": True, "use_regex": True}
+    (model / "tokenizer.json").write_text(json.dumps(tokenizer))
+    return model
 
 
 @pytest.fixture

@@ -69,17 +69,9 @@ def statistics(norms: np.ndarray, counts: np.ndarray) -> collapse.EmbeddingStati
     )
 
 
-def test_ordinary_tokens_are_seldom_and_unusual_ones_are_found_to_differ():
-    draw = np.random.default_rng(0)
+def test_unusual_tokens_are_found_to_differ():
     counts = np.repeat([1, 10, 100, 1000], 15)
-    p_values = []
-    for _ in range(40):
-        norms = 1 + counts / 1000 + draw.normal(0, 0.1, len(counts))  # of the count, and noise
-        ids = (2 * draw.choice(len(counts), 6, replace=False)).tolist()
-        table = collapse.frequency_matched(statistics(norms, counts), ids=ids, draws=199)
-        p_values.append(table.frame().set_index("mean of")["nc2.norm"]["p"])
-    assert 0.2 < np.mean(np.array(p_values) < 0.5) < 0.8
-    assert np.mean(np.array(p_values) <= 0.05) < 0.2
+    norms = 1 + counts / 1000 + np.random.default_rng(0).normal(0, 0.1, len(counts))  # of the count, and noise
     norms[:4] += 1
     table = collapse.frequency_matched(statistics(norms, counts), ids=[0, 2, 4, 6], draws=199)
     assert table.frame().set_index("mean of")["nc2.norm"]["p"] == 1 / 200
