@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import collapse
-from collapse.measurement.row_tables import ERROR, table_of
+from collapse.measurement.row_tables import ERROR, whole_table_of
 from collapse.numerics.standard_errors import influence_of
 from collapse.numerics.values import values_of
 from collapse.plugin.plugin_manager import _extra, add_plugins, plugins
@@ -101,9 +101,9 @@ def test_a_table_has_a_line_for_errors():
     assert collapse.measure(made.store(None), metrics=names).standard_errors == {}  # not validated
     rows = [collapse.measure(made.store(v), metrics="nc4.agreement") for v in (made.samples(5), made.samples(1))]
     assert "standard error" in rows[0]._repr_markdown_()
-    _, error = table_of(rows).rows
+    _, error = whole_table_of(rows).rows
     assert error == ["", ERROR, rows[0].standard_errors["nc4.agreement"], None, ""]
-    assert len(table_of(rows[1:]).rows) == 1
+    assert len(whole_table_of(rows[1:]).rows) == 1
 
 
 FAILING = {

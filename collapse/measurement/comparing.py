@@ -99,7 +99,10 @@ def differing(records: Iterable[Mapping[str, Any]], names: Iterable[str]) -> dic
     >>> differing([{"min_count": 1}, {"min_count": 2.0}, {}], ["min_count"])
     {'min_count': {'1': 1, '2': 1}}
     """
-    given = [{name: record[name] for name in record if not _is_missing(record[name])} for record in records]
+    read = {*COMPARED, *ONE_TEXT, *_NAMES.values()}
+    given = [
+        {name: record[name] for name in read & record.keys() if not _is_missing(record[name])} for record in records
+    ]
     if any(_OWN_LIMIT in record for record in given):
         given = [{_OWN_LIMIT: record.get("max_chunks"), **record} for record in given]
     found = {}

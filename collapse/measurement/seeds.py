@@ -30,7 +30,7 @@ def spread_of_seeds(seeds: Results | str | Path, min_count: int = 1) -> tuple[di
     frame, notes = with_parts((seeds if isinstance(seeds, Results) else Results.read(seeds)).frame()), list[str]()
     rows = len(frame)
     # tables without the column, such as the published ones, are of all classes
-    limits = frame.assign(min_count=frame.get("min_count", 1))["min_count"]
+    limits = frame.assign(min_count=frame.get("min_count", 1))["min_count"].fillna(1).astype(int)
     if (limits == min_count).any():
         frame = frame[limits == min_count]
     else:
