@@ -5,7 +5,7 @@ import json
 from collections.abc import Collection
 from io import BytesIO
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from collapse.errors import CollapseError, UsageError
 from collapse.stores.writing import check_output_place, write_output
@@ -19,6 +19,7 @@ RESULTS = (".csv", ".json", ".parquet")
 """Suffixes of results files, which are also read."""
 
 
+@runtime_checkable
 class Tabular(Protocol):
     """What is written: a results table, or one that a command prints."""
 
