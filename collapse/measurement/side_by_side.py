@@ -77,9 +77,8 @@ def compare(
     if different and not anyway:
         they = f"{stores[0]} and {stores[1]} differ in {'; '.join(said)}"
         raise CollapseError(f"{they}: compare stores of one text, or add --anyway (anyway=True)")
-    others = [classes_of] if isinstance(classes_of, Store | str | Path) else list(classes_of or ())
-    how: dict[str, Any] = {"metrics": metrics, "min_count": min_count, "device": device, "progress": progress}
-    how["classes_of"] = [*others, *stores] if others else []
+    how: dict[str, Any] = {"metrics": metrics, "min_count": min_count, "classes_of": _common(classes_of, stores)}
+    how |= {"device": device, "progress": progress}
     made = [measured(each, **how) for each in stores]
     errors = _errors_of_blocks(stores, [found.influences for _, found in made], one_text=not different)
     if parts is not None:
@@ -91,6 +90,12 @@ def compare(
         said.append("tokens: losses and perplexities, which are per token, cannot be compared")
     before = [f"A and B differ in {each}" for each in said]
     return _table(rows, lines, [*before, *_said_of_errors(lines, errors, parts is not None), *notes])
+
+
+def _common(classes_of: Classes | None, stores: Sequence[Store]) -> Classes:
+    """Return the stores of whose classes all are kept: those that are given, A and B; none if none is given."""
+    others = [classes_of] if isinstance(classes_of, Store | str | Path) else list(classes_of or ())
+    return [*others, *stores] if others else []
 
 
 def _lines(rows: Sequence[Row], errors: Mapping[str, Error], spread: Mapping[str, float] | None) -> list[list[Any]]:
