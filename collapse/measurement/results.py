@@ -29,7 +29,9 @@ class Results:
     """
 
     def __init__(self, rows: Iterable[Row] = ()) -> None:
-        self.rows: list[Row] = list(rows)
+        self.rows: list[Row] = list(rows) if isinstance(rows, Iterable) else [rows]
+        if not all(isinstance(each, Row) for each in self.rows):  # stores, say
+            raise UsageError("Results needs rows, as collapse.measure returns them")
         self._frame: pd.DataFrame | None = None
 
     def __len__(self) -> int:
