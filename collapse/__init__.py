@@ -21,9 +21,9 @@ _PUBLIC = {
     "hub.opening": "load",
     "hub.sharing": "pull push push_to_hub",
     "measurement.analyzing": "analyze permutation",
+    "measurement.class_values": "vectors",
     "measurement.converging": "convergence",
     "measurement.drawing": "draw",
-    "measurement.measuring": "vectors",
     "measurement.results": "Note Results Row join",
     "measurement.side_by_side": "compare",
     "measurement.table": "Table",
@@ -60,9 +60,9 @@ if TYPE_CHECKING:
     from collapse.hub.sharing import push_to_hub as push_to_hub
     from collapse.measurement.analyzing import analyze as analyze
     from collapse.measurement.analyzing import permutation as permutation
+    from collapse.measurement.class_values import vectors as vectors
     from collapse.measurement.converging import convergence as convergence
     from collapse.measurement.drawing import draw as draw
-    from collapse.measurement.measuring import vectors as vectors
     from collapse.measurement.results import Note as Note
     from collapse.measurement.results import Results as Results
     from collapse.measurement.results import Row as Row

@@ -1,7 +1,9 @@
 """Fixtures shared by the tests."""
 
 import gc
+import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -268,3 +270,13 @@ def commands(command_lines: ModuleType, hub_server: ModuleType, tiny: Tiny, tmp_
 def tiny(tmp_path_factory: pytest.TempPathFactory) -> Tiny:
     """A model that knows nothing, quickly made: 2 layers, d = 48, about 500 tokens."""
     return make_tiny(tmp_path_factory.mktemp("tiny"))
+
+
+@pytest.fixture(scope="session")
+def decoding(tiny: Tiny, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The tiny model, with a tokenizer that decodes what it encodes."""
+    model = shutil.copytree(tiny.model, tmp_path_factory.mktemp("tokens") / "decoding")
+    tokenizer = json.loads((model / "tokenizer.json").read_text())
+    tokenizer["decoder"] = {"type": "ByteLevel", "add_prefix_space": True, "trim_offsets": True, "use_regex": True}
+    (model / "tokenizer.json").write_text(json.dumps(tokenizer))
+    return model

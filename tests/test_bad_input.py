@@ -115,7 +115,7 @@ def test_what_fails_costs_its_own_model_only(told, here):
     assert "d0.safetensors is not measured: " in said
     assert "embeddings need at least one dimension" in said
     assert "1 of 3 models are not measured" in said
-    assert [row.model for row in collapse.Results.read("t.json")] == ["f", "f1"]
+    assert [row.model for row in collapse.Results.read("t.json").rows] == ["f", "f1"]
 
 
 BOMB = "a0: &a0 [x, x, x, x, x, x, x, x]\n" + "".join(

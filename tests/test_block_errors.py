@@ -56,23 +56,15 @@ SETUPS = {  # texts, median tokens of a text, chunk length
 }
 
 
-def coverage(setup, draws, paired):
+@pytest.mark.parametrize(
+    ("draws", "least", "most"), [(400, 0.91, 0.98), pytest.param(4_000, 0.93, 0.965, marks=pytest.mark.slow)]
+)
+@pytest.mark.parametrize("paired", [False, True])
+@pytest.mark.parametrize("setup", SETUPS)
+def test_intervals_have_the_truth(setup, paired, draws, least, most):
     draw = np.random.default_rng(0)
-    return np.mean([covered(draw, *SETUPS[setup], paired) for _ in range(draws)])
-
-
-@pytest.mark.parametrize("paired", [False, True])
-@pytest.mark.parametrize("setup", SETUPS)
-def test_intervals_have_the_truth(setup, paired):
-    assert 0.91 < coverage(setup, 400, paired) < 0.98  # one standard error is 0.011
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("paired", [False, True])
-@pytest.mark.parametrize("setup", SETUPS)
-def test_the_coverage_of_intervals(setup, paired):
-    draws = 20_000 if setup == "five texts" else 4_000  # at the edge of the band
-    assert 0.93 < coverage(setup, draws, paired) < 0.965
+    draws = 20_000 if draws == 4_000 and setup == "five texts" else draws  # at the edge of the band
+    assert least < np.mean([covered(draw, *SETUPS[setup], paired) for _ in range(draws)]) < most
 
 
 MEASURED = ("nc1.cdnv", "nc1.cdnv_ratio", "nc2.interference_std", "nc2.equinormness", "nc3.self_duality")

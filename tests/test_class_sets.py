@@ -35,17 +35,12 @@ def test_only_the_classes_of_the_other_store_are_measured(stores):
     assert row["nc1.cdnv"] == pytest.approx(float(cdnv[above].mean()), rel=1e-9)
     assert row["nc4.agreement"] == collapse.measure(long, metrics="nc4.agreement")["nc4.agreement"]
     assert row.class_set == short.digest
+    rows = [collapse.measure(long, metrics="nc2.norm"), row]
+    assert any("class sets (--classes-of) are mixed" in note for note in remarks_of(rows))
+    assert collapse.Results(rows).frame()["class_set"].fillna("").tolist() == ["", short.digest]
     both = collapse.measure(long, metrics="nc2.norm", classes_of=[short, long], min_count=3)
     assert both.classes == int((inside & (s.counts >= 3)).sum())
     assert both.class_set == f"{short.digest},{long.digest}"
-
-
-def test_rows_of_unlike_class_sets_are_told(stores):
-    long, short = stores
-    rows = [collapse.measure(long, metrics="nc2.norm", classes_of=each) for each in ((), short)]
-    shown = collapse.Results(rows)
-    assert any("class sets (--classes-of) are mixed" in note for note in remarks_of(rows))
-    assert shown.frame()["class_set"].fillna("").tolist() == ["", short.digest]
 
 
 def test_compare_takes_what_all_have(stores):

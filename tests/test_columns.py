@@ -6,7 +6,6 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from collapse import Results
 from collapse.errors import CollapseError, UsageError
 from collapse.measurement.columns import choose_rows, read_column, split_columns
 
@@ -45,12 +44,9 @@ TABLE = pd.DataFrame(
 def test_read_column(text, label, values):
     column = read_column(TABLE, text)
     assert column.label == label
+    assert all(name in text for name in column.names)
     assert column.values.dtype == np.float64
     np.testing.assert_allclose(column.values, values, rtol=1e-15)
-
-
-def test_the_columns_read_are_named():
-    assert read_column(TABLE, "x=loss/(nc1.cdnv + loss)").names == ("loss", "nc1.cdnv")
 
 
 @pytest.mark.parametrize(
@@ -61,7 +57,6 @@ def test_the_columns_read_are_named():
             for text in ("loss +", "loss loss", "(loss", "x=loss**", "loss#2/zero")
         ),
         ("__import__(loss)", "cannot be read"),
-        ("=loss", "label=expression"),
         ("1 + 9**9", "reads no column"),
         ("loss/nc1.cdvn", r"no column is called 'nc1\.cdvn'; did you mean nc1\.cdnv\?"),
         ("model", "'model' is not of numbers: it holds 'a@0' in row 1"),
@@ -70,14 +65,6 @@ def test_the_columns_read_are_named():
 def test_what_cannot_be_read_is_refused(text, said):
     with pytest.raises(UsageError, match=said):
         read_column(TABLE, text)
-
-
-@pytest.mark.parametrize("cells", [["18446744073709551617", "3"], ["1" + 30 * "0", ""]])
-def test_whole_numbers_of_any_size_are_read(cells, tmp_path):
-    file = tmp_path / "large.csv"
-    file.write_text("name,large\n" + "".join(f"n,{cell}\n" for cell in cells))
-    values = read_column(Results.read(file).frame(), "large").values
-    np.testing.assert_array_equal(values, [float(cell or "nan") for cell in cells])
 
 
 def test_division_by_zero_names_the_row():

@@ -109,4 +109,4 @@ def test_what_should_be_equal_and_differs_is_remarked(change, said):
 
 def test_many_values_are_not_all_listed():
     rows = [{"min_count": count} for count in range(1, 7)]
-    assert mixed(rows)[0].endswith("4 (1 row), and 2 more")
+    assert mixed(rows)[0].endswith("4 (1 row) and 2 more")

@@ -129,8 +129,7 @@ counter = iter(range(1000))
 @pytest.mark.parametrize(
     ("law", "function"),
     [
-        ("drawing", drawing_of({"data": {}})),
-        ("drawing", drawing_of({**POINTS, "data": {"url": "https://example.org/x.csv"}})),
+        ("drawing", drawing_of(lambda _: {**POINTS, "of": object()})),
         ("repeatable", drawing_of(lambda _: {**POINTS, "name": f"view_{next(counter)}"})),
         ("reads only", drawing_of(lambda results: results.rows.pop() and POINTS)),
         ("rendering", drawing_of({**POINTS, "mark": "none"})),

@@ -44,7 +44,7 @@ def measured(prepared, tmp_path):
 
 
 @pytest.mark.parametrize("name", COMMANDS)
-def test_each_format_holds_the_same(out, run, measured, tmp_path, name):
+def test_each_format_holds_the_same(out, told, run, measured, tmp_path, name):
     words = measured[name]
     shown = {format_: out(*words, "--format", format_) for format_ in FORMATS}
     assert out(*words) == shown["table"]
@@ -61,11 +61,10 @@ def test_each_format_holds_the_same(out, run, measured, tmp_path, name):
         assert file.read_text().rstrip("\n") == shown[format_].rstrip("\n")
 
 
-@pytest.mark.parametrize("name", ["metrics", "analyze", "measure"])
-def test_an_output_that_cannot_be_is_refused_before_any_work(run, measured, tmp_path, name):
+def test_an_output_that_cannot_be_is_refused_before_any_work(run, measured, tmp_path):
     outputs = {"/proc/a.csv": "cannot write /proc/a.csv: No", tmp_path / "a.xlsx": "must end in"}
     for output, said in outputs.items():
-        refused = run(*measured[name], "--output", output, ok=False)
+        refused = run(*measured["measure"], "--output", output, ok=False)
         assert (refused.returncode, refused.stdout) == (2, ""), output
         assert said in refused.stderr
 
@@ -93,46 +92,23 @@ def test_measure_keeps_its_headings_in_every_format_for_people(out, measured):
 
 def test_words_of_every_command_may_follow_it(run, tmp_path):
     plugin = tmp_path / "mine.py"
-    plugin.write_text(
-        'from collapse import metric\n\n@metric(\'mine.one\')\ndef one(means):\n    """One."""\n    return 1.0\n'
-    )
+    plugin.write_text("from collapse import metric\n\n@metric('mine.one')\ndef one(means):\n    return 1.0\n")
     for words in (["-p", plugin, "metrics", "mine"], ["metrics", "mine", "-p", plugin], ["metrics", f"-p{plugin}"]):
         assert "mine.one" in run(*words).stdout
 
 
-def test_errors_begin_alike_and_suggest_near_names(run, tmp_path):
-    near = {"measur": "No such command 'measur'", "metrics": "see all with: collapse metrics", "measure": "--metrics"}
-    for words in (["measur"], ["metrics", "foo"], ["measure", tmp_path, "--metric", "nc1"], ["measure", "no/model"]):
-        refused = run(*words, ok=False)
-        assert [line for line in refused.stderr.splitlines() if line.startswith("collapse: ")], refused.stderr
-        if words[-1] != "no/model":
-            assert near[words[0]] in refused.stderr
-
-
 def test_notebooks_show_rows_results_and_tables(measured, tmp_path):
     results = collapse.Results.read(tmp_path / "results.csv")
-    assert len(results) == len(list(results)) == 4
-    assert results[0]["model"] == "model_0"
+    assert len(results) == 4
     row = collapse.measure(collapse.collect(tmp_path / "model_0.safetensors"), metrics="nc1,nc2.norm")
     assert row["nc2.norm"] == row.measurements["nc2.norm"]
     table = collapse.permutation(results, columns="nc1")
     assert list(table.frame()["column"]) == [each["column"] for each in table.records()]
     for each in (row, results, table):
         assert len(repr(each)) < 300
-        assert "<table" in each._repr_html_()
-
-
-def test_a_folder_is_measured_and_other_things_are_refused(tmp_path):
-    store = collapse.collect_arrays([[0.0, 1.0], [1.0, 0.0], [1.0, 1.0]], [0, 1, 1], [[1.0, 0.0], [0.0, 1.0]])
-    store.save(tmp_path / "s")
-    assert collapse.measure(tmp_path / "s").measurements == collapse.measure(store).measurements
-    ids, _ = collapse.vectors(str(tmp_path / "s"), "counts")
-    assert ids.tolist() == [0, 1]
-    for wrong in (None, 3, "no/store"):
-        with pytest.raises(collapse.CollapseError):
-            collapse.measure(wrong)
-    with pytest.raises(collapse.CollapseError, match=r"nc1 is a prefix of several: name one .*nc1\.cdnv"):
-        collapse.vectors(store, "nc1")
+    assert "<table" in results._repr_html_()
+    assert "| column |" in table._repr_markdown_()
+    assert "| nc2.norm |" in row._repr_markdown_()
 
 
 def test_a_mistyped_path_is_not_looked_for_on_the_hub(hub, as_user, tmp_path):
@@ -157,5 +133,4 @@ def test_texts_are_aligned_left_and_numbers_right():
     )
     assert "| :--- | :--- | ---: | ---: |" in str(table)
     assert r"\begin{tabular}{llrr}" in table.latex()
-    assert '<td style="text-align: left">NC1</td>' in table.html()
     assert repr(table).startswith("Table('title', 2 rows")

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 import collapse
 from collapse import CoV, EmbeddingStatistics, LogMeanExp, Mean, MeanLog, Std, pair_metric
-from collapse.measurement.measuring import vectors
+from collapse.measurement.class_values import vectors
 from collapse.numerics.evaluating import evaluate
 from collapse.numerics.tiles import ClassGeometry, Tile
 from collapse.numerics.values import values_of

@@ -9,7 +9,7 @@ from safetensors.torch import save_file
 
 import collapse
 from collapse.cli.rendering import print_table
-from collapse.measurement.row_tables import table_of
+from collapse.measurement.row_tables import whole_table_of
 from collapse.measurement.table import Table
 from collapse.plugin.plugin_manager import plugins
 from collapse.testing import random_features
@@ -116,7 +116,7 @@ def test_models_of_other_shapes_have_ranges_of_limits():
         arrays = random_features(classes, dim, 20 * classes)
         named = {name.removeprefix("train_"): arrays[name] for name in ("train_features", "train_labels", "classifier")}
         rows.append(collapse.measure(**named, metrics=["nc1.cdnv", "nc2.interference", "nc2.interference_std"]))
-    limits = {cells[1]: cells[-2:] for cells in table_of(rows).rows}
+    limits = {cells[1]: cells[-2:] for cells in whole_table_of(rows).rows}
     assert limits["nc1.cdnv"] == [0, ""]
     assert limits["nc2.interference"] == ["-0.2000 to -0.1000", ""]
     assert limits["nc2.interference_std"][1].startswith("0 to ")  # 6 classes in 8 dimensions can be a simplex

@@ -7,8 +7,7 @@ import numpy as np
 import pytest
 
 import collapse
-from collapse.measurement.row_tables import ERROR, table_of
-from collapse.measurement.rows import Row
+from collapse.measurement.row_tables import ERROR, whole_table_of
 from collapse.numerics.standard_errors import influence_of
 from collapse.numerics.values import values_of
 from collapse.plugin.plugin_manager import _extra, add_plugins, plugins
@@ -93,36 +92,23 @@ def test_the_plugin_of_kappa_keeps_the_laws():
     check_metric(grouped_kappa)
 
 
-def test_what_cannot_have_an_error_has_none():
-    names = ["nc4", "val_loss", "nc2.norm"]
-    row = collapse.measure(made.store(made.samples(8)), metrics=names)
-    assert sorted(row.standard_errors) == ["nc4.agreement", "val_loss"]
-    for store in (made.store(made.samples(1)), made.store(None)):
-        assert collapse.measure(store, metrics=names).standard_errors == {}
-
-
-def test_a_rows_errors_survive_a_file_and_older_files_have_none(tmp_path):
-    row = collapse.measure(made.store(made.samples(5)), metrics="val_loss")
-    collapse.Results([row]).write(tmp_path / "r.json")
-    assert collapse.Results.read(tmp_path / "r.json").rows == [row]
-    older = {key: value for key, value in row.to_dict().items() if key != "standard_errors"}
-    assert Row.from_dict(older).standard_errors == {}
-    collapse.Results([row]).write(tmp_path / "r.csv")
-    assert "error" not in (tmp_path / "r.csv").read_text().partition("\n")[0]
-    assert "standard error" in row._repr_html_()
-
-
 def test_a_table_has_a_line_for_errors():
+    names = ["nc4", "val_loss", "nc2.norm"]
+    assert sorted(collapse.measure(made.store(made.samples(8)), metrics=names).standard_errors) == [
+        "nc4.agreement",
+        "val_loss",
+    ]
+    assert collapse.measure(made.store(None), metrics=names).standard_errors == {}  # not validated
     rows = [collapse.measure(made.store(v), metrics="nc4.agreement") for v in (made.samples(5), made.samples(1))]
-    _, error = table_of(rows).rows
+    assert "standard error" in rows[0]._repr_markdown_()
+    _, error = whole_table_of(rows).rows
     assert error == ["", ERROR, rows[0].standard_errors["nc4.agreement"], None, ""]
-    assert len(table_of(rows[1:]).rows) == 1
+    assert len(whole_table_of(rows[1:]).rows) == 1
 
 
 FAILING = {
     "influence": ("standard_error=lambda validation: torch.zeros(2, 2)", "one", "finite influence of each group"),
     "float": ("standard_error=True", "float(chunks.hits.detach())", "a number made of chunks by operations of torch"),
-    "nothing": ("standard_error=True", "torch.tensor(1.0)", "a number made of chunks by operations of torch"),
 }
 
 

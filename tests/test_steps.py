@@ -16,12 +16,9 @@ from collapse.plugin.figures import numbers_of
     ("name", "run", "step"),
     [
         ("step100", "", 100),
-        ("run/checkpoint-100", "run", 100),
-        ("owner/name@step3000", "owner/name", 3000),
         ("owner/name-step0-hf", "owner/name-step0-hf", None),
         ("mine/global_step25", "mine", 25),
         ("footstep100", "footstep100", None),
-        ("TinyStories-2x64_01d@0", "TinyStories-2x64_01d", None),
     ],
 )
 def test_a_step_is_read_from_the_end_of_a_name(name, run, step):

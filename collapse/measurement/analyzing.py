@@ -1,17 +1,19 @@
 """Run an analysis on a results table."""
 
-from collections.abc import Iterable
-from inspect import signature
+from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
-from collapse.errors import CollapseError, PluginError, UsageError
+from collapse.core.extras import missing_package
+from collapse.errors import CollapseError, PluginError
 from collapse.measurement.results import Results
 from collapse.measurement.rows import Row
 from collapse.measurement.table import Table
 from collapse.plugin.guarding import described
-from collapse.plugin.metrics import Analysis
+from collapse.plugin.metrics import Analysis, Declared
 from collapse.plugin.plugin_manager import plugins
+
+T = TypeVar("T")
 
 
 def analyze(name: str, results: Results | Iterable[Row] | str | Path, **options: Any) -> Table:
@@ -23,9 +25,9 @@ def analyze(name: str, results: Results | Iterable[Row] | str | Path, **options:
         **options: The analysis's own.
 
     Raises:
-        UsageError: There is no such analysis, or an option is wrong.
+        UsageError: There is no such analysis, or an option has a wrong value.
         CollapseError: The table cannot be read, or the analysis does not apply to it.
-        PluginError: The analysis failed.
+        PluginError: The analysis failed, or does not have an option.
 
     >>> rows = [Row(f"m{i}", None, "", "", 1, 9, 4, 99, {"val_loss": i + 0.5, "nc1.cdnv": 2.0 * i}) for i in range(5)]
     >>> [record["column"] for record in analyze("permutation", rows).records()]
@@ -36,24 +38,24 @@ def analyze(name: str, results: Results | Iterable[Row] | str | Path, **options:
 
 def analyzed(found: Analysis, table: Results, **options: Any) -> Table:
     """Run a declared analysis, as :func:`analyze` does one of a plugin; raises as it does."""
-    called = f"analysis {found.name} of {found.function.__module__}"
+    return attempted(f"analysis {found.name}", found, lambda: found(table, **options))
+
+
+def attempted(called: str, declared: Declared, make: Callable[[], T]) -> T:
+    """Call a function that runs a plugin's declared one, whose own error about what it is given passes unchanged.
+
+    Raises:
+        PluginError: It failed.
+        CollapseError: A package that it needs is not installed.
+    """
     try:
-        signature(found.function).bind(table, **options)
-    except TypeError as error:
-        raise UsageError(f"analysis {found.name}: {error}") from error
-    try:
-        made = found(table, **options)
-    except CollapseError as error:  # the analysis's own message about the table or an option
-        if not isinstance(error, PluginError):
+        return make()
+    except Exception as error:  # a plugin can raise anything
+        if isinstance(error, CollapseError) and not isinstance(error, PluginError):
             raise
-        raise PluginError(f"{called} failed: {error}") from error
-    except Exception as error:
-        raise PluginError(f"{called} failed: {described(error)}") from error
-    if not isinstance(made, Table):
-        raise PluginError(f"{called} returned {type(made).__name__}, not a collapse.Table")
-    if any(len(row) != len(made.columns) for row in made.rows):
-        raise PluginError(f"{called} returned rows that do not have one value for each of its columns")
-    return made
+        if missing := missing_package(error):
+            raise CollapseError(f"{called} is not available: {missing}") from error
+        raise PluginError(f"{called} of {declared.function.__module__} failed: {described(error)}") from error
 
 
 def results_of(given: Results | Iterable[Row] | str | Path) -> Results:

@@ -1,4 +1,4 @@
-"""Measure a store, and keep the values behind its measurements: one per class, and the pairs of largest value.
+"""The values behind the measurements of a store: one per class, and the pairs of largest value.
 
 Shapes: C classes.
 """
@@ -6,19 +6,55 @@ Shapes: C classes.
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from collapse.core.precision import exact_arithmetic
 from collapse.core.progress import Report
-from collapse.errors import UsageError, near_names
-from collapse.measurement.measuring import Measurable, measured
+from collapse.errors import CollapseError, PluginError, UsageError, near_names
+from collapse.measurement.measuring import Measurable, by_metric, evaluated, measured
+from collapse.measurement.noting import numbers_of
 from collapse.measurement.rows import Row
 from collapse.numerics.reducing import TopPairs
 from collapse.numerics.statistics import EmbeddingStatistics
+from collapse.plugin.guarding import outside_inference_mode
+from collapse.plugin.names import VECTORS
 from collapse.plugin.plugin_manager import plugins
+
+
+@outside_inference_mode
+@exact_arithmetic()
+def vectors(store: Measurable, name: str, *, min_count: int = 1) -> tuple[Tensor, Tensor]:
+    """Return the values behind a measurement, one per class.
+
+    Args:
+        store: A store or its folder, or bare statistics.
+        name: A measurement of a class metric, a pair metric (its mean, std, ... over each class's pairs) or one
+            that declares a vector (nc4.agreement, val_loss: one a label of the validation text); or
+            ``counts``, ``variances``.
+        min_count: As in :func:`collapse.measure`.
+
+    Returns:
+        Token ids and values, both of the same length; nan for a class that the measurement excludes.
+
+    Raises:
+        UsageError: There is no such measurement, or it is only one number.
+        CollapseError: The store lacks what it needs, or a plugin's function failed.
+    """
+    check_name(name, [*class_measurements(), *VECTORS], "no measurement with a value per class")
+    chosen = [] if name in VECTORS else by_metric([name])
+    _, found = evaluated(store, chosen, min_count, by_class=True)
+    if name in VECTORS:
+        return found.s.classes.clone(), getattr(found.s, name).clone()
+    (each,) = found.metrics
+    if each.remark and each.remark.kind == "missing":
+        raise CollapseError(f"{name} is not available: {each.remark.text}")
+    if name not in each.by_class:
+        raise PluginError(numbers_of(found).notes[0].text)
+    ids, values = each.by_class[name]
+    return ids.clone(), values.clone()
 
 
 @dataclass(frozen=True)
@@ -80,14 +116,14 @@ def pair_measurements() -> list[str]:
     return [name for name, (metric, _) in plugins().measurements().items() if metric.kind == "pair"]
 
 
-def check_name(name: Any, known: Sequence[str], what: str) -> str:
-    """Return a name that is known; raises UsageError with similar names for another."""
-    if name in plugins().measurements() and name not in known and "count" in known:
-        near = near_names(name, known, see="collapse metrics")
-        raise UsageError(f"{name} is one number of the whole store, not one a class; {near}")
-    if not isinstance(name, str) or name not in known:
-        raise UsageError(f"{what} is called {name!r:.60}; {near_names(str(name), known)}")
-    return name
+def check_name(name: str, known: Sequence[str], what: str) -> None:
+    """Check that a name is known.
+
+    Raises:
+        UsageError: It is not; the message names similar ones.
+    """
+    if name not in known:
+        raise UsageError(f"{what} is called {name!r}; {near_names(name, known)}")
 
 
 def _at(classes: Tensor, ids: Tensor, values: Tensor) -> Float[Tensor, " C"]:

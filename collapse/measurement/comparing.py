@@ -3,7 +3,7 @@
 from collections.abc import Container, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from collapse.errors import counted, shortened
+from collapse.errors import counted, shortened, some
 from collapse.stores.described import FEATURES
 
 if TYPE_CHECKING:
@@ -11,23 +11,30 @@ if TYPE_CHECKING:
 
     from collapse.measurement.rows import Row
 
-_SHOWN = 12  # characters of a digest
-_LONGEST = 60  # characters of a name in a remark
+_DIGEST = 12  # characters of a digest that are shown
+_FINGERPRINT = 19  # of one that begins with sha256:
+_LONGEST = 60  # of a name in a remark
 _MOST = 4  # values in a remark
-OWN_LIMIT = "max_validation_chunks"
-"""The limit of the validation text, which is compared where a row has one of its own: others have ``max_chunks``."""
-COMPARED = {  # fields that must be equal to compare numbers: field, plural, and the field of its name if it is a hash
-    "corpus_id": ("training texts", "corpus"),
-    "validation_id": ("validation texts", "validation"),
-    "chunk_length": ("chunk lengths", None),
-    "max_chunks": ("limits of --max-chunks", None),
-    OWN_LIMIT: ("limits of --max-validation-chunks", None),
-    "dtype": ("dtypes", None),
-    "min_count": ("limits of --min-count", None),
-    "class_set": ("class sets (--classes-of)", None),
+_OWN_LIMIT = "max_validation_chunks"  # rows without one of their own have max_chunks for both texts
+COMPARED = {
+    "corpus_id": "training texts",
+    "validation_id": "validation texts",
+    "chunk_length": "chunk lengths",
+    "max_chunks": "limits of --max-chunks",
+    _OWN_LIMIT: "limits of --max-validation-chunks",
+    "dtype": "dtypes",
+    "min_count": "limits of --min-count",
+    "class_set": "class sets (--classes-of)",
 }
 """Texts and settings that must be equal to compare rows, by the column of a table."""
-_NONE_COUNTS = {"max_chunks": "chunk_length", OWN_LIMIT: "validation_id", "class_set": None}
+ONE_TEXT = {
+    **{name: COMPARED[name] for name in ("corpus_id", "validation_id")},
+    "tokenizer": "tokenizers",
+    **{name: COMPARED[name] for name in ("chunk_length", "max_chunks", _OWN_LIMIT)},
+}
+"""What two stores of one text have in common."""
+_NAMES = {"corpus_id": "corpus", "validation_id": "validation"}  # of hashes
+_NONE_COUNTS = {"max_chunks": "chunk_length", _OWN_LIMIT: "validation_id", "class_set": "min_count"}
 """Fields whose absence is a value, whole texts and all classes, in rows that have the other field."""
 SAME_TEXTS = "the training and the validation text are the same: losses and NC4 are of text that was trained on"
 """What is said wherever numbers of such texts are shown."""
@@ -44,7 +51,7 @@ def distinct(rows: Sequence["Row"]) -> list[str]:
         stores.setdefault(row.model, set()).add(row.store)
     limits, names = _limits(rows), []
     for row in rows:
-        name = f"{row.model} ({row.store[:_SHOWN]})" if len(stores[row.model]) > 1 else row.model
+        name = f"{row.model} ({row.store[:_DIGEST]})" if len(stores[row.model]) > 1 else row.model
         names.append(f"{name}, {limit_of(row)}" if len(set(limits[row.store])) > 1 else name)
     return names
 
@@ -77,19 +84,50 @@ def mixed(rows: Iterable["Row | Mapping[str, Any]"], *, apart: Container[str] = 
     >>> mixed([{"dtype": "float32", "min_count": 1}, {"dtype": "bfloat16", "min_count": 1}, {"val_loss": 2.0}])
     ['rows of different dtypes are mixed: float32 (1 row), bfloat16 (1 row)']
     """
-    records = [_given(row if isinstance(row, Mapping) else vars(row)) for row in rows]
-    if any(map(has_own_limit, records)):
-        records = [{**record, OWN_LIMIT: limit_of_validation(record)} for record in records]
-    remarks = []
-    for name, (what, label) in COMPARED.items():
-        found: dict[Any, list[Any]] = {}
-        for record in () if name in apart else records:
-            other = _NONE_COUNTS.get(name, name)
-            if other is None or record.get(other) is not None:
-                found.setdefault(record.get(name), []).append(record.get(label) if label else None)
-        if len(found) > 1:
-            remarks.append(f"rows of different {what} are mixed: {_listed(found)}")
-    return remarks
+    records = [row if isinstance(row, Mapping) else vars(row) for row in rows]
+    names = [name for name in COMPARED if name not in apart]
+    return [
+        f"rows of different {COMPARED[name]} are mixed: "
+        + some([f"{value} ({counted(rows, 'row')})" for value, rows in values.items()], _MOST)
+        for name, values in differing(records, names).items()
+    ]
+
+
+def differing(records: Iterable[Mapping[str, Any]], names: Iterable[str]) -> dict[str, dict[str, int]]:
+    """Return the fields in which records differ: for each its values, as they are shown, and how many records have one.
+
+    >>> differing([{"min_count": 1}, {"min_count": 2.0}, {}], ["min_count"])
+    {'min_count': {'1': 1, '2': 1}}
+    """
+    read = {*COMPARED, *ONE_TEXT, *_NAMES.values()}
+    given = [
+        {name: record[name] for name in read & record.keys() if not _is_missing(record[name])} for record in records
+    ]
+    if any(_OWN_LIMIT in record for record in given):
+        given = [{_OWN_LIMIT: record.get("max_chunks"), **record} for record in given]
+    found = {}
+    for name in names:
+        values: dict[Any, list[str]] = {}
+        for record in given:
+            if record.get(_NONE_COUNTS.get(name, name)) is not None:
+                values.setdefault(record.get(name), []).append(_shown(name, record))
+        if len(values) > 1:
+            found[name] = {shown[0]: len(shown) for shown in values.values()}
+    return found
+
+
+def _is_missing(value: Any) -> bool:
+    return str(value) in ("None", "nan", "<NA>")  # pandas has the last two
+
+
+def _shown(name: str, record: Mapping[str, Any]) -> str:
+    value = record.get(name)
+    if value is None:
+        return "none"
+    if isinstance(value, float):  # a whole number of a column in which others are missing
+        return str(int(value))
+    label = record.get(_NAMES.get(name, ""))
+    return str(value)[:_FINGERPRINT] if label is None else f"{shortened(str(label), _LONGEST)} {str(value)[:_DIGEST]}"
 
 
 def corpora_of(frame: "pd.DataFrame") -> list[str]:
@@ -98,34 +136,3 @@ def corpora_of(frame: "pd.DataFrame") -> list[str]:
         return []
     pairs = zip(frame["corpus"].fillna(""), frame.get("weights", frame["corpus"]), strict=True)
     return sorted({str(corpus) for corpus, weights in pairs if corpus and not str(weights).startswith(FEATURES)})
-
-
-def limit_of_validation(record: Mapping[str, Any]) -> Any:
-    """Return how many chunks of the validation text a record's row has at most: its own limit, else that of each text.
-
-    >>> limit_of_validation({"max_chunks": 9, "max_validation_chunks": 5}), limit_of_validation({"max_chunks": 9})
-    (5, 9)
-    """
-    return record[OWN_LIMIT] if has_own_limit(record) else record.get("max_chunks")
-
-
-def has_own_limit(record: Mapping[str, Any]) -> bool:
-    """Whether a record's row limits its validation text apart from the training text."""
-    return record.get(OWN_LIMIT) is not None
-
-
-def _listed(found: Mapping[Any, Sequence[Any]]) -> str:
-    said = []
-    for value, labels in list(found.items())[:_MOST]:
-        named = "" if labels[0] is None else f"{shortened(str(labels[0]), _LONGEST)} {str(value)[:_SHOWN]}"
-        shown = "none" if value is None else named or value
-        said.append(f"{shown} ({counted(len(labels), 'row')})")
-    return ", ".join(said) + (f", and {len(found) - _MOST} more" if len(found) > _MOST else "")
-
-
-def _given(record: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the compared values of a record that are there; whole numbers that pandas holds as floats as integers."""
-    names = [*COMPARED, *(label for _, label in COMPARED.values() if label)]
-    # NaN and pandas' NA are missing
-    given = {name: record[name] for name in names if str(record.get(name)) not in ("None", "nan", "<NA>")}
-    return {name: int(value) if isinstance(value, float) else value for name, value in given.items()}

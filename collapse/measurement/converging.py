@@ -1,8 +1,7 @@
 """How measurements converge with the amount of text: measured on growing merges of the parts of a collection."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
 
 from collapse.core.progress import Report
 from collapse.errors import counted
@@ -41,25 +40,18 @@ def convergence(
         StoreError: The parts are of different collections, or overlap.
         CollapseError: As of :func:`collapse.measure`: too few classes, or an altered store.
     """
-    part = joined([parts] if isinstance(parts, str | Path | Part) else parts)
-    shards = part.shards
-    names = plugins().select(metrics)
-    rows = []
+    part, names = joined([parts] if isinstance(parts, str | Path | Part) else parts), plugins().select(metrics)
+    shards, rows = part.shards, []
     for done in range(1, len(shards) + 1):
         row = measure_store(statistics_of(shards[:done]), metrics=names, min_count=min_count)
         rows.append([done, row.samples, row.classes, *(row.measurements[name] for name in names)])
         if progress:
             progress("measuring growing text", done, len(shards))
-    return _table(part, names, rows)
-
-
-def _table(part: Part, names: Sequence[str], rows: list[list[Any]]) -> Table:
     known = [at for at, name in enumerate(names, start=3) if any(row[at] is not None for row in rows)]
     lacking = len(names) - len(known)
-    notes = [f"{counted(lacking, 'measurement')} left out, which parts have no numbers of"] if lacking else []
     return Table(
         f"{part.model} on growing shares of {part.corpus}",
         ["parts", "samples", "classes", *(names[at - 3] for at in known)],
         [[row[at] for at in (0, 1, 2, *known)] for row in rows],
-        notes,
+        [f"{counted(lacking, 'measurement')} left out, which parts have no numbers of"] if lacking else [],
     )

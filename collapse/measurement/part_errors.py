@@ -6,8 +6,7 @@ Source: Efron & Tibshirani 1993, ch. 11.
 """
 
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,60 +19,41 @@ from collapse.stores.manifest import OF_VALIDATION, differences
 from collapse.stores.shards import Part, Shard, gaps
 from collapse.stores.store import Store
 
-
-@dataclass(frozen=True)
-class Parts:
-    """What the parts of two collections say.
-
-    Attributes:
-        errors: Standard error of the difference B − A, by measurement of the training text.
-        note: How they were computed.
-    """
-
-    errors: Mapping[str, float]
-    note: str
+Error = tuple[float, str]
+"""A standard error, and how it was computed."""
 
 
-def measured_parts(stores: Sequence[Store], parts: Sequence[Any], *, paired: bool, **options: Any) -> Parts:
-    """Measure all parts of A and of B.
+def errors_of_parts(
+    stores: Sequence[Store], parts: Sequence[Sequence[Part | str | Path]], *, one_text: bool, **options: Any
+) -> dict[str, Error]:
+    """Return the standard errors of differences B − A of training measurements.
 
     Args:
         stores: A and B.
         parts: The parts of each.
-        paired: Whether both are of one text, so that equal slices of it can be paired.
+        one_text: Whether both are of one text, so that equal slices of it are paired.
         **options: As of :func:`collapse.measurement.measuring.measured`.
 
     Raises:
-        UsageError: There are not two sides of two parts or more, or a store is not a part of its side's collection.
-        CollapseError: The parts of a side overlap or do not cover the text, or one was altered.
+        UsageError: A store has fewer than two parts, or one is not of its collection.
+        CollapseError: The parts of a store overlap or do not cover the text, or one was altered.
     """
-    if not _is_list(parts) or len(parts) != 2 or not all(map(_is_list, parts)):
-        raise UsageError(f"parts is {parts!r:.40}: give two lists, the parts of A and the parts of B")
-    sides = [_in_order(store, some) for store, some in zip(stores, parts, strict=True)]
-    measured = [[_without(side, at, **options) for at in range(len(side))] for side in sides]
-    slices = [[(part.start, part.stop) for part in side] for side in sides]
-    paired = paired and slices[0] == slices[1]
+    sides = [_shards_of(store, some) for store, some in zip(stores, parts, strict=True)]
+    values = [[_without(side, at, **options) for at in range(len(side))] for side in sides]
+    slices = [[(shard.start, shard.stop) for shard in side] for side in sides]
+    paired, fewest = one_text and slices[0] == slices[1], min(map(len, sides))
+    how = f"jackknife of {counted(fewest, 'part')}, {'paired' if paired else 'not paired'}{exceeded(fewest - 1)}"
     errors = {}
-    for name in measured[0][0]:
-        a, b = ([each for values in side if (each := values[name]) is not None] for side in measured)
-        if [len(a), len(b)] != [len(side) for side in sides]:  # without a part it has no number
+    for name in values[0][0]:
+        a, b = ([each[name] for each in side] for side in values)
+        if None in (*a, *b):  # without some part it has no number
             continue
         if paired:
-            errors[name] = jackknife_error([theirs - ours for ours, theirs in zip(a, b, strict=True)])
+            error = jackknife_error([theirs - ours for ours, theirs in zip(a, b, strict=True)])
         else:
-            errors[name] = math.hypot(jackknife_error(a), jackknife_error(b))
-    return Parts(errors, _note(min(len(side) for side in sides), paired))
-
-
-def _is_list(given: object) -> bool:
-    return isinstance(given, Sequence) and not isinstance(given, str)
-
-
-def _note(parts: int, paired: bool) -> str:
-    how = "paired" if paired else "not paired"
-    return (
-        f"standard errors of training measurements: jackknife of {counted(parts, 'part')}, {how}{exceeded(parts - 1)}"
-    )
+            error = math.hypot(jackknife_error(a), jackknife_error(b))
+        errors[name] = error, how
+    return errors
 
 
 def exceeded(degrees: int) -> str:
@@ -84,23 +64,20 @@ def exceeded(degrees: int) -> str:
     return "" if beyond < 2.05 else f"; with {counted(degrees, 'degree')} of freedom, |t| exceeds {beyond:.1f} in 5 %"
 
 
-def _in_order(store: Store, given: Sequence[Part | str | Path]) -> list[Shard]:
-    """Open the parts of a store's training text, in the order of their slices; they must cover it without overlap."""
-    part = joined(given)
-    shards = part.shards
-    if differ := differences(store.identity, part.identity, apart=OF_VALIDATION, sides=("store", "part")):
+def _shards_of(store: Store, parts: Iterable[Part | str | Path]) -> list[Shard]:
+    """Return the shards of a store's training text, which must cover it."""
+    part = joined(parts)
+    differ = differences(store.identity, part.identity, apart=OF_VALIDATION, sides=("store", "part"))
+    if differ:
         raise UsageError(f"{part} is not a part of {store}: they differ in {'; '.join(differ)}")
-    if gaps(shards):
+    if gaps(part.shards):
         raise CollapseError(f"the parts of {store} must hold all slices; they hold {part.covered()}")
-    return shards
+    return part.shards
 
 
-def _without(parts: Sequence[Shard], at: int, **options: Any) -> dict[str, float | None]:
-    """Measure the training text without one of its parts."""
+def _without(shards: Sequence[Shard], at: int, **options: Any) -> dict[str, Any]:
+    """Measure the training text without one of its shards."""
     known = plugins().measurements()
-    row, *_ = measured(statistics_of([*parts[:at], *parts[at + 1 :]]), **options)
-    return {
-        name: value
-        for name, value in row.measurements.items()
-        if not {"validation", "n_params"} & {*known[name][0].needs}
-    }
+    row, *_ = measured(statistics_of([*shards[:at], *shards[at + 1 :]]), **options)
+    of_text = [name for name in row.measurements if not {"validation", "n_params"} & {*known[name][0].needs}]
+    return {name: row.measurements[name] for name in of_text}

@@ -6,8 +6,8 @@ The published tables hold components of our measurements under other names. Thei
 import re
 from typing import TYPE_CHECKING
 
-from collapse.errors import counted, some
-from collapse.measurement.comparing import corpora_of, mixed
+from collapse.errors import counted, shortened, some
+from collapse.measurement.comparing import mixed
 from collapse.measurement.model_names import ARCHITECTURE, with_parts
 from collapse.measurement.results import Results
 
@@ -67,6 +67,7 @@ TABLE_1 = (
 )
 """The seven properties of the paper's Table 1."""
 _NAME = re.compile(r"[a-z]\w*")
+_LONGEST = 60  # characters of a model's name in a remark
 SIZES = (ARCHITECTURE, "n_params", "dim")
 """Columns of models of one size, within which rows are more exchangeable than over all; the first that divides them."""
 
@@ -83,20 +84,13 @@ def prepared(results: Results) -> "pd.DataFrame":
 
 
 def remarks_on(frame: "pd.DataFrame") -> list[str]:
-    """Return remarks on rows of different texts or settings, of one store, or of one name."""
+    """Return remarks on rows of different texts or settings, or of one name."""
     found = mixed(frame.to_dict("records"))
-    if not any("training texts" in each for each in found) and len(corpora := corpora_of(frame)) > 1:
-        found.append(f"rows of {len(corpora)} corpora are mixed: {', '.join(corpora[:4])}")
-    if {"store", "min_count"} <= set(frame.columns):
-        stores = frame.loc[frame["store"].notna() & (frame["store"] != ""), ["store", "min_count"]]
-        if again := int(stores.duplicated().sum()):
-            return [*found, f"{counted(again, 'row')} of a store that another row has: they count as models"]
     again = frame["model"][frame["model"].duplicated()].tolist() if "model" in frame else []
     if 0 < len(again) < len(frame) - 1:  # if all rows are of one name, other columns tell them apart
-        named = some(list(dict.fromkeys(map(str, again))))
-        found.append(
-            f"{counted(len(again), 'row')} with the model name of another row ({named}): they may not be independent"
-        )
+        named = some([shortened(str(name), _LONGEST) for name in dict.fromkeys(again)])
+        rows = counted(len(again), "row")
+        found.append(f"{rows} with the model name of another row ({named}): they may not be independent")
     return found
 
 

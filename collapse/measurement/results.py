@@ -1,8 +1,7 @@
 """Results tables, with a row per model and a column per measurement: read, write, join, pass to analyses."""
 
-import csv
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,32 +14,28 @@ from collapse.measurement.output import RESULTS, write_table
 from collapse.measurement.rows import ABOUT
 from collapse.measurement.rows import Note as Note
 from collapse.measurement.rows import Row as Row
-from collapse.measurement.table_files import frame_of_records, read_csv, read_rows, whole
+from collapse.measurement.table_files import read_csv, read_rows
 
 if TYPE_CHECKING:
     import pandas as pd
 
 
 class Results:
-    """A results table: rows measured here, or the records of a file."""
+    """A results table: rows measured here, or a table from elsewhere.
+
+    Attributes:
+        rows: The rows, as :func:`collapse.measure` returns them. A table from elsewhere, or from CSV or Parquet, has
+            a :meth:`frame` only.
+    """
 
     def __init__(self, rows: Iterable[Row] = ()) -> None:
         self.rows: list[Row] = list(rows) if isinstance(rows, Iterable) else [rows]
-        if wrong := [each for each in self.rows if not isinstance(each, Row)]:
-            raise UsageError(
-                f"Results needs rows, as collapse.measure returns them, got a {type(wrong[0]).__name__} among them"
-            )
+        if not all(isinstance(each, Row) for each in self.rows):  # stores, say
+            raise UsageError("Results needs rows, as collapse.measure returns them")
         self._frame: pd.DataFrame | None = None
 
     def __len__(self) -> int:
         return len(self.frame())
-
-    def __iter__(self) -> Iterator[Any]:
-        """Iterate over the rows: each a :class:`Row`, or a dictionary if the table was read from .csv or .parquet."""
-        return iter(self.rows if self._frame is None else self._frame.to_dict("records"))
-
-    def __getitem__(self, index: int) -> Any:
-        return list(self)[index]
 
     def __repr__(self) -> str:
         frame = self.frame()
@@ -65,7 +60,7 @@ class Results:
             | {"versions": json.dumps(row.versions, sort_keys=True)}
             for row in self.rows
         ]
-        return whole(pd.DataFrame(records, columns=None if records else [*ABOUT, "versions"]))
+        return pd.DataFrame(records, columns=None if records else [*ABOUT, "versions"])
 
     @classmethod
     def read(cls, path: str | Path) -> "Results":
@@ -78,6 +73,8 @@ class Results:
             CollapseError: There is no such file, or it cannot be read in the format of its suffix.
             UsageError: It has another suffix, and no table has this name.
         """
+        import pandas as pd
+
         path = file_of(path)
         suffix = path.suffix.lower()
         if suffix not in RESULTS:
@@ -88,20 +85,13 @@ class Results:
         if not path.exists():
             raise CollapseError(f"there is no results file {path}: make one with collapse measure … --output {path}")
         try:
-            return cls._of_file(path, suffix)
-        except (ValueError, KeyError, TypeError, AttributeError, OSError, OverflowError, csv.Error) as error:
-            raise CollapseError(
-                f"{path} cannot be read as a {path.suffix} results table: {first_line(error)}"
-            ) from error
-
-    @classmethod
-    def _of_file(cls, path: Path, suffix: str) -> "Results":
-        import pandas as pd
-
-        if suffix == ".json":
-            read = read_rows(path)
-            return cls(read) if isinstance(read, list) else cls.from_frame(read)
-        return cls.from_frame(read_csv(path) if suffix == ".csv" else whole(pd.read_parquet(path)))
+            if suffix == ".json":
+                read = read_rows(path)
+                return cls(read) if isinstance(read, list) else cls.from_frame(read)
+            return cls.from_frame(read_csv(path) if suffix == ".csv" else pd.read_parquet(path))
+        except (ValueError, KeyError, TypeError, OSError) as error:
+            said = f"{path} cannot be read as a {suffix} results table: {first_line(error)}"
+            raise CollapseError(said) from error
 
     @classmethod
     def from_frame(cls, frame: "pd.DataFrame") -> "Results":
@@ -118,7 +108,9 @@ class Results:
     @classmethod
     def from_records(cls, records: Sequence[Mapping[str, Any]]) -> "Results":
         """Make a table of records, each with a text, a number or None per column."""
-        return cls.from_frame(frame_of_records(records))
+        import pandas as pd
+
+        return cls.from_frame(pd.DataFrame(records, dtype=object))  # whole numbers beside None stay whole
 
     def write(self, path: str | Path) -> None:
         """Write a .csv, .json or .parquet file atomically, replacing one that is there.
@@ -185,8 +177,8 @@ def _concatenated(frames: "Sequence[pd.DataFrame]") -> "pd.DataFrame":
     import pandas as pd
     from pandas.api.types import is_integer_dtype
 
-    frames = [frame for frame in frames if len(frame)] or list(frames[:1])
-    every = {name: [frame[name] for frame in frames if name in frame] for frame in frames for name in frame}
-    kinds = {name: "Int64" for name, of in every.items() if len(of) < len(frames) and all(map(is_integer_dtype, of))}
-    full = [frame.astype({name: kind for name, kind in kinds.items() if name in frame}) for frame in frames]
-    return pd.concat(full, ignore_index=True)
+    frames = [frame for frame in frames if len(frame)] or frames[:1]
+    made = pd.concat(frames, ignore_index=True)
+    floats = list(made.select_dtypes("float"))
+    kinds = {name: "Int64" for name in floats if all(is_integer_dtype(each[name]) for each in frames if name in each)}
+    return made.astype(kinds)

@@ -5,8 +5,7 @@ And what is said of them: a heading per model, and notes.
 
 import math
 import re
-from collections.abc import Collection, Iterable, Sequence
-from dataclasses import replace
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 from collapse.errors import counted, some
@@ -24,60 +23,59 @@ _FAR = 100
 """A quotient is less than this: by a null closer to 0 it would say how close that is, not how far the model is."""
 
 
-def table_of(rows: Sequence[Row], shown: Collection[str] | None = None) -> Table:
-    """Return the table of some rows with the same measurements.
+def whole_table_of(
+    rows: Sequence[Row], shown: Collection[str] | None = None, *, more: str = "--all, or --metrics NAMES"
+) -> Table:
+    """Return a table of rows with the same measurements: a heading per model, the values, and all notes but errors.
 
     Args:
         rows: A row per model; if one has nulls, their values and the quotients come last.
-        shown: The measurements to include; None for all.
+        shown: The measurements to include; None for all. CSV and JSON have every one.
+        more: How to see the others.
     """
+    names = by_property(name for name in rows[0].measurements if shown is None or name in shown)
+    limits = {name: [_ends(each) for each in _limits(rows, name)] for name in names}
+    ranges = any(" to " in str(each) for ends in limits.values() for each in ends)
+    hidden = len(rows[0].measurements) - len(names)
+    notes = [f"{counted(hidden, 'more measurement')}: {more}"] if hidden and shown is not None else []
+    notes += notes_of(rows, shown)
+    notes += ["at full collapse, reachable: from the least to the largest of the columns"] if ranges else []
+    title = "\n".join(f"{model}{about}" for model, about in headings_of(rows))
+    notes += [*notes_on_reachable(names), *remarks_of(rows)]
+    return Table(title, *_columns_and_lines(rows, limits), notes, keys=2, source=Results(rows))
+
+
+def _columns_and_lines(
+    rows: Sequence[Row], limits: Mapping[str, Sequence[float | str]]
+) -> tuple[list[str], list[list[Any]]]:
     known = plugins().measurements()
     models, kinds = _headings(rows), list(dict.fromkeys(kind for row in rows for kind in row.nulls))
     nulls = [(row, kind) for row in rows for kind in kinds]
-    made, before = [], None
-    for name in by_property(name for name in rows[0].measurements if shown is None or name in shown):
+    lines, before = [], None
+    for name, ends in limits.items():
         property_name = known[name][0].property_of(name)
         cells: list[Any] = ["" if property_name == before else property_name, name]
-        cells += [*(row.measurements.get(name) for row in rows), *map(_ends, _limits(rows, name))]
-        values = [row.nulls.get(kind, {}).get(name, "") for row, kind in nulls]
-        quotients = [over_null(row, name, kind) for row, kind in nulls]
-        cells += values
-        cells += ["" if value == "" else each for value, each in zip(values, quotients, strict=True)]
-        made.append(cells)
+        cells += [*(row.measurements.get(name) for row in rows), *ends]
+        cells += [row.nulls.get(kind, {}).get(name, "") for row, kind in nulls]
+        cells += [_over_null(row, name, kind) for row, kind in nulls]
+        lines.append(cells)
         # a line of its own: beside the number it would make the table wider than a terminal
         if any(name in row.standard_errors for row in rows):
             errors = ["", ERROR, *(row.standard_errors.get(name) for row in rows)]
-            made.append([*errors, *[""] * (len(cells) - len(errors))])
+            lines.append([*errors, *[""] * (len(cells) - len(errors))])
         before = property_name
     columns = ["property", "measurement", *models, "at full collapse", "reachable"]
     columns += [kind if len(rows) == 1 else f"{model}, {kind}" for model in models for kind in kinds]
     columns += [f"{model} ÷ {kind}" for model in models for kind in kinds]
-    empty = {at for at in range(2, len(columns)) if all(cells[at] == "" for cells in made)}
-    columns = [column for at, column in enumerate(columns) if at not in empty]
-    made = [[cell for at, cell in enumerate(cells) if at not in empty] for cells in made]
-    return Table("", columns, made, keys=2)
+    used = [at for at in range(len(columns)) if at < 2 or any(cells[at] != "" for cells in lines)]
+    return [columns[at] for at in used], [[cells[at] for at in used] for cells in lines]
 
 
-def whole_table_of(
-    rows: Sequence[Row], shown: Collection[str] | None = None, *, more: str = "--all, or --metrics NAMES"
-) -> Table:
-    """Return the table of :func:`table_of` with a heading per model above it, and below it all notes but errors.
-
-    Its CSV and JSON have every measurement; ``more`` says how to see the others.
-    """
-    title = "\n".join(f"{model}{about}" for model, about in headings_of(rows))
-    names = [name for name in rows[0].measurements if shown is None or name in shown]
-    ranges = any(isinstance(_ends(each), str) and _ends(each) for name in names for each in _limits(rows, name))
-    of_ranges = ["at full collapse, reachable: from the least to the largest of the columns"] if ranges else []
-    hidden = len(rows[0].measurements) - len(names)
-    others = [f"{counted(hidden, 'more measurement')}: {more}"] if hidden and shown is not None else []
-    notes = [*others, *notes_of(rows, shown), *of_ranges, *notes_on_reachable(names), *remarks_of(rows)]
-    return replace(table_of(rows, shown), title=title, notes=notes, source=Results(rows))
-
-
-def over_null(row: Row, name: str, null: str) -> float | None:
-    """Return a measurement over that of a null; None without one, and where a quotient would mislead."""
-    value, of = row.measurements.get(name), row.nulls.get(null, {}).get(name)
+def _over_null(row: Row, name: str, null: str) -> float | str | None:
+    """Return a measurement over that of a null; "" if that was not measured, None where a quotient would mislead."""
+    value, of = row.measurements.get(name), row.nulls.get(null, {}).get(name, "")
+    if isinstance(of, str):
+        return of
     return None if value is None or of is None or _no_quotient(name, value, of) else value / of
 
 

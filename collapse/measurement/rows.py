@@ -102,9 +102,9 @@ class Row:
         notes = [f"{counted(more, 'more measurement')}: row.measurements"] if headlines and more else []
         return self._table(headlines or list(self.measurements), notes).markdown()
 
-    def _repr_html_(self) -> str:
+    def _repr_markdown_(self) -> str:  # for notebooks
         notes = [note.text if note.measurement == "*" else f"{note.measurement}: {note.text}" for note in self.notes]
-        return self._table(list(self.measurements), notes).html()
+        return self._table(list(self.measurements), notes).markdown()
 
     def _table(self, names: Sequence[str], notes: Sequence[str]) -> Table:
         rows = [[name, self.measurements[name], self.standard_errors.get(name, "")] for name in names]
@@ -132,13 +132,8 @@ class Row:
         """
         schema = row.get("schema", SCHEMA)
         if schema != SCHEMA:
-            raise TypeError(
-                f"it has schema {schema!r:.40}, and this version reads {SCHEMA}: upgrade linguistic-collapse"
-            )
+            raise TypeError(f"it has schema {schema!r}, and this version reads {SCHEMA}: upgrade linguistic-collapse")
         made = cls(**{each.name: row[each.name] for each in fields(cls) if each.name in row})
-        for name, value in made.measurements.items():
-            if not (value is None or isinstance(value, int | float)):
-                raise TypeError(f"measurements: {name!r:.40} is {value!r:.40}, not a number")
         notes = tuple(Note(each["measurement"], each["kind"], each["text"]) for each in row.get("notes", ()))
         return replace(made, notes=notes)
 

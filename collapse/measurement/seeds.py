@@ -1,10 +1,8 @@
 """The yardstick of a difference: how much measurements vary between models that differ in their seed only."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 
-from collapse.errors import CollapseError, UsageError, counted
+from collapse.errors import CollapseError, counted
 from collapse.measurement.comparing import mixed
 from collapse.measurement.model_names import part_names, with_parts
 from collapse.measurement.results import Results
@@ -14,27 +12,14 @@ _SEEDS = ("seed", "init_seed")
 """Parts of a model's name in which seeds differ."""
 
 
-@dataclass(frozen=True)
-class Spread:
-    """Standard deviations over models that differ in their seed only.
-
-    Attributes:
-        deviations: Standard deviation by measurement, pooled over groups of such models.
-        notes: What the models are, and why they may be no yardstick.
-    """
-
-    deviations: Mapping[str, float]
-    notes: list[str]
-
-
-def spread_of_seeds(seeds: Results | str | Path | None, *, min_count: int = 1) -> Spread | None:
-    """Return the spread of the measurements over the seeds in a results table.
+def spread_of_seeds(seeds: Results | str | Path, min_count: int = 1) -> tuple[dict[str, float], list[str]]:
+    """Return the standard deviation of each measurement over seeds, pooled over groups of models, and notes.
 
     Rows differ in their seed only if the names of their models say so (``collapse_model_parts``). In a table whose
     names say nothing, all rows are seeds of one model.
 
     Args:
-        seeds: The table, its file, or its name; None for none.
+        seeds: The table, its file, or its name.
         min_count: Of what is compared: of a table with several, the rows with this one are taken; a note says if the
             table has another.
 
@@ -42,16 +27,13 @@ def spread_of_seeds(seeds: Results | str | Path | None, *, min_count: int = 1) -
         UsageError: There is no such name or file.
         CollapseError: No two rows differ in their seed only, or the table cannot be read.
     """
-    if seeds is None:
-        return None
-    if not isinstance(seeds, Results | str | Path):
-        raise UsageError(f"seeds is of type {type(seeds).__name__}: give a results table, its file or its name")
     frame, notes = with_parts((seeds if isinstance(seeds, Results) else Results.read(seeds)).frame()), list[str]()
+    rows = len(frame)
     # tables without the column, such as the published ones, are of all classes
-    limits = frame["min_count"].fillna(1).astype(int) if "min_count" in frame else frame.index.to_series() * 0 + 1
+    limits = frame.assign(min_count=frame.get("min_count", 1))["min_count"].fillna(1).astype(int)
     if (limits == min_count).any():
         frame = frame[limits == min_count]
-    elif len(frame):
+    else:
         theirs = " and ".join(f"{each:,}" for each in sorted(limits.unique()))
         notes.append(f"seeds: measured with --min-count {theirs}, A and B with {min_count:,}")
     others = [name for name in part_names(frame) if name not in _SEEDS]
@@ -59,7 +41,7 @@ def spread_of_seeds(seeds: Results | str | Path | None, *, min_count: int = 1) -
     frame = frame[frame.duplicated("group", keep=False)]
     if frame.empty:
         raise CollapseError(
-            f"of {counted(len(limits), 'row')} no two differ in their seed only: a spread needs two models or more"
+            f"of {counted(rows, 'row')} no two differ in their seed only: a spread needs two models or more"
         )
     known = [name for name in plugins().measurements() if name in frame and frame[name].dtype.kind in "iuf"]
     groups = frame.groupby("group")[known]
@@ -70,4 +52,4 @@ def spread_of_seeds(seeds: Results | str | Path | None, *, min_count: int = 1) -
     source = f" ({seeds})" if not isinstance(seeds, Results) else ""
     note = f"seeds' sd: standard deviation over {len(frame)} models that differ in their seed only{source}{of}"
     remarks = [f"seeds: {remark}" for remark in mixed(frame.to_dict("records"))]
-    return Spread(deviations.dropna().to_dict(), [note, *notes, *remarks])
+    return deviations.dropna().to_dict(), [note, *notes, *remarks]

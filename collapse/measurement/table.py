@@ -1,6 +1,5 @@
 """A table: what analyses return, what commands print, and what reports show."""
 
-import html
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -49,8 +48,8 @@ class Table:
     def __str__(self) -> str:
         return self.markdown()
 
-    def _repr_html_(self) -> str:
-        return self.html()
+    def _repr_markdown_(self) -> str:  # for notebooks
+        return self.markdown()
 
     def records(self) -> list[dict[str, Any]]:
         """Return the rows as dictionaries for JSON: NumPy numbers as plain numbers, infinite ones and NaN as None."""
@@ -115,22 +114,6 @@ class Table:
         kinds = "".join("r" if each else "l" for each in right)
         begin, end = [rf"\begin{{tabular}}{{{kinds}}}", r"\toprule"], [r"\bottomrule", r"\end{tabular}"]
         return "\n".join([*above, *begin, heading, r"\midrule", *rows, *end, *below])
-
-    def html(self) -> str:
-        """Return the table as HTML, for notebooks.
-
-        >>> print(Table("", ["model"], [["a<b"]]).html())
-        <table>
-        <tr><th>model</th></tr>
-        <tr><td style="text-align: left">a&lt;b</td></tr>
-        </table>
-        """
-        titles, (heading, *rows), notes, right = self._as_texts(lambda each: html.escape(visible(each)))
-        starts = [f'<td style="text-align: {"right" if each else "left"}">' for each in right]
-        lines = ["".join(f"<th>{each}</th>" for each in heading)]
-        lines += ["".join(f"{start}{each}</td>" for start, each in zip(starts, row, strict=True)) for row in rows]
-        above, below = ([f"<p>{each}</p>" for each in of] for of in (titles, notes))
-        return "\n".join([*above, "<table>", *(f"<tr>{line}</tr>" for line in lines), "</table>", *below])
 
     def _as_texts(self, escape: Callable[[str], str]) -> tuple[list[str], list[list[str]], list[str], list[bool]]:
         """Return title lines, the heading and the rows, and the notes, escaped; and which columns align right."""

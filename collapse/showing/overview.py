@@ -5,8 +5,9 @@ from typing import TYPE_CHECKING, Any
 
 from collapse.errors import counted, shortened, some
 from collapse.measurement.cells import number
-from collapse.measurement.comparing import corpora_of, mixed
+from collapse.measurement.comparing import corpora_of
 from collapse.measurement.model_names import with_parts
+from collapse.measurement.prepared import remarks_on
 from collapse.measurement.table import Table
 from collapse.plugin.plugin_manager import plugins
 from collapse.showing.associations import Associations
@@ -40,11 +41,7 @@ def findings(frame: "pd.DataFrame", tests: Associations) -> list[str]:
 
 def warnings(frame: "pd.DataFrame") -> list[str]:
     """Return what forbids to compare the rows, or makes them hard to tell apart."""
-    said = [f"{remark[:1].upper()}{remark[1:]}." for remark in mixed(frame.to_dict("records"))]
-    times = frame["model"].value_counts() if "model" in frame else {}
-    twice = [f"{called(name)} ({many} rows)" for name, many in times.items() if many > 1]
-    if twice:
-        said.append(f"Rows share a model's name: {some(twice)}.")
+    said = [f"{remark[:1].upper()}{remark[1:]}." for remark in remarks_on(frame)]
     if LOSS not in frame or frame[LOSS].isna().all():
         said.append("No row has a validation loss: nothing is said about generalization.")
     return said

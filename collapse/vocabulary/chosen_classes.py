@@ -1,6 +1,5 @@
 """Choose classes of a store: by their texts, by their ids, or by rank."""
 
-import operator
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -8,7 +7,7 @@ from typing import Any
 
 from torch import Tensor
 
-from collapse.errors import UsageError, counted
+from collapse.errors import UsageError, counted, some
 from collapse.hub.opening import load
 from collapse.numerics.statistics import EmbeddingStatistics
 from collapse.stores.store import Store
@@ -60,7 +59,6 @@ def choose(
         UsageError: An id is not a class, no text is a class, or there is no tokenizer.
         CollapseError: The store or the tokenizer cannot be read.
     """
-    check_number(min_count, "min_count")
     opened = load(store) if isinstance(store, str | Path) else store
     found, remark = find_tokenizer_of(opened if isinstance(opened, Store) else None, tokenizer)
     s = opened.statistics() if isinstance(opened, Store) else opened
@@ -68,7 +66,7 @@ def choose(
     notes = [remark] if remark else []
     if every and tokens is None and ids is None:
         return Chosen(opened, texts, None, notes)
-    wanted, wanted_ids = _texts(() if tokens is None else tokens), _ids(() if ids is None else ids)
+    wanted, wanted_ids = [tokens] if isinstance(tokens, str) else list(tokens or ()), list(ids or ())
     if not wanted and not wanted_ids:
         raise UsageError("no token is given: give texts (--token, --file) or ids (--ids)")
     if wanted and found is None:
@@ -98,36 +96,9 @@ def rank(values: Tensor, top: int, least: int) -> list[int]:
     return list(dict.fromkeys([*falling[:top].tolist(), *rising[:least].tolist()]))
 
 
-def check_number(number: Any, name: str, most: int | None = None) -> int:
-    """Return a whole number of at least one; raises UsageError for anything else, or for more than ``most``."""
-    if not isinstance(number, int) or isinstance(number, bool) or number < 1 or (most and number > most):
-        range_ = f"from 1 to {most:,}" if most else "of 1 or more"
-        raise UsageError(f"{name} must be a whole number {range_}, got {number!r:.40}")
-    return number
-
-
-def _texts(tokens: str | Iterable[str]) -> list[str]:
-    listed = [tokens] if isinstance(tokens, str) else list(tokens)
-    for each in listed:
-        if not isinstance(each, str) or not each:
-            raise UsageError(f"the text of a token must be a string that is not empty, got {each!r:.40}")
-    return listed
-
-
-def _ids(ids: Iterable[int]) -> list[int]:
-    try:
-        return [operator.index(each) for each in ids]
-    except TypeError as error:
-        raise UsageError(f"ids must be whole numbers, got {ids!r:.40}") from error
-
-
 def _check_ids(ids: list[int], texts: TokenTexts, min_count: int) -> None:
-    there = set(texts.classes)
-    if absent := [each for each in ids if each not in there]:
-        shown = ", ".join(f"{each} ({texts.shown(each)})" if texts.text(each) else str(each) for each in absent[:10])
+    if absent := sorted(set(ids) - set(texts.classes)):
+        named = some([f"{each} ({texts.shown(each)})" if texts.text(each) else str(each) for each in absent], 10)
         fewer = f", or one with fewer than {min_count:,} samples" if min_count > 1 else ""
-        range_ = f"; its {len(there):,} classes have ids from {min(there):,} to {max(there):,}" if there else ""
-        raise UsageError(
-            f"{shown}{', …' if len(absent) > 10 else ''}: not a class of this store, because no such token follows "
-            f"another in the training text{fewer}{range_}"
-        )
+        why = f"because no such token follows another in the training text{fewer}"
+        raise UsageError(f"{named}: not a class of this store, {why}")

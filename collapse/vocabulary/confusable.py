@@ -21,11 +21,8 @@ from collapse.numerics.values import Values, values_of
 from collapse.plugin.guarding import outside_inference_mode
 from collapse.plugin.plugin_manager import plugins
 from collapse.stores.store import Store
-from collapse.vocabulary.chosen_classes import check_number, choose, rank
+from collapse.vocabulary.chosen_classes import choose, rank
 from collapse.vocabulary.token_table import heading, known, positions, remarks, token_table
-
-MOST_PAIRS = 100_000
-"""The largest number of pairs that are kept during a sweep."""
 
 _CDNV = "nc1.cdnv"
 _KEYS = 4
@@ -49,7 +46,7 @@ def confusable_pairs(
 
     Args:
         store: A store, its folder or name on the Hub, or bare statistics.
-        most: Number of pairs, at most 100,000.
+        most: Number of pairs.
         by: A measurement of a pair metric, by whose values pairs are compared: ``nc2.interference`` gives the pairs of
             largest cosine.
         tokenizer: As in :func:`collapse.tokens`.
@@ -67,7 +64,6 @@ def confusable_pairs(
     >>> confusable_pairs(tiny_statistics(), 1).frame()[["id", "id 2", "nc1.cdnv"]].round(6).to_dict("records")
     [{'id': 0, 'id 2': 1, 'nc1.cdnv': 0.011719}]
     """
-    check_number(most, "the number of pairs", MOST_PAIRS)
     check_name(by, pair_measurements(), "no measurement of pairs")
     chosen = choose(store, tokenizer=tokenizer, min_count=min_count, every=True)
     found = measure_classes(chosen.store, [by], min_count=min_count, by_class=False, top=most, progress=progress)
@@ -117,7 +113,6 @@ def neighbours(
     >>> neighbours(tiny_statistics(), ids=[3], most=1).frame()[["id", "kind", "id 2"]].values.tolist()
     [[3, 'nearest', 0], [3, 'interfering', 0]]
     """
-    check_number(most, "the number of neighbours")
     chosen = choose(store, tokens, ids, tokenizer=tokenizer, min_count=min_count)
     found = measure_classes(chosen.store, ["nc2.norm"], min_count=min_count, by_class=False)
     texts, classes = chosen.texts, found.statistics.classes.tolist()

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from collapse.core.paths import expanded
-from collapse.errors import CollapseError, UsageError, first_line
+from collapse.errors import CollapseError, first_line
 from collapse.inputs.known_tokenizers import known_tokenizer
 from collapse.inputs.model_loading import load_tokenizer
 from collapse.inputs.references import ModelReference, find_tokenizer
@@ -38,8 +38,6 @@ def find_tokenizer_of(store: Store | None, given: Any = None) -> tuple[Any, str 
         found = _named(str(given), arguments, held)
         return load_tokenizer(found, model_args=found.model_args), _difference(found, held)
     if given is not None:
-        if not hasattr(given, "convert_ids_to_tokens"):
-            raise UsageError(f"tokenizer must be a folder, a Hub id or a tokenizer, got a {type(given).__name__}")
         return given, None
     if store is None or not held:
         return None, f"{'statistics have' if store is None else 'the store records'} no tokenizer: ids have no texts"

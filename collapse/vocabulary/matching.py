@@ -4,7 +4,7 @@ Shapes: C classes, n tokens, m matched classes of one token.
 """
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,7 +18,7 @@ from collapse.measurement.class_values import measure_classes
 from collapse.measurement.table import Table
 from collapse.numerics.statistics import EmbeddingStatistics
 from collapse.stores.store import Store
-from collapse.vocabulary.chosen_classes import check_number, choose
+from collapse.vocabulary.chosen_classes import choose
 from collapse.vocabulary.token_table import heading, measured_columns, positions, remarks
 
 Values = NDArray[np.float64]
@@ -45,16 +45,11 @@ def frequency_matched(
     """Compare the mean of some tokens, such as names or homonyms, with that of classes of equal count.
 
     To each token are matched the ``matches`` other classes of nearest count, and all classes that are as near as the
-    last of them, so that no order decides among equal counts; none of the tokens asked for is matched. The difference
-    is the mean over tokens of the token's value minus that of its matched classes: the value at the token's log count
-    of their least-squares line (their mean, if there are fewer than five or all counts are equal). It is a weighted sum
-    Σ_c a_c x_c over classes, in which a class that is matched with several tokens has their weights' sum.
-
-    Its standard error is √(Σ_c a_c² s_c²), where s_c² is the variance of the classes near c about their line, with the
-    tokens among them. p is the share of ``draws`` permutations of the residuals, standardized by s_c and their
-    leverage, whose absolute difference is at least as large (two-sided); the observed order counts as one. It assumes
-    that ordinary classes of similar count differ from the line by exchangeable noise. Each column has a test of its
-    own, without correction for their number.
+    last of them; none of the tokens asked for is matched. The difference is the mean over tokens of the token's value
+    minus that of its matched classes: the value at the token's log count of their least-squares line (their mean, if
+    there are fewer than five or all counts are equal). Its standard error is of the variance about the line. p is the
+    share of permutations of the residuals whose absolute difference is at least as large (two-sided); it assumes that
+    ordinary classes of similar count differ from the line by exchangeable noise. Each column has a test of its own.
 
     Args:
         store: A store, its folder or name on the Hub, or bare statistics.
@@ -79,33 +74,27 @@ def frequency_matched(
     >>> table.frame()[["mean of", "nc2.norm"]].round(3).values.tolist()[:3]
     [['tokens', 6.0], ['matched', 3.0], ['difference', 3.0]]
     """
-    for number, what in ((matches, "matches"), (draws, "draws")):
-        check_number(number, what)
     chosen = choose(store, tokens, ids, tokenizer=tokenizer, min_count=min_count)
-    names = measured_columns()
-    found = measure_classes(chosen.store, names, min_count=min_count, progress=progress)
-    at = np.array(positions(found, chosen.ids or []))
-    counts_C = found.statistics.counts.cpu().numpy()
+    found = measure_classes(chosen.store, measured_columns(), min_count=min_count, progress=progress)
+    at, counts_C = np.array(positions(found, chosen.ids or [])), found.statistics.counts.cpu().numpy()
     matched = matched_classes(counts_C, at, matches)
-    own, others = float(counts_C[at].mean()), float(np.mean([counts_C[each].mean() for each in matched]))
-    columns: list[list[float | None]] = [[own, others, own - others, None, None]]  # counts are matched, not tested
-    notes = [*chosen.notes, *remarks(found.row)]
-    for name in names:
-        values = found.values.get(name)
-        compared = None if values is None else _compare(values.cpu().numpy(), counts_C, at, matched)
-        if compared is None:
-            columns.append([None] * len(_LABELS))
-            continue
-        mean, difference = compared.mean, compared.difference
-        columns.append([mean, mean - difference, difference, compared.error, compared.p(draws, seed)])
-        if compared.tokens < len(at):
-            notes.append(f"{name}: of {counted(compared.tokens, 'token')} that have it, of {len(at):,}")
-    least, most = min(map(len, matched)), max(map(len, matched))
-    sizes = f"{least:,}" if least == most else f"{least:,} to {most:,} (equal counts are all matched)"
-    notes.append(f"{counted(len(at), 'token')}, each matched with the classes of nearest count: {sizes}")
+    compared = {name: _compare(each.cpu().numpy(), counts_C, at, matched) for name, each in found.values.items()}
+    sizes = sorted({min(map(len, matched)), max(map(len, matched))})
+    to = " to ".join(f"{size:,}" for size in sizes) + (" (equal counts are all matched)" if len(sizes) > 1 else "")
+    notes = [*chosen.notes, *remarks(found.row), *_said_of_absent(compared, len(at))]
+    notes.append(f"{counted(len(at), 'token')}, each matched with the classes of nearest count: {to}")
     notes.append(f"p: two-sided, one column at a time, from up to {draws:,} permutations of residuals")
-    rows = [[label, *(column[row] for column in columns)] for row, label in enumerate(_LABELS)]
-    return Table(heading(found.row), ["mean of", "count", *names], rows, notes)
+    own, others = float(counts_C[at].mean()), float(np.mean([counts_C[each].mean() for each in matched]))
+    columns: list[Sequence[float | None]] = [[own, others, own - others, None, None]]  # counts are matched, not tested
+    columns += [each.column(draws, seed) if (each := compared.get(name)) else [None] * 5 for name in measured_columns()]
+    rows = list(zip(_LABELS, *columns, strict=True))
+    return Table(heading(found.row), ["mean of", "count", *measured_columns()], rows, notes)
+
+
+def _said_of_absent(compared: "Mapping[str, _Compared | None]", tokens: int) -> list[str]:
+    """Say of which measurements only some tokens have a value and matched classes with one."""
+    found = {name: each.tokens for name, each in compared.items() if each}
+    return [f"{name}: of {counted(n, 'token')} that have it, of {tokens:,}" for name, n in found.items() if n < tokens]
 
 
 def matched_classes(counts_C: NDArray[np.int64], at: NDArray[np.int64], matches: int) -> list[NDArray[np.int64]]:
@@ -182,6 +171,11 @@ class _Compared:
     difference: float
     parts: Values
     residuals: Values
+
+    def column(self, draws: int, seed: int) -> list[float | None]:
+        """Return what the table has of them."""
+        mean, difference = self.mean, self.difference
+        return [mean, mean - difference, difference, self.error, self.p(draws, seed)]
 
     @property
     def error(self) -> float:

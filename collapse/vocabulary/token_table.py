@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from collapse.core.progress import Report, shows_progress
-from collapse.errors import UsageError, counted
+from collapse.errors import UsageError
 from collapse.measurement.class_values import ClassValues, check_name, class_measurements, measure_classes
 from collapse.measurement.row_tables import headings_of, notes_of
 from collapse.measurement.rows import Row
@@ -14,7 +14,7 @@ from collapse.measurement.table import Table
 from collapse.numerics.statistics import EmbeddingStatistics
 from collapse.plugin.plugin_manager import plugins
 from collapse.stores.store import Store
-from collapse.vocabulary.chosen_classes import Chosen, check_number, choose, rank
+from collapse.vocabulary.chosen_classes import Chosen, choose, rank
 from collapse.vocabulary.token_texts import quoted
 
 COLUMNS = (
@@ -107,8 +107,8 @@ def tokens(
         raise UsageError("--top and --least rank all classes: leave them out, or leave out the tokens")
     if by is not None and not ranked:
         raise UsageError("--by names the column of --top or --least: give one of them")
-    by = check_name(by or "nc1.cdnv", ["count", *class_measurements()], "no column")
-    numbers = [0 if each is None else check_number(each, name) for name, each in (("top", top), ("least", least))]
+    by = by or "nc1.cdnv"
+    check_name(by, ["count", *class_measurements()], "no measurement with a value per class")
     chosen = choose(store, tokens, ids, tokenizer=tokenizer, min_count=min_count, variants=True, every=True)
     names = measured_columns() + ([by] if ranked and by not in (*COLUMNS, "count") else [])
     found = measure_classes(chosen.store, names, min_count=min_count, progress=progress)
@@ -116,7 +116,7 @@ def tokens(
     if chosen.ids is not None:
         at = positions(found, chosen.ids)
     elif ranked:
-        at = rank(_column(found, by), *numbers)
+        at = rank(_column(found, by), top or 0, least or 0)
     return _table(chosen, found, names, at)
 
 
@@ -146,7 +146,7 @@ def _table(chosen: Chosen, found: ClassValues, names: Sequence[str], at: Sequenc
     values = {name: found.values[name].tolist() if name in found.values else [math.nan] * len(ids) for name in names}
     rows = [[ids[c], texts.text(ids[c]), counts[c], *(known(values[name][c]) for name in names)] for c in at]
     average = [None, _AVERAGE, row.samples / row.classes, *(row.measurements[name] for name in names)]
-    notes = [*chosen.notes, *remarks(row), *_absent(names, rows), _AVERAGED]
+    notes = [*chosen.notes, *remarks(row), _AVERAGED]
     return token_table(heading(row), ["id", "text", "count", *names], rows, notes, average=average)
 
 
@@ -159,16 +159,6 @@ def remarks(row: Row) -> list[str]:
     """Return the notes on measurements, also why one failed."""
     failed = [f"{note.measurement}: {note.text}" for note in row.notes if note.kind == "error"]
     return [*notes_of([row]), *failed]
-
-
-def _absent(names: Sequence[str], rows: Sequence[Sequence[Any]]) -> list[str]:
-    """Say of how many tokens the validation text has no sample."""
-    known = plugins().measurements()
-    columns = [3 + index for index, name in enumerate(names) if known[name][0].vector is not None]
-    absent = sum(all(row[column] is None for column in columns) for row in rows)
-    if not columns or not 0 < absent < len(rows):
-        return []
-    return [f"{counted(absent, 'token')} of {len(rows):,} without a sample in validation: no agreement and no loss"]
 
 
 def known(value: float) -> float | None:

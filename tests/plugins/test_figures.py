@@ -143,8 +143,8 @@ def test_figures_of_classes_are_the_counts_shares_and_quartiles_of_a_store():
     assert sum(row["share"] for row in rows if "share" in row) == pytest.approx(3)  # of three values
     assert all(row["low"] <= row["median"] <= row["high"] for row in rows if "low" in row)
     assert len(rows) <= 2_000
-    with pytest.raises(CollapseError, match="class-distributions is drawn from stores, and this is a results table"):
-        collapse.draw("class-distributions", "paper")
+    with pytest.raises(CollapseError, match="class-distributions is drawn from stores: give stores"):
+        collapse.draw("class-distributions", Results([]))
 
 
 def test_values_that_are_equal_to_rounding_have_bins():
@@ -157,7 +157,6 @@ def test_values_that_are_equal_to_rounding_have_bins():
 def test_rows_that_are_hard_to_compare_are_noted(paper):
     frame = paper.frame().iloc[:4].assign(corpus=["a", "a", "b", "b"], model=["x", "x", "y", "z"])
     assert collapse.draw("loss", Results.from_frame(frame)).notes == (
-        "rows of 2 corpora are mixed: a, b",
         "1 row with the model name of another row (x): they may not be independent",
     )
     text = pd.DataFrame({"model": ["a", "b"], "val_loss": [1.0, 2.0], "nc4.agreement": ["x", "0.5"]})
