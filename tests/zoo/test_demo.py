@@ -9,14 +9,14 @@ from collapse.stores.lock import locked
 from collapse_zoo.demo import TESTED, demo
 from collapse_zoo.runs import Run
 
+SMALL = {"widths": (16, 32), "seeds": (0, 1), "n_stories": 200, "steps": 40}
+
 
 @pytest.fixture(scope="module")
 def small(tmp_path_factory):
     folder = tmp_path_factory.mktemp("demo")
     phases: list[str] = []
-    made = demo(
-        folder, widths=(16, 32), seeds=(0, 1), n_stories=200, steps=40, progress=lambda what, *_: phases.append(what)
-    )
+    made = demo(folder, **SMALL, progress=lambda what, *_: phases.append(what))
     for model in range(1, 5):  # the progress tells which of how many
         for what in ("training", "collecting train", "collecting validation", "sweeping pairs"):
             assert any(phase.startswith(f"{model} of 4: {what}") for phase in phases)
@@ -50,7 +50,7 @@ def test_a_second_run_uses_finished_work_again(small):
     (folder / "text" / "validation.jsonl").unlink()  # as after a kill before it was written
     (folder / "tokenizer" / "tokenizer_config.json").unlink()
     before, results = weights.stat().st_mtime_ns, (folder / "results.csv").read_bytes()
-    demo(folder, widths=(16, 32), seeds=(0, 1), n_stories=200, steps=40)
+    demo(folder, **SMALL)
     assert weights.stat().st_mtime_ns == before
     assert (folder / "results.csv").read_bytes() == results
 

@@ -24,12 +24,9 @@ def revisions(run: Run, repo: str) -> dict[int, Revision]:
     """Return the revisions that publishing a run would make, in order and by k; nothing is sent.
 
     Raises:
-        UsageError: The run is not finished, or a checkpoint was deleted.
+        UsageError: There is no finished run, or a checkpoint was deleted.
     """
-    if not run.record:
-        raise UsageError(f"there is no run in {run.path} (no {RECORD}): name the folder of a trained run")
-    if not run.finished:
-        raise UsageError(f"{run.path} is not a finished run: train it first (collapse zoo status shows its progress)")
+    _check_finished(run)
     made = {each.k: _revision(run, repo, run.checkpoint(each.k)) for each in run.epochs}
     last = made[max(made)]
     last[RECORD] = _record(run)
@@ -52,14 +49,21 @@ def publish(run: Run, repo: str | None = None, *, private: bool = False) -> tupl
         UsageError: The run is not finished, or the repository holds another run.
         CollapseError: The Hub cannot be reached, or rejects the request.
     """
-    planned = revisions(run, repo or "YOU")
-    if repo is None:
-        repo = f"{user_name()}/{run.name}"
-        planned = revisions(run, repo)
+    _check_finished(run)
+    repo = repo or f"{user_name()}/{run.name}"
+    planned = revisions(run, repo)
     create_repo(repo, private=private)
     sent = [k for k, revision in planned.items() if _send(run, k, revision, repo, last=k == max(planned))]
     run.update(published=repo)
     return repo, sent
+
+
+def _check_finished(run: Run) -> None:
+    if not run.finished:
+        raise UsageError(
+            f"{run.path} holds no finished run: name the folder of one, or train it first (collapse zoo status shows "
+            "the progress)"
+        )
 
 
 def _send(run: Run, k: int, revision: Revision, repo: str, *, last: bool) -> bool:
@@ -76,7 +80,7 @@ def _send(run: Run, k: int, revision: Revision, repo: str, *, last: bool) -> boo
         raise UsageError(f"{repo}@{k} holds other weights than this run's: publish to another repository")
     if there and not last:
         return False
-    # an earlier epoch's store is deleted
+    # replacing an earlier epoch's store
     made = commit_files(read_branch(repo), revision, f"{run.name}@{k}", replaced="collapse/")
     if made or not there:
         move_tag(repo, str(k))
