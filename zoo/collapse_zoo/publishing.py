@@ -17,8 +17,6 @@ from collapse_zoo.runs import RECORD, RESUMING, STATE, Checkpoint, Run
 Revision = dict[str, Path | bytes]
 """The content of a revision: path in the repository → file, or bytes."""
 
-_PRIVATE = ("output_dir", "logging_dir", "run_name", "hub_")
-
 
 def revisions(run: Run, repo: str) -> dict[int, Revision]:
     """Return the revisions that publishing a run would make, in order and by k; nothing is sent.
@@ -100,5 +98,4 @@ def _revision(run: Run, repo: str, checkpoint: Checkpoint) -> Revision:
 def _record(run: Run) -> bytes:
     """Return the run's record without details of this machine."""
     record = {key: value for key, value in run.record.items() if key not in ("published", "here")}
-    record["arguments"] = {key: value for key, value in record["arguments"].items() if not key.startswith(_PRIVATE)}
     return (json.dumps(without_folders(record), indent=1, ensure_ascii=False) + "\n").encode()

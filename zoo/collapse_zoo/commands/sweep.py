@@ -81,6 +81,11 @@ def sweep_command(grid: str, output: str, dry_run: bool, **options: Any) -> None
             slurm=slurm,
             progress=report,
         )
+    _report(made, output)
+
+
+def _report(made: Any, output: str) -> None:
+    """Print what a sweep measured; raise CollapseError if members failed."""
     if made.rows:
         say(
             f"{counted(len(made.rows), 'measurement')} of {counted(made.members, 'member')} in {made.results}; next: "
