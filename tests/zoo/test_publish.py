@@ -37,12 +37,6 @@ for revision in (None, "0", "1"):
     transformers.AutoTokenizer.from_pretrained("owner/TinyStories-02x0016_02d", revision=revision)
     print(type(model).__name__, float(model.lm_head.weight.double().sum()))
 """
-INFO = """
-import huggingface_hub, json
-info = huggingface_hub.model_info("owner/TinyStories-02x0016_02d")
-results = {each.metric_type: each.metric_value for each in info.card_data.eval_results}
-print(json.dumps({"tags": info.tags, "results": results}))
-"""
 
 
 def test_published_loaded_and_measured(hub, as_user, tiny, published: Run):
@@ -66,10 +60,7 @@ def test_published_loaded_and_measured(hub, as_user, tiny, published: Run):
     loaded = [line.split() for line in as_user(python=LOAD, token=None, home="reader").stdout.splitlines()]
     assert {name for name, _ in loaded} == {"GPTNeoForCausalLM"}
     assert loaded[0] == loaded[2] != loaded[1]
-    info = json.loads(as_user(python=INFO, token=None, home="reader").stdout)
-    assert {"collapse", "neural-collapse", "collapse-zoo"} <= set(info["tags"])
     rows = {row.model.rsplit("@")[1]: row.measurements for row in published.results()}
-    assert info["results"]["nc3.self_duality"] == pytest.approx(rows["1"]["nc3.self_duality"])
     for k, name in ((0, f"{repo}@0"), (1, repo)):
         row = json.loads(as_user("measure", name, "--json", token=None, home="reader").stdout)[0]
         assert row["measurements"] == pytest.approx(rows[str(k)])

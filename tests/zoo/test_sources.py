@@ -30,11 +30,9 @@ def _offline(tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("names", "label"),
     [
-        (["my.jsonl"], "my"),
-        (["My stories, 2nd.jsonl"], "My.stories.2nd"),
+        (["my, 2nd.jsonl"], "my.2nd"),
         (["train.jsonl"], "wiki.en"),
         (["a.jsonl", "b.jsonl"], "wiki.en"),
-        (["…….jsonl"], "TinyStories"),
     ],
 )
 def test_a_run_is_named_after_its_text(tiny, tmp_path, names, label):

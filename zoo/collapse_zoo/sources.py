@@ -15,7 +15,7 @@ from collapse.inputs.references import ModelReference, find_tokenizer
 from collapse.inputs.text_pair import Texts, find_texts
 from collapse.stores.files import home, sha256_of
 from collapse.stores.lock import locked
-from collapse_zoo.recipes import CORPUS, Name, Recipe
+from collapse_zoo.recipes import Name, Recipe
 from collapse_zoo.stories import stories, train_tokenizer, write_stories
 
 DATA_SET = "roneneldan/TinyStories"
@@ -147,7 +147,7 @@ def _label(corpus: Corpus) -> str:
     file = Path(corpus.files[0]).resolve()
     alone = len(corpus.files) == 1 and not re.match(r"train(ing)?\b", file.stem, re.IGNORECASE)
     name = file.stem if alone else file.parent.name
-    return re.sub(r"[^A-Za-z0-9.]+", ".", name).strip(".") or CORPUS
+    return re.sub(r"[^A-Za-z0-9.]+", ".", name).strip(".")
 
 
 def _again(corpus: Corpus) -> str | list[str]:

@@ -88,8 +88,9 @@ def info_command(model: str, runs: str, as_json: bool) -> None:
     if as_json:
         say_json({"model": title, "recipe": values, "checkpoints": [entry.record() for entry in entries]})
         return
-    shown = [[key.replace("_", " "), _text(value)] for key, value in values.items() if value not in (None, {})]
-    print_table(Table(title, ["recipe", ""], shown))
+    shown = {key.replace("_", " "): value for key, value in values.items() if value not in (None, {})}
+    rows = [[key, value if isinstance(value, int) else str(value)] for key, value in shown.items()]
+    print_table(Table(title, ["recipe", ""], rows))
     known = {name for entry in entries for name in entry.measurements}
     if not known:
         say(f"It has no measurements, here or in the paper; train it with: collapse zoo train {model}")
@@ -97,9 +98,3 @@ def info_command(model: str, runs: str, as_json: bool) -> None:
     columns = [f"@{entry.k} {'paper' if entry.where == 'published' else entry.where}" for entry in entries]
     measured = [[name, *(entry.measurements.get(name) for entry in entries)] for name in sorted(known)]
     print_table(Table("", ["measurement", *columns], measured))
-
-
-def _text(value: Any) -> str:
-    if isinstance(value, float):
-        return f"{value:,.0f}" if value >= 1e6 else f"{value:g}"
-    return f"{value:,}" if isinstance(value, int) else str(value)
