@@ -1,8 +1,8 @@
-"""Random sequences of commands: every number that is printed is of what was named, or the command refuses.
+"""Random sequences of commands: a command measures the named model, tokenizer and texts, or refuses.
 
 ``python tests/sequences.py`` runs 300 seeded sequences of collections, kills, resumes, parts, merges and pushes, while
-texts, weights and tokenizers change under the same path and name. The numbers of each command that measures are
-compared with plain transformers and tests/reference.py.
+texts, weights and tokenizers change under the same path and name. The numbers of each measurement are compared with
+plain transformers and tests/reference.py.
 """
 
 import argparse
@@ -30,7 +30,7 @@ OLD = 1_600_000_000 * 10**9  # the modification time that files keep when their 
 
 
 class Wrong(AssertionError):
-    """A number that is not of what was named, or a loss of what was there."""
+    """A number of another model, tokenizer or text than named, or a lost store."""
 
 
 class World:
@@ -45,7 +45,7 @@ class World:
         self.stores: dict[str, set[Named]] = {}
         self.begun: dict[str, Named] = {}
         self.counts: Counter[str] = Counter()
-        self.told: list[str] = []
+        self.history: list[str] = []
         hub.empty()
         (folder / "model").mkdir(parents=True)
         for what, variant in self.now.items():
@@ -60,7 +60,7 @@ class World:
             if keep:
                 os.utime(self.folder / name, ns=(OLD, OLD))
         self.now[what] = variant
-        self.told.append(f"# {what} is now variant {variant}")
+        self.history.append(f"# {what} is now variant {variant}")
 
     def publish(self, **variants: int) -> None:
         """Commit variants of weights and tokenizer to the model's repository."""
@@ -68,7 +68,7 @@ class World:
             files = self.variants.files(what, variant)
             self.hub.add("owner/model", {name.removeprefix("model/"): data for name, data in files.items()})
         self.published = variants
-        self.told.append(f"# owner/model now has {variants}")
+        self.history.append(f"# owner/model now has {variants}")
 
     def chosen(self) -> Named:
         """What is there now, with the options of before or others."""
@@ -81,13 +81,13 @@ class World:
         return Named(**self.now, **self.drawn)
 
     def options(self, named: Named) -> list[Any]:
-        """The options that name what a collection is of, and a batch size."""
+        """The options that select texts and settings, and a batch size."""
         texts = ["--text", "text.jsonl", "--validation-text", "validation.jsonl"]
         size = ["--chunk-length", named.chunk_length, "--max-chunks", named.max_chunks, "--dtype", named.dtype]
         return [*texts, *size, "--batch-size", self.draw.choice(["auto", 1, 2, 3, 5])]
 
     def run(self, *words: Any, kill: bool = False, meanwhile: Callable[[], None] | None = None) -> str:
-        """Run a command line, killed or with something done meanwhile: done, refused or killed."""
+        """Run a command line, perhaps kill it or do something meanwhile; return done, refused or killed."""
         log = self.folder / "log"
         log.write_text("")
         environment = {"COLLAPSE_HOME": str(self.folder / "home"), "HF_HOME": str(self.folder / "hf")}
@@ -100,7 +100,7 @@ class World:
             meanwhile()
         code, said = self.runner.wait(pid), log.read_text()
         outcome = "killed" if kill and code == -signal.SIGKILL else "refused" if code else "done"
-        self.told.append(f"{' '.join(map(str, words))}   {outcome}{': ' + said.strip()[-300:] if code else ''}")
+        self.history.append(f"{' '.join(map(str, words))}   {outcome}{': ' + said.strip()[-300:] if code else ''}")
         explained = any(line.startswith(("collapse:", "Error", "Usage")) for line in said.splitlines())
         if "Traceback" in said or (outcome == "refused" and (code not in (1, 2) or not explained)):
             raise Wrong(f"it ended with {code}: {said}")
@@ -108,7 +108,7 @@ class World:
         return outcome
 
     def measure(self, name: str, may_be: set[Named], *words: Any, **more: Any) -> bool:
-        """Measure what a name stands for: the row is of one of what it may be. Whether it measured."""
+        """Measure a model or store, check that the row fits one of ``may_be``, and return whether it measured."""
         table = self.folder / "table.json"
         table.unlink(missing_ok=True)
         if self.run("measure", name, *words, "--output", "table.json", "--min-count", 1, **more) != "done":
@@ -138,7 +138,7 @@ def measure_path(world: World) -> None:
 
 
 def measure_while_it_changes(world: World) -> None:
-    """Measure the model while something changes: the number is of before or of after."""
+    """Measure the model while something changes: the row fits the state before or after."""
     named = world.chosen()
     may_be = {named}
 
@@ -257,7 +257,7 @@ ACTIONS: dict[Callable[[World], None], int] = {
 def sequence(world: World, length: int) -> None:
     """One sequence; in the end the model is measured anew, which must succeed."""
     for action in world.draw.choices(list(ACTIONS), list(ACTIONS.values()), k=length):
-        world.told.append(f"## {action.__name__}")
+        world.history.append(f"## {action.__name__}")
         action(world)
     named = world.chosen()
     if not world.measure("model", {named}, *world.options(named), "--store", "stores/last"):
@@ -282,7 +282,7 @@ def main() -> int:
             try:
                 sequence(world, chosen.length)
             except Wrong as wrong:
-                print(f"sequence {seed}:", *world.told, f"WRONG: {wrong}", sep="\n  ")  # noqa: T201
+                print(f"sequence {seed}:", *world.history, f"WRONG: {wrong}", sep="\n  ")  # noqa: T201
                 return 1
             counts += world.counts + Counter(sequences=1)
             shutil.rmtree(world.folder, ignore_errors=True)

@@ -24,7 +24,7 @@ RECIPE = Recipe(2, 24, vocabulary=320, chunk_length=64, heads=2, window=8, confi
 
 @dataclass(frozen=True)
 class Named:
-    """What a number is of: variants of weights, tokenizer and texts, and the options that change it."""
+    """Variants of weights, tokenizer and texts, and the options that change the numbers."""
 
     weights: int
     tokenizer: int
@@ -57,7 +57,7 @@ class Variants:
         return {f"model/{file.name}": file.read_bytes() for file in (self.folder / f"{what}{variant}").iterdir()}
 
     def _truth(self, named: Named) -> dict[str, float]:
-        """The numbers of what is named, without collapse."""
+        """Compute the numbers without collapse."""
         model = AutoModelForCausalLM.from_pretrained(self.folder / f"weights{named.weights}").eval()
         tokenizer = AutoTokenizer.from_pretrained(self.folder / f"tokenizer{named.tokenizer}")
         dumped: dict[str, Any] = {"classifier": model.get_output_embeddings().weight.detach().numpy()}
@@ -77,7 +77,7 @@ class Variants:
         return {name: float(np.float64(values[name])) for name in CHECKED} | {"samples": len(dumped["train_labels"])}
 
     def fits(self, row: dict[str, Any], named: Named) -> bool:
-        """Whether a row of numbers is of what is named; a store that is not validated has none of the validation."""
+        """Whether a row has the true numbers; a store that is not validated has only those of training."""
         truth, values = self.truth(replace(named, dtype="float32")), row["measurements"]
         if row["dtype"] != named.dtype or row["samples"] != truth["samples"]:
             return False

@@ -181,6 +181,8 @@ def test_what_does_not_fit_or_diverges_is_told(source, tmp_path, monkeypatch):
     with pytest.raises(CollapseError, match=r"the loss is (nan|inf) at step \d+: training has diverged. .*--learning"):
         train(wild, source, tmp_path / "run")
     assert "training has diverged" in Run(tmp_path / "run").record["problem"]
+    with pytest.raises(CollapseError, match=r"training cannot begin: .*no_such_thing"):
+        train(small(trainer={"report_to": "no_such_thing"}), source, tmp_path / "b")
     monkeypatch.setenv("WORLD_SIZE", "3")
     with pytest.raises(UsageError, match="a batch of 8 chunks cannot be divided among 3 processes: use another number"):
         train(small(), source, tmp_path / "c")

@@ -94,7 +94,7 @@ def on_the_hub() -> list[Entry]:
     entries = []
     for model in models_tagged(TAGS[0]):
         with suppress(UsageError):  # a store of another model
-            name = parse(str(model.card_data.model_name))
+            name = parse(str(getattr(model.card_data, "model_name", None)))
             k = name.epochs - 1 if name.checkpoint is None else name.checkpoint  # the card of a store names none
             numbers = {each.metric_type: each.metric_value for each in model.card_data.eval_results or ()}
             entries.append(Entry(f"{name.of_run()}@{k}", f"Hub: {model.id}", name.recipe(), k, numbers))

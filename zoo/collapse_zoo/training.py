@@ -14,6 +14,7 @@ import collapse
 from collapse.core.progress import Report
 from collapse.core.settings import quiet
 from collapse.errors import CollapseError, UsageError, counted, first_line
+from collapse.inputs.packing import Chunks
 from collapse.measurement.last_results import keep_row
 from collapse.numerics.devices import is_out_of_memory
 from collapse.stores.lock import locked
@@ -141,24 +142,41 @@ def _train(
     arguments.distributed_state.wait_for_everyone()
     if not done:  # from the last step, the Trainer would take another
         with quiet("transformers", "accelerate"):
-            model: Any = build(recipe, fast_attention=fast_attention)
-            for config in (model.config, model.generation_config):
-                config.bos_token_id, config.eos_token_id = source.tokenizer.bos_token_id, source.tokenizer.eos_token_id
-            trainer = ZooTrainer(
-                recipe.data_seed,
-                model=model,
-                args=arguments,
-                train_dataset=Samples(chunks),
-                eval_dataset=None if validation is None else Samples(validation),
-                processing_class=source.tokenizer,
-                data_collator=transformers.default_data_collator,  # chunks have equal length, so no padding is needed
-                callbacks=[Watcher(run, name, recipe.batch_size * recipe.chunk_length, progress)],
-            )
+            trainer = _trainer(recipe, source, arguments, chunks, validation, fast_attention)
+            trainer.add_callback(Watcher(run, name, recipe.batch_size * recipe.chunk_length, progress))
             if last and first:
                 log.info("resuming after step %s", f"{state['global_step']:,}")
             trainer.train(resume_from_checkpoint=str(last) if last else None)
     if first:
         run.finish()
+
+
+def _trainer(
+    recipe: Recipe,
+    source: Source,
+    arguments: transformers.TrainingArguments,
+    chunks: Chunks,
+    validation: Chunks | None,
+    fast_attention: bool,
+) -> ZooTrainer:
+    """Make the Trainer of a new model."""
+    model: Any = build(recipe, fast_attention=fast_attention)
+    for config in (model.config, model.generation_config):
+        config.bos_token_id, config.eos_token_id = source.tokenizer.bos_token_id, source.tokenizer.eos_token_id
+    try:
+        return ZooTrainer(
+            recipe.data_seed,
+            model=model,
+            args=arguments,
+            train_dataset=Samples(chunks),
+            eval_dataset=None if validation is None else Samples(validation),
+            processing_class=source.tokenizer,
+            data_collator=transformers.default_data_collator,  # chunks have equal length, so no padding is needed
+        )
+    except (RuntimeError, ValueError) as error:  # report_to a service whose package is not installed
+        if is_out_of_memory(error):
+            raise
+        raise CollapseError(f"training cannot begin: {first_line(error)}") from error
 
 
 @contextmanager
