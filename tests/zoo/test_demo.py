@@ -1,22 +1,20 @@
 """Training and the demo, at a small size."""
 
 import pytest
-from reference import present
 
 import collapse
 from collapse.errors import UsageError
-from collapse.stores.lock import locked
 from collapse_zoo.demo import TESTED, demo
 from collapse_zoo.runs import Run
+
+SMALL = {"widths": (16, 32), "seeds": (0, 1), "n_stories": 200, "steps": 40}
 
 
 @pytest.fixture(scope="module")
 def small(tmp_path_factory):
     folder = tmp_path_factory.mktemp("demo")
     phases: list[str] = []
-    made = demo(
-        folder, widths=(16, 32), seeds=(0, 1), n_stories=200, steps=40, progress=lambda what, *_: phases.append(what)
-    )
+    made = demo(folder, **SMALL, progress=lambda what, *_: phases.append(what))
     for model in range(1, 5):  # the progress tells which of how many
         for what in ("training", "collecting train", "collecting validation", "sweeping pairs"):
             assert any(phase.startswith(f"{model} of 4: {what}") for phase in phases)
@@ -36,21 +34,13 @@ def test_the_demo_trains_collects_measures_and_tests(small):
     assert losses[-1] < losses[0]
 
 
-def test_a_model_is_measured_on_its_texts_by_its_folder_alone(small, tmp_path, monkeypatch):
-    rows, _, folder = small
-    monkeypatch.chdir(tmp_path)  # the texts are found from any folder
-    row = collapse.measure(collapse.collect(folder / "models" / "2x32-s0", device="cpu"))
-    (there,) = (each for each in rows if each.model == "2x32-s0")
-    assert present(row.measurements) == pytest.approx(present(there.measurements), rel=1e-6)
-
-
 def test_a_second_run_uses_finished_work_again(small):
     *_, folder = small
     weights = folder / "models" / "2x16-s0" / "model.safetensors"
     (folder / "text" / "validation.jsonl").unlink()  # as after a kill before it was written
     (folder / "tokenizer" / "tokenizer_config.json").unlink()
     before, results = weights.stat().st_mtime_ns, (folder / "results.csv").read_bytes()
-    demo(folder, widths=(16, 32), seeds=(0, 1), n_stories=200, steps=40)
+    demo(folder, **SMALL)
     assert weights.stat().st_mtime_ns == before
     assert (folder / "results.csv").read_bytes() == results
 
@@ -61,12 +51,3 @@ def test_a_folder_of_the_users_own_is_refused(tmp_path):
     with pytest.raises(UsageError, match="holds files that the demo did not write: choose another --output"):
         demo(tmp_path, n_stories=40, widths=(), seeds=())
     assert [each.name for each in tmp_path.rglob("*")] == ["text", "train.jsonl"]
-
-
-def test_one_demo_at_a_time_in_a_folder(run, tmp_path):
-    with locked(tmp_path / "demo"):
-        second = run("demo", "--output", tmp_path / "demo", ok=False)
-    assert second.returncode == 1
-    assert f"{tmp_path / 'demo'} is in use by another process" in second.stderr
-    assert "use another --output" in second.stderr
-    assert not list((tmp_path / "demo").iterdir())

@@ -6,31 +6,18 @@ import pandas as pd
 import pytest
 import torch
 import transformers
-from transformers import GPTNeoConfig
 
 import collapse
 from collapse_zoo import fast_gpt_neo
 from collapse_zoo.fast_gpt_neo import NAME, banded_attention, prepare
+from collapse_zoo.recipes import Recipe
 
 
-def gpt_neo(layers=("global", "local"), window=256, positions=2048, width=32, heads=4, dropout=0.0, act="gelu_new"):
+def gpt_neo(window=256, **config):
+    """A small model with scores far from zero, so that the softmax is far from flat."""
     torch.manual_seed(0)
-    config = GPTNeoConfig(
-        vocab_size=97,
-        hidden_size=width,
-        num_layers=len(layers),
-        num_heads=heads,
-        intermediate_size=2 * width,
-        attention_types=[[[kind], 1] for kind in layers],
-        max_position_embeddings=positions,
-        window_size=window,
-        attention_dropout=dropout,
-        activation_function=act,
-        initializer_range=0.3,  # scores far from zero, so that the softmax is far from flat
-        bos_token_id=0,
-        eos_token_id=0,
-    )
-    return transformers.GPTNeoForCausalLM(config).eval()
+    recipe = Recipe(2, 32, 97, heads=4, window=window, config={"initializer_range": 0.3, **config})
+    return transformers.GPTNeoForCausalLM(recipe.configuration()).eval()
 
 
 def fast(model):
@@ -74,7 +61,7 @@ def test_logits_and_gradients_are_the_eager_ones(side, length):
 
 @pytest.mark.parametrize("window", [3, 16])
 def test_generation_with_a_cache_is_the_eager_one(window):
-    own = gpt_neo(window=window, positions=64)
+    own = gpt_neo(window)
     ours = fast(own)
     prompt = torch.randint(97, (2, 20), generator=torch.Generator().manual_seed(3))
     options = {"max_new_tokens": 30, "do_sample": False, "pad_token_id": 0}
@@ -82,7 +69,7 @@ def test_generation_with_a_cache_is_the_eager_one(window):
 
 
 def test_an_added_mask_and_embeddings_in_place_of_tokens_work_too():
-    own = gpt_neo(window=8, positions=64)
+    own = gpt_neo(window=8)
     ours = fast(own)
     tokens_BT = torch.randint(97, (2, 40), generator=torch.Generator().manual_seed(4))
     added = torch.zeros(2, 1, 40, 40).masked_fill(~torch.ones(40, 40, dtype=torch.bool).tril(), -1e9)
@@ -103,12 +90,12 @@ def test_flex_attention_sees_the_same_band():
 
 
 def test_dropout_and_the_activation_are_kept():
-    model = fast(gpt_neo(dropout=0.5, window=8, positions=64)).train()
+    model = fast(gpt_neo(window=8, attention_dropout=0.5)).train()
     tokens_BT = torch.randint(97, (2, 40))
     assert not torch.equal(model(tokens_BT).logits, model(tokens_BT).logits)
     x = torch.linspace(-12, 12, 10_001)
     for act in ("gelu_new", "relu"):
-        own = gpt_neo(act=act, positions=64)
+        own = gpt_neo(activation_function=act)
         act_of = fast(own).transformer.h[0].mlp.act
         assert (type(act_of) is torch.nn.GELU) == (act == "gelu_new")
         torch.testing.assert_close(act_of(x), own.transformer.h[0].mlp.act(x), rtol=1e-5, atol=2e-6)
@@ -121,7 +108,6 @@ def test_weights_and_configuration_stay(tmp_path):
     ours.save_pretrained(tmp_path / "ours")
     own.save_pretrained(tmp_path / "own")
     assert (tmp_path / "ours" / "config.json").read_text() == (tmp_path / "own" / "config.json").read_text()
-    assert type(ours)(ours.config).config.hidden_size == 32  # the configuration still builds transformers' own model
     assert prepare(transformers.GPT2LMHeadModel(transformers.GPT2Config(n_layer=1, n_embd=8, n_head=2))) is None
 
 

@@ -11,26 +11,20 @@ from collapse_zoo.runs import Run
 
 
 @pytest.fixture(scope="module")
-def words(texts):
-    """A training of which state, model and optimizer are files of rising sizes."""
-    text = ["--text", texts / "train.jsonl", "--tokenizer", texts / "tokenizer"]
-    return ["zoo", "train", "2x64", *text, "--chunk-length", 64, "--batch-size", 8, "--max-steps", 6, "--device", "cpu"]
-
-
-@pytest.fixture(scope="module")
 def runner(start_runner, tmp_path_factory):
     return start_runner(tmp_path_factory.mktemp("home"))
 
 
 def test_no_space_is_told_and_mended(runner, words, tmp_path):
-    code, said = runner.run([*words, "--output", tmp_path / "undisturbed"], tmp_path / "log")
+    train = ["zoo", "train", "2x64", *words("--max-steps", 6)]  # state, model, optimizer: files of rising sizes
+    code, said = runner.run([*train, "--output", tmp_path / "undisturbed"], tmp_path / "log")
     assert code == 0, said
     model = (tmp_path / "undisturbed" / "model.safetensors").read_bytes()
     sizes = {file.stat().st_size for file in (tmp_path / "undisturbed").iterdir() if file.is_file()}
     assert max(sizes) < 600_000
     for limit in (1_000, 100_000, 600_000):  # the record, the model and the optimizer's state are larger
         output = tmp_path / str(limit) / "run"
-        command = [*words, "--output", output]
+        command = [*train, "--output", output]
         code, said = runner.run(command, tmp_path / f"{limit}.log", file_limit=limit)
         assert code == 1, said
         assert "Traceback" not in said

@@ -41,13 +41,10 @@ def test_it_is_the_cross_entropy_and_its_gradients(function, seed, n, d, v, piec
     torch.testing.assert_close(mine[1].double(), weight.grad, rtol=1e-4, atol=1e-5)
 
 
-def test_a_loss_in_bfloat16_is_summed_in_float32():
+def test_sums_in_float32_and_each_samples_loss_and_hit():
     h, weight, labels = drawn(0, 4000, 16, 3000, torch.bfloat16)
     exact = F.cross_entropy((h @ weight.T).float(), labels, reduction="sum", ignore_index=IGNORED)
     assert cross_entropy(h, weight, labels).item() == pytest.approx(exact.item(), rel=1e-5)
-
-
-def test_each_samples_loss_and_whether_it_is_right():
     h, weight, labels = drawn(1, 50, 8, 6)
     losses, hits = losses_and_hits(h, weight, labels)
     logits = h @ weight.T

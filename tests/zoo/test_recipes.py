@@ -38,12 +38,9 @@ def test_the_configuration_is_the_papers():
     assert config.tie_word_embeddings
 
 
-def test_batch_sizes_are_those_of_table_3():
+def test_batch_sizes_and_operations_a_token_are_the_papers():
     table = {1: [16] * 6, 2: [16] * 5 + [8], 4: [8] * 6, 8: [8, 8, 8, 4, 4, 4], 12: [4] * 6}
     assert {depth: [Recipe(depth, width).batch_size for width in WIDTHS] for depth in DEPTHS} == table
-
-
-def test_operations_a_token_count_what_is_attended():
     recipe = Recipe(2, 64)
     local = sum(min(t + 1, 256) for t in range(2048)) / 2048
     matrices = recipe.n_params - 2048 * 64
@@ -64,21 +61,14 @@ names = st.builds(
 
 
 @given(names)
-def test_names_are_read_as_they_are_written(name):
-    assert parse(str(name)) == name
-    assert parse(f"owner/{name}") == name
-
-
-@given(names)
-def test_a_recipe_has_its_names_name(name):
+def test_names_are_read_as_they_are_written_and_a_recipe_has_its_name(name):
+    assert parse(str(name)) == parse(f"owner/{name}") == name
     if 42 not in (name.seed, name.data_seed):  # the seed that a name leaves out
         assert name_of(name.recipe(), name.corpus) == name.of_run()
 
 
 def test_names_as_published():
-    assert parse("TinyStories-12x1024_10L") == Name(12, 1024, 10, "L")
     assert parse("02x0768_01d07@0") == Name(2, 768, 1, "d", 7, checkpoint=0)
-    assert str(parse("2x768_01d07")) == "TinyStories-02x0768_01d07"
     assert parse("12x1024_10L").recipe().weight_decay == 0.1
     assert parse("2x768_01d07").recipe().data_seed == 7
     assert parse("2x768_01d07").recipe().seed == parse("2x768").recipe().seed
@@ -93,8 +83,6 @@ def test_names_as_published():
         ("2x100", "16 heads do not divide the width 100"),
         ("2x64_10z", "no weight decay is called 'z'; there are d (0.0005), L (0.1), n (0.0)"),
         ("2x64_10L@10", "the last checkpoint of a run of 10 epochs is @9"),
-        ("2x64_00d", "epochs must be at least 1, got 0"),
-        ("", "is not a model of the zoo"),
     ],
 )
 def test_what_is_no_name(text, said):
@@ -131,8 +119,6 @@ def test_a_product_of_sizes_and_seeds():
     assert [member.name.short for member in grid("1x16", seeds=[42, 1])] == ["01x0016_01di42", "01x0016_01di01"]
     with pytest.raises(UsageError, match="no grid is called 'papers'; did you mean paper"):
         grid("papers")
-    with pytest.raises(UsageError, match="no --vary weights"):
-        grid("seeds", vary="weights")
     with pytest.raises(UsageError, match="--vary init applies only to the grid seeds, not to paper"):
         grid("paper", vary="init")
 

@@ -12,61 +12,38 @@ from collapse.testing import check_figure
 from collapse_zoo.figures import run_loss
 from collapse_zoo.recipes import Recipe
 from collapse_zoo.runs import Run
-from collapse_zoo.sources import find_source
 from collapse_zoo.training import train
-
-NAME = "texts-01x0016_01d"
-
-
-def source_of(texts):
-    return {
-        "text": str(texts / "train.jsonl"),
-        "validation_text": str(texts / "validation.jsonl"),
-        "tokenizer": str(texts / "tokenizer"),
-    }
-
-
-@pytest.fixture(scope="module")
-def source(texts):
-    return find_source(**source_of(texts))
 
 
 @pytest.fixture(scope="module")
 def trained(source, tmp_path_factory):
     recipe = Recipe(1, 16, heads=4, chunk_length=64, batch_size=8, precision="float32", vocabulary=400)
-    return train(recipe, source, tmp_path_factory.mktemp("runs") / NAME, name=NAME, device="cpu", measure=True)
+    return train(recipe, source, tmp_path_factory.mktemp("runs") / "run", device="cpu", measure=True)
 
 
 @pytest.fixture
 def copied(trained, tmp_path):
-    return Run(shutil.copytree(trained.path, tmp_path / "runs" / NAME))
+    return Run(shutil.copytree(trained.path, tmp_path / "run"))
 
 
-def test_a_run_is_measured_without_collecting_again(copied):
+def test_a_run_is_measured_on_its_texts_and_without_collecting_again(copied, tmp_path):
     store = collapse.collect(copied.path, device="cpu")
     assert store.path == copied.store(0)
     assert collapse.measure(store).measurements == copied.results()[-1].measurements
+    fewer = collapse.collect(copied.path, device="cpu", max_chunks=3, store=tmp_path / "s")
+    assert fewer.identity == store.identity | {"max_chunks": 3}
 
 
-def test_other_options_collect_on_the_same_texts(copied, tmp_path):
-    store = collapse.collect(copied.path, device="cpu", max_chunks=3, store=tmp_path / "s")
-    whole = collapse.Store.load(copied.store(0))
-    assert store.identity == whole.identity | {"max_chunks": 3}
-
-
-def test_a_text_that_changed_is_not_taken_for_what_was_trained_on(copied, tmp_path, texts):
+@pytest.mark.parametrize(("option", "which"), [("text", "corpus"), ("validation_text", "validation")])
+def test_a_text_that_changed_is_not_taken_for_what_was_trained_on(copied, tmp_path, texts, option, which):
     here = copied.record["here"]
     mine = tmp_path / "train.jsonl"
     mine.write_text(json.dumps({"text": "another text " * 400}) + "\n")
-    for option, said in (
-        ("text", "the corpus text of .* changed"),
-        ("validation_text", "the validation text of .* changed"),
-    ):
-        copied.update(here=here | {"texts": here["texts"] | {option: [str(mine)]}})
-        with pytest.raises(CollapseError, match=said):
-            collapse.collect(copied.path, device="cpu")
-    named = source_of(texts)
-    store = collapse.collect(copied.path, device="cpu", text=named["text"], validation_text=named["validation_text"])
+    copied.update(here=here | {"texts": here["texts"] | {option: [str(mine)]}})
+    with pytest.raises(CollapseError, match=f"the {which} text of .* changed"):
+        collapse.collect(copied.path, device="cpu")
+    named = {name: texts[name] for name in ("text", "validation_text")}
+    store = collapse.collect(copied.path, device="cpu", **named)
     assert store.identity["corpus"] == collapse.Store.load(copied.store(0)).identity["corpus"]
 
 

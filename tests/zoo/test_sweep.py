@@ -2,7 +2,6 @@
 
 import os
 import re
-import stat
 import sys
 import time
 
@@ -13,7 +12,6 @@ from collapse.stores.lock import locked
 from collapse_zoo.catalogue import status
 from collapse_zoo.grids import grid
 from collapse_zoo.runs import Run, runs_in
-from collapse_zoo.sources import find_source
 from collapse_zoo.sweeping import Job, sweep
 
 MEMBERS = [f"texts-01x00{w}_01d0{s}" for w in (16, 32) for s in (0, 1)]
@@ -25,10 +23,16 @@ def one_thread(monkeypatch):
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
 
 
-def words(texts, *more):
-    given = ["--text", texts / "train.jsonl", "--validation-text", texts / "validation.jsonl"]
-    sizes = ["--tokenizer", texts / "tokenizer", "--chunk-length", 64, "--batch-size", 8, "--max-steps", 6]
-    return [str(word) for word in (*given, *sizes, "--learning-rate", "1e-3", "--device", "cpu", *more)]
+@pytest.fixture
+def swept(source, tmp_path):
+    """The result of a small sweep from Python."""
+
+    def swept(name, *, values=None, **options):
+        small = {"chunk_length": 64, "batch_size": 8, "max_steps": 4, "precision": "float32"}
+        values = small | (values or {})
+        return sweep(grid(name), source, tmp_path, values=values, training={"device": "cpu"}, **options)
+
+    return swept
 
 
 def stamps(folder):
@@ -41,9 +45,10 @@ def models(folder):
     return list(collapse.Results.read(folder / "results.csv").frame()["model"])
 
 
-def test_a_killed_sweep_goes_on_into_one_table(texts, tmp_path, run, warm_here):
+def test_a_killed_sweep_goes_on_into_one_table(words, tmp_path, run, warm_here):
     output = tmp_path / "runs"
-    command = ["zoo", "sweep", "1x16,32", "--data-seeds", "0,1", *words(texts), "--output", str(output)]
+    options = words("--max-steps", 6, "--data-seeds", "0,1", "--output", output)
+    command = ["zoo", "sweep", "1x16,32", *options]
     started = warm_here.start(command, tmp_path / "log", environment=dict(os.environ))
     deadline = time.monotonic() + 120
     while len(stamps(output)) < 2:
@@ -64,50 +69,7 @@ def test_a_killed_sweep_goes_on_into_one_table(texts, tmp_path, run, warm_here):
     assert shown.count("done") == 4
 
 
-FAKE_SBATCH = """#!/bin/bash
-# Keeps the batch file, which its owner moves away, then runs each task of its array as SLURM would.
-n=$(($(cat {folder}/count 2>/dev/null || echo 100) + 1)); echo $n > {folder}/count
-file="${{@: -1}}"
-cp "$file" {folder}/batch-$n.sh
-tasks=$(sed -n 's/^#SBATCH --array=0-\\([0-9]*\\)%.*/\\1/p' "$file")
-for task in $(seq 0 ${{tasks:-0}}); do
-    if [ -n "$tasks" ]; then id=${{n}}_$task; else id=$n; fi
-    (
-        export SLURM_JOB_ID=$n SLURM_JOBID=$n SLURM_NTASKS=1 SLURM_PROCID=0 SLURM_LOCALID=0 SLURM_NODEID=0
-        export SLURM_JOB_NUM_NODES=1 SLURM_JOB_NODELIST=here SLURM_NNODES=1
-        [ -n "$tasks" ] && export SLURM_ARRAY_JOB_ID=$n SLURM_ARRAY_TASK_ID=$task
-        echo "$id|RUNNING" > {folder}/state-$id
-        bash {folder}/batch-$n.sh > {folder}/out-$id 2>&1
-        if grep -q RUNNING {folder}/state-$id; then echo "$id|COMPLETED" > {folder}/state-$id; fi
-    ) > /dev/null 2>&1 &
-done
-echo "Submitted batch job $n"
-"""
-FAKE_SRUN = """#!/bin/bash
-while [[ $1 == -* ]]; do [ "$1" = --unbuffered ] || shift; shift; done
-exec "$@"
-"""
-FAKE_SACCT = """#!/bin/bash
-echo "JobID|State"
-cat {folder}/state-* 2>/dev/null
-exit 0
-"""
-
-
-@pytest.fixture
-def slurm(tmp_path, monkeypatch):
-    """A folder with sbatch and sacct on PATH, and what they were given."""
-    folder = tmp_path / "slurm"
-    folder.mkdir()
-    for name, text in (("sbatch", FAKE_SBATCH), ("sacct", FAKE_SACCT), ("srun", FAKE_SRUN)):
-        file = folder / name
-        file.write_text(text if name == "srun" else text.format(folder=folder))
-        file.chmod(file.stat().st_mode | stat.S_IXUSR)
-    monkeypatch.setenv("PATH", f"{folder}:{os.environ['PATH']}")
-    return folder
-
-
-def test_what_is_no_grid(texts, run, tmp_path, monkeypatch):
+def test_what_is_no_grid(words, run, tmp_path, monkeypatch):
     for word, said in (("papr", "did you mean paper"), ("1,2x63", "heads do not divide"), ("1x64_01q", "weight decay")):
         refused = run("zoo", "sweep", word, "--generated", ok=False, cwd=tmp_path)
         assert refused.returncode == 2
@@ -118,21 +80,71 @@ def test_what_is_no_grid(texts, run, tmp_path, monkeypatch):
     assert "150 runs, 210 measurements" in run("zoo", "sweep", "paper", "--dry-run").stderr
     assert run("zoo", "status", tmp_path / "none", ok=False).returncode == 2
     monkeypatch.setenv("PATH", os.path.dirname(sys.executable))
-    refused = run("zoo", "sweep", "1x16", *words(texts), "--output", tmp_path, "--launcher", "slurm", ok=False)
+    refused = run("zoo", "sweep", "1x16", *words("--output", tmp_path), "--launcher", "slurm", ok=False)
     assert refused.returncode == 2
     assert "there is no sbatch here" in refused.stderr
 
 
-def test_slurm_gets_what_was_asked_for_and_a_failed_job_says_why(texts, tmp_path, slurm, run):
-    output = tmp_path / "runs"
-    command = ["zoo", "sweep", "1,2x16", *words(texts), "--output", output, "--launcher", "slurm", "--partition", "gpu"]
-    command += ["--account", "mine", "--gpus", 1, "--cpus", 3, "--memory", 20, "--hours", 1.5, "--parallel", 7]
-    command += ["--qos", "low", "--constraint", "h200", "--precision", "float32"]
-    assert "2 measurements of 2 members" in run(*command).stdout
+SLURM = {
+    "sbatch": """#!/bin/bash
+# Keeps the batch file, which its owner moves away, then runs both tasks of its array as SLURM would.
+cp "${@: -1}" FOLDER/batch-$$.sh
+for task in 0 1; do
+    (
+        export SLURM_JOB_ID=$$ SLURM_ARRAY_JOB_ID=$$ SLURM_ARRAY_TASK_ID=$task
+        echo "$$_$task|RUNNING" > FOLDER/state-$$_$task
+        bash FOLDER/batch-$$.sh > FOLDER/out-$$_$task 2>&1
+        echo "$$_$task|COMPLETED" > FOLDER/state-$$_$task
+    ) > /dev/null 2>&1 &
+done
+echo "Submitted batch job $$"
+""",
+    "srun": """#!/bin/bash
+while [[ $1 == -* ]]; do [ "$1" = --unbuffered ] || shift; shift; done
+exec "$@"
+""",
+    "sacct": """#!/bin/bash
+echo "JobID|State"
+cat FOLDER/state-* 2>/dev/null
+exit 0
+""",
+}
+
+
+@pytest.fixture
+def slurm(tmp_path, monkeypatch):
+    """A folder with sbatch, srun and sacct on PATH, and what they were given."""
+    folder = tmp_path / "slurm"
+    folder.mkdir()
+    for name, text in SLURM.items():
+        (folder / name).write_text(text.replace("FOLDER", str(folder)))
+        (folder / name).chmod(0o755)
+    monkeypatch.setenv("PATH", f"{folder}:{os.environ['PATH']}")
+    return folder
+
+
+def test_slurm_gets_what_was_asked_for_and_a_failed_job_says_why(words, tmp_path, slurm, run):
+    command = ["zoo", "sweep", "1,2x16", *words("--max-steps", 4, "--precision", "float32"), "--launcher", "slurm"]
+    asked = [
+        "--partition",
+        "gpu",
+        "--account",
+        "mine",
+        "--qos",
+        "low",
+        "--constraint",
+        "h200",
+        "--gpus",
+        1,
+        "--cpus",
+        3,
+    ]
+    asked += ["--memory", 20, "--hours", 1.5, "--parallel", 7]
+    assert "2 measurements of 2 members" in run(*command, *asked, "--output", tmp_path / "runs").stdout
     (batch,) = slurm.glob("batch-*.sh")
     lines = [line.removeprefix("#SBATCH --") for line in batch.read_text().splitlines() if "#SBATCH --" in line]
     made = dict(line.partition("=")[::2] for line in lines)
-    asked = {
+    expected = {
         "partition": "gpu",
         "account": "mine",
         "qos": "low",
@@ -146,37 +158,23 @@ def test_slurm_gets_what_was_asked_for_and_a_failed_job_says_why(texts, tmp_path
         "job-name": "collapse-zoo",
         "signal": "USR2@90",
     }
-    assert {key: made[key] for key in asked} == asked
+    assert {key: made[key] for key in expected} == expected
     assert re.fullmatch(r"0-1%\d+", made["array"])
-    options = ["--output", tmp_path / "b", "--launcher", "slurm", "--gpus", 0]
-    failed = run("zoo", "sweep", "1x16", *words(texts, "--batch-size", 999), *options, ok=False)
+    failed = run(*command, "--batch-size", 999, "--output", tmp_path / "b", "--gpus", 0, ok=False)
     assert failed.returncode == 1
-    assert "too little text for one batch" in failed.stderr
+    assert failed.stderr.count("too little text for one batch") == 2
     assert "too little text" in run("zoo", "status", tmp_path / "b").stdout
     again = Job().checkpoint(Run(tmp_path))  # before a job is pre-empted
     assert (type(again.function), again.args) == (Job, (Run(tmp_path),))
 
 
-def swept(texts, folder, name, *, training=None, **options):
-    """The result of a small sweep from Python."""
-    values = {"chunk_length": 64, "batch_size": 8, "max_steps": 4, "precision": "float32"} | options.pop("values", {})
-    source = find_source(
-        text=str(texts / "train.jsonl"),
-        validation_text=str(texts / "validation.jsonl"),
-        tokenizer=str(texts / "tokenizer"),
-    )
-    training = {"device": "cpu"} | (training or {})
-    return sweep(grid(name), source, folder, values=values, training=training, **options)
-
-
-def test_a_table_has_every_run_of_the_folder_and_only_runs_of_these_options_are_taken(texts, tmp_path):
+def test_a_table_has_every_run_of_the_folder_and_only_runs_of_these_options_are_taken(swept, tmp_path):
     for name in ("1x16", "1x32", "1x16"):
-        made = swept(texts, tmp_path, name)
-        assert [row.model for row in made.rows] == [f"texts-01x00{name[2:]}_01d@0"]
+        assert [row.model for row in swept(name).rows] == [f"texts-01x00{name[2:]}_01d@0"]
     both = ["texts-01x0016_01d@0", "texts-01x0032_01d@0"]
     assert models(tmp_path) == both
     before = stamps(tmp_path)
-    made = swept(texts, tmp_path, "1x16", values={"learning_rate": 0.01})
+    made = swept("1x16", values={"learning_rate": 0.01})
     (problem,) = made.problems.values()
     assert "holds a run of other settings: learning_rate 5e-05 and 0.01" in problem
     assert not made.rows
@@ -185,8 +183,8 @@ def test_a_table_has_every_run_of_the_folder_and_only_runs_of_these_options_are_
     assert {each["state"] for each in status(tmp_path)} == {"done"}
 
 
-def test_the_last_model_of_so_many_steps_is_the_one_measured(texts, tmp_path):
-    made = swept(texts, tmp_path, "1x16_10d,03d", values={"epochs": 3, "max_steps": 4, "batch_size": 150})
+def test_the_last_model_of_so_many_steps_is_the_one_measured(swept, tmp_path):
+    made = swept("1x16_10d,03d", values={"epochs": 3, "max_steps": 4, "batch_size": 100})
     (row,) = made.rows  # members that options make equal are one
     assert row.model == "texts-01x0016_03d@1"
     last = Run(tmp_path / "texts-01x0016_03d").checkpoint(1)
@@ -194,19 +192,20 @@ def test_the_last_model_of_so_many_steps_is_the_one_measured(texts, tmp_path):
     assert row.measurements["val_loss"] == pytest.approx(last.validation["validation_loss"], rel=1e-6)
 
 
-def test_one_failure_does_not_stop_the_others(texts, tmp_path):
+def test_one_failure_does_not_stop_the_others(swept, tmp_path):
     (tmp_path / "texts-01x0016_01d").mkdir(parents=True)
     (tmp_path / "texts-01x0016_01d" / "thesis.tex").write_text("mine")
     with locked(tmp_path / "texts-01x0032_01d"):
-        made = swept(texts, tmp_path, "1x16,32,48")
+        made = swept("1x16,32,48")
     assert "is not empty and holds no run" in made.problems["texts-01x0016_01d"]
     assert "is in use by another process" in made.problems["texts-01x0032_01d"]
     assert [row.model for row in made.rows] == ["texts-01x0048_01d@0"]
+    assert [file.name for file in (tmp_path / "texts-01x0016_01d").iterdir()] == ["thesis.tex"]
 
 
 @pytest.mark.usefixtures("group_left")
-def test_a_member_on_two_processes(texts, tmp_path):
-    made = swept(texts, tmp_path, "1x16", gpus=2)
+def test_a_member_on_two_processes(swept, tmp_path):
+    made = swept("1x16", gpus=2)
     assert not made.problems
     assert Run(tmp_path / "texts-01x0016_01d").record["processes"] == 2
     assert len(made.rows) == 1

@@ -15,40 +15,17 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 
 import collapse
 from collapse.errors import CollapseError, UsageError
-from collapse.stores.lock import locked
 from collapse_zoo.recipes import Recipe
 from collapse_zoo.runs import Run
 from collapse_zoo.sources import find_source
-from collapse_zoo.stories import stories, train_tokenizer, write_stories
 from collapse_zoo.trainer import Order
-from collapse_zoo.training import measure_run, train
+from collapse_zoo.training import train
 
 SMALL = {"heads": 4, "chunk_length": 64, "batch_size": 8, "learning_rate": 1e-3, "precision": "float32"}
 
 
-@pytest.fixture(scope="module")
-def texts(tmp_path_factory):
-    """About 190 chunks of 64 tokens, which batches of 8 do not divide, in a vocabulary of 500."""
-    folder = tmp_path_factory.mktemp("texts")
-    write_stories(folder / "train.jsonl", 65, seed=1)
-    write_stories(folder / "validation.jsonl", 20, seed=2)
-    train_tokenizer(stories(200, seed=1), folder / "tokenizer", vocabulary=500)
-    return folder
-
-
-@pytest.fixture
-def source(texts):
-    return find_source(
-        text=str(texts / "train.jsonl"),
-        validation_text=str(texts / "validation.jsonl"),
-        tokenizer=str(texts / "tokenizer"),
-    )
-
-
-def words(texts, *more):
-    given = ["--text", texts / "train.jsonl", "--validation-text", texts / "validation.jsonl"]
-    sizes = ["--tokenizer", texts / "tokenizer", "--heads", 4, "--chunk-length", 64, "--batch-size", 8]
-    return [str(word) for word in (*given, *sizes, "--learning-rate", "1e-3", *more)]
+def small(**changes):
+    return Recipe(2, 16, vocabulary=400, **(SMALL | changes))
 
 
 def losses(run):
@@ -62,12 +39,8 @@ def weights(folder):
     return (folder / "model.safetensors").read_bytes()
 
 
-def small(**changes):
-    return Recipe(2, 16, vocabulary=500, **(SMALL | changes))
-
-
-def test_a_killed_run_goes_on_to_the_same_losses_and_bytes(texts, tmp_path, run, warm_here):
-    command = ["zoo", "train", "2x16_03d", *words(texts), "--device", "cpu", "--save-every", 10]
+def test_a_killed_run_goes_on_to_the_same_losses_and_bytes(words, tmp_path, run, warm_here):
+    command = ["zoo", "train", "2x16_03d", *words("--save-every", 10)]
     whole, killed = Run(tmp_path / "whole"), Run(tmp_path / "killed")
     run(*command, "--output", whole.path)
     for reached in (1, 3, 5):  # checkpoints that a process waits for before it is killed
@@ -90,8 +63,8 @@ def test_a_killed_run_goes_on_to_the_same_losses_and_bytes(texts, tmp_path, run,
     assert names == {each.path.name for each in whole.epochs}
 
 
-def test_plain_transformers_loads_what_was_trained(texts, tmp_path, run):
-    command = ["zoo", "train", "2x16_02L", *words(texts), "--output", tmp_path / "run"]
+def test_plain_transformers_loads_what_was_trained(words, tmp_path, run):
+    command = ["zoo", "train", "2x16_02L", *words("--output", tmp_path / "run")]
     assert f"collapse measure {tmp_path / 'run'} --all" in run(*command).stdout
     made = Run(tmp_path / "run")
     assert not made.results()
@@ -126,43 +99,39 @@ def test_plain_transformers_loads_what_was_trained(texts, tmp_path, run):
     assert (state["epochs"], state["measured"], state["measured_planned"], state["state"]) == (2, 2, 2, "done")
 
 
-def test_a_model_that_is_gone_is_restored_from_its_checkpoint_or_refused(source, tmp_path):
-    run = train(small(epochs=2), source, tmp_path / "run")
+def test_checkpoints_are_measured_as_asked_and_a_model_that_is_gone_is_restored(source, tmp_path):
+    run = train(small(epochs=2), source, tmp_path / "run", measure=[1])
+    assert [row.model for row in run.results()] == [f"{run.name}@1"]
     before = weights(run.path)
     (run.path / "model.safetensors").unlink()
     assert not run.finished
-    assert weights(train(small(epochs=2), source, run.path).path) == before
-    (run.path / "model.safetensors").unlink()
-    shutil.rmtree(run.checkpoint(1).path)
-    with pytest.raises(CollapseError, match=r"cannot be resumed: .*optimizer.pt is missing; restore it"):
-        train(small(epochs=2), source, run.path)
+    train(small(epochs=2), source, run.path, measure=True)
+    assert weights(run.path) == before
+    assert [row.model for row in run.results()] == [f"{run.name}@0", f"{run.name}@1"]
+    assert collapse.load(run.store(1)).digest == run.results()[1].store
 
 
 @pytest.mark.usefixtures("group_left")
-def test_two_processes_give_the_losses_of_one(texts, tmp_path, run):
-    words_ = ["zoo", "train", "2x16_02d", *words(texts), "--device", "cpu"]
+def test_two_processes_give_the_losses_of_one(words, tmp_path, run):
+    command = ["zoo", "train", "2x16_02d", *words()]
     one, two = Run(tmp_path / "one"), Run(tmp_path / "two")
-    run(*words_, "--output", one.path)
-    launch = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
-    command = [*launch, "-m", "collapse", *words_, "--output", two.path, "--measure"]
-    subprocess.run(command, check=True, env=os.environ | {"OMP_NUM_THREADS": "1"}, timeout=300)
+    run(*command, "--output", one.path)
+    launch = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "-m", "collapse"]
+    environment = os.environ | {"OMP_NUM_THREADS": "1"}
+    subprocess.run([*launch, *command, "--output", two.path, "--measure"], check=True, env=environment, timeout=300)
     assert losses(two).keys() == losses(one).keys()
     assert losses(two) == pytest.approx(losses(one), abs=1e-4)
     assert (two.record["processes"], two.finished, len(two.results())) == (2, True, 2)
 
 
 def test_seeds_fix_initialization_and_order_apart(source, tmp_path):
-    def first_losses(**seeds):
-        name = "-".join(f"{key}{value}" for key, value in seeds.items())
-        return losses(train(small(max_steps=2, **seeds), source, tmp_path / name))
+    def first_losses(seed, data_seed, folder):
+        return losses(train(small(max_steps=2, seed=seed, data_seed=data_seed), source, tmp_path / folder))
 
-    base = first_losses(seed=1, data_seed=1)
-    assert first_losses(seed=1, data_seed=2) != base
-    assert first_losses(seed=2, data_seed=1) != base
-    assert first_losses(data_seed=1, seed=1) == base
-
-
-def test_an_order_is_of_its_seed_and_epoch():
+    base = first_losses(1, 1, "a")
+    assert first_losses(1, 2, "b") != base
+    assert first_losses(2, 1, "c") != base
+    assert first_losses(1, 1, "d") == base
     order = Order(10, seed=3, multiple=4)
     first = list(order)
     assert sorted(first) == [-1, -1, *range(10)]
@@ -173,36 +142,8 @@ def test_an_order_is_of_its_seed_and_epoch():
     assert list(order) == first
 
 
-def test_a_directory_in_use_or_of_something_else_is_refused(texts, tmp_path, run, source):
-    with locked(tmp_path / "run"):
-        refused = run("zoo", "train", "2x16", *words(texts, "--output", tmp_path / "run"), ok=False)
-    assert refused.returncode == 1
-    assert "is in use by another process: wait" in refused.stderr or "use another --output" in refused.stderr
-    train(small(max_steps=2), source, tmp_path / "run")
-    refused = run("zoo", "train", "2x32", *words(texts, "--max-steps", 2, "--output", tmp_path / "run"), ok=False)
-    assert refused.returncode == 2
-    assert "width 16 and 32" in refused.stderr
-    other = tmp_path / "other"
-    other.mkdir()
-    (other / "thesis.tex").write_text("mine")
-    refused = run("zoo", "train", "2x16", *words(texts, "--output", other), ok=False)
-    assert refused.returncode == 2
-    assert "is not empty and holds no run" in refused.stderr
-    assert [file.name for file in other.iterdir()] == ["thesis.tex"]
-
-
-def test_ctrl_c_leaves_no_traceback(texts, tmp_path):
-    command = [
-        sys.executable,
-        "-m",
-        "collapse",
-        "zoo",
-        "train",
-        "2x16_99d",
-        *words(texts),
-        "--output",
-        tmp_path / "run",
-    ]
+def test_ctrl_c_leaves_no_traceback(words, tmp_path):
+    command = [sys.executable, "-m", "collapse", "zoo", "train", "2x16_99d", *words("--output", tmp_path / "run")]
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
         while not Run(tmp_path / "run").newest():
             assert process.poll() is None
@@ -213,37 +154,33 @@ def test_ctrl_c_leaves_no_traceback(texts, tmp_path):
     assert "Traceback" not in said
 
 
-def test_a_loss_that_is_no_number_ends_training(source, tmp_path):
-    wild = small(learning_rate=9.0, weight_decay=9.0, max_grad_norm=1e9, max_steps=60)
-    with pytest.raises(CollapseError, match=r"the loss is (nan|inf) at step \d+: training has diverged. .*--learning"):
-        train(wild, source, tmp_path / "run")
-    assert "training has diverged" in Run(tmp_path / "run").record["problem"]
-
-
 @pytest.mark.parametrize(
     ("given", "said"),
     [
         (["2x64@0"], "leave out @0"),
-        (["2x64", "--generated", "--text", "x.txt"], "--generated uses its own texts: leave out --text"),
+        (["2x64", "--generated"], "--generated uses its own texts: leave out --text"),
         (["2x64", "--epochs", "0"], "epochs must be at least 1, got 0"),
         (["2x64", "--config-arg", "hidden_size=32"], "--config-arg hidden_size"),
-        (["2x64", "--config-arg", "activation_function=nope"], "no GPT-Neo can be built with"),
         (["2x64", "--trainer-arg", "gradient_accumulation_steps=2"], "--trainer-arg cannot set gradient_acc"),
         (["2x64", "--trainer-arg", "lr_sheduler=cosine"], "the Trainer does not take"),
         (["2x64", "--vocabulary", "100"], "vocabulary of 100 is too small"),
     ],
 )
-def test_what_cannot_be_trained(given, said, texts, run, tmp_path):
-    refused = run("zoo", "train", *given, *([] if "--generated" in given else words(texts)[:6]), ok=False, cwd=tmp_path)
+def test_what_cannot_be_trained(given, said, words, run, tmp_path):
+    refused = run("zoo", "train", *given, *words(), ok=False, cwd=tmp_path)
     assert refused.returncode == 2
     assert said in refused.stderr
     assert not [file for file in tmp_path.rglob("*") if file.is_file()]
 
 
-def test_what_does_not_fit_is_told(source, tmp_path, monkeypatch):
+def test_what_does_not_fit_or_diverges_is_told(source, tmp_path, monkeypatch):
     with pytest.raises(CollapseError, match=r"too little text for one batch: \d+ chunks .* and a batch takes 999"):
         train(small(batch_size=999), source, tmp_path / "run")
     assert not (tmp_path / "run").exists()
+    wild = small(learning_rate=9.0, weight_decay=9.0, max_grad_norm=1e9, max_steps=60)
+    with pytest.raises(CollapseError, match=r"the loss is (nan|inf) at step \d+: training has diverged. .*--learning"):
+        train(wild, source, tmp_path / "run")
+    assert "training has diverged" in Run(tmp_path / "run").record["problem"]
     with pytest.raises(CollapseError, match=r"training cannot begin: .*no_such_thing"):
         train(small(trainer={"report_to": "no_such_thing"}), source, tmp_path / "b")
     monkeypatch.setenv("WORLD_SIZE", "3")
@@ -259,9 +196,9 @@ def test_a_missing_corpus_says_how_to_get_it(tmp_path, run):
     assert not list(tmp_path.glob("runs"))
 
 
-def test_any_other_value_is_taken_and_recorded(texts, run, tmp_path):
+def test_any_other_value_is_taken_and_recorded(words, run, tmp_path):
     more = ["--config-arg", "layer_norm_epsilon=0.01", "--trainer-arg", "lr_scheduler_type=cosine", "--max-steps", 2]
-    run("zoo", "train", "1x16", *words(texts, *more, "--output", tmp_path / "run", "--precision", "bf16"))
+    run("zoo", "train", "1x16", *words(*more, "--output", tmp_path / "run", "--precision", "bf16"))
     config = json.loads((tmp_path / "run" / "config.json").read_text())
     assert config["layer_norm_epsilon"] == 0.01
     record = Run(tmp_path / "run").record
@@ -270,17 +207,9 @@ def test_any_other_value_is_taken_and_recorded(texts, run, tmp_path):
     assert record["arguments"]["bf16"]
 
 
-def test_a_run_is_measured_checkpoint_by_checkpoint(source, tmp_path):
-    run = train(small(epochs=2), source, tmp_path / "run")
-    assert [row.model for row in measure_run(run, source, [1])] == [f"{run.name}@1"]
-    rows = measure_run(run, source)
-    assert [row.model for row in rows] == [f"{run.name}@0", f"{run.name}@1"]
-    assert collapse.load(run.store(1)).digest == rows[1].store
-
-
 def test_generated_stories_are_there_at_once(run, tmp_path, own_home):
-    words_ = ["--generated", "--stories", 300, "--chunk-length", 64, "--batch-size", 8, "--max-steps", 3]
-    run("zoo", "train", "1x64", *words_, cwd=tmp_path)
+    options = ["--generated", "--stories", 300, "--chunk-length", 64, "--batch-size", 8, "--max-steps", 3]
+    run("zoo", "train", "1x64", *options, cwd=tmp_path)
     (made,) = (tmp_path / "runs").iterdir()
     assert made.name == "stories-01x0064_01d"
     assert Path(AutoTokenizer.from_pretrained(made).name_or_path) == made

@@ -6,9 +6,8 @@ from typing import Any
 import torch
 import transformers
 
-from collapse.core.extras import missing_package
 from collapse.core.settings import quiet
-from collapse.errors import CollapseError, UsageError, counted, first_line
+from collapse.errors import UsageError, counted, first_line
 from collapse_zoo.recipes import Recipe
 from collapse_zoo.runs import CHECKPOINTS, Run
 
@@ -67,9 +66,7 @@ def arguments_of(recipe: Recipe, run: Run, device: str, save_every: int | None) 
     with quiet("transformers", "accelerate"):
         try:
             arguments = transformers.TrainingArguments(**values | dict(recipe.trainer))
-        except (TypeError, ValueError, ImportError) as error:
-            if missing := missing_package(error):
-                raise CollapseError(missing) from error
+        except (TypeError, ValueError) as error:
             raise UsageError(f"the Trainer does not take these arguments: {first_line(error)}") from error
         arguments._n_gpu = min(arguments.n_gpu, 1)  # DataParallel would multiply the batch; torchrun uses several GPUs
     return arguments

@@ -93,21 +93,11 @@ def on_the_hub() -> list[Entry]:
 
     entries = []
     for model in models_tagged(TAGS[0]):
-        card = model.card_data
-        bases = getattr(card, "base_model", None) or []
-        for name in (model.id, *([bases] if isinstance(bases, str) else bases)):
-            with suppress(UsageError):  # a store of another model, or something else with this tag
-                recipe = parse(str(name)).recipe()
-                break
-        else:
-            continue
-        results = (card.eval_results if card else None) or []
-        numbers: dict[str, float | None] = {
-            each.metric_type: each.metric_value for each in results if isinstance(each.metric_value, float)
-        }
-        named = str(getattr(card, "model_name", "")).partition("@")[2]  # the card of a store names none
-        k = int(named) if named.isdecimal() else recipe.epochs - 1
-        entries.append(Entry(f"{parse(str(name)).of_run()}@{k}", f"Hub: {model.id}", recipe, k, numbers))
+        with suppress(UsageError):  # a store of another model
+            name = parse(str(getattr(model.card_data, "model_name", None)))
+            k = name.epochs - 1 if name.checkpoint is None else name.checkpoint  # the card of a store names none
+            numbers = {each.metric_type: each.metric_value for each in model.card_data.eval_results or ()}
+            entries.append(Entry(f"{name.of_run()}@{k}", f"Hub: {model.id}", name.recipe(), k, numbers))
     return entries
 
 
@@ -122,14 +112,14 @@ def find(model: str, runs: str | Path = "runs") -> list[Entry]:
     if Run(Path(model)).record:
         return list(_of_run(Run(Path(model))))
     wanted = parse(model)
-    run, any_corpus = wanted.of_run(), "-" not in model.rpartition("/")[2]
+    run = wanted.of_run()
+    name = str(run) if "-" in model.rpartition("/")[2] else run.short
 
-    def same(entry: Entry) -> bool:
-        have = entry.name.partition("@")[0]
-        named = have.rpartition("-")[2] == run.short if any_corpus else have == str(run)
-        return named and wanted.checkpoint in (None, entry.k)
+    def is_named(entry: Entry) -> bool:
+        full = entry.name.partition("@")[0]
+        return name in (full, full.rpartition("-")[2]) and wanted.checkpoint in (None, entry.k)
 
-    return [entry for entry in catalogue(runs) if same(entry)]
+    return list(filter(is_named, catalogue(runs)))
 
 
 def status(folder: str | Path) -> list[dict[str, Any]]:

@@ -15,12 +15,13 @@ from collapse.stores.lock import locked
 from collapse.stores.writing import ANOTHER_OUTPUT, write_atomic
 from collapse_zoo.catalogue import SHOWN
 from collapse_zoo.recipes import Recipe
-from collapse_zoo.sources import find_source
+from collapse_zoo.sources import Source, find_source
 from collapse_zoo.stories import stories, train_tokenizer, write_stories
 from collapse_zoo.training import numbered, train
 
 TESTED = SHOWN[1:]
 _OURS = ".collapse-demo"  # marks the folder of a demo
+_RECIPE: dict[str, Any] = {"heads": 4, "chunk_length": 128, "batch_size": 16, "learning_rate": 2e-3}
 
 
 def demo(
@@ -54,34 +55,27 @@ def demo(
     folder = Path(folder)
     if any(folder.glob("[!.]*")) and not (folder / _OURS).exists():
         raise UsageError(f"{folder} holds files that the demo did not write: choose another --output")
+    rows: list[Row] = []
     with locked(folder, option="--output"):
         write_atomic(folder / _OURS, b"", other=ANOTHER_OUTPUT)
-        text, validation = folder / "text" / "train.jsonl", folder / "text" / "validation.jsonl"
-        write_stories(text, n_stories, seed=1)
-        write_stories(validation, n_stories // 8, seed=2)
-        train_tokenizer(stories(n_stories, seed=1), folder / "tokenizer")
-        texts: dict[str, Any] = {"text": str(text), "validation_text": str(validation)}
-        source = find_source(**texts, tokenizer=str(folder / "tokenizer"))
-        rows: list[Row] = []
+        source = _source(folder, n_stories)
         for width, seed in product(widths, seeds):
-            recipe = Recipe(
-                depth=2,
-                width=width,
-                heads=4,
-                vocabulary=len(source.tokenizer),
-                chunk_length=128,
-                max_steps=steps,
-                batch_size=16,
-                learning_rate=2e-3,
-                precision="float32",
-                seed=seed,
-                data_seed=seed,
-            )
+            values = _RECIPE | {"max_steps": steps, "precision": "float32", "seed": seed, "data_seed": seed}
+            recipe = Recipe(2, width, len(source.tokenizer), **values)
             name = f"2x{width}-s{seed}"
             report = numbered(progress, len(rows) + 1, len(widths) * len(seeds))
             run = train(recipe, source, folder / "models" / name, name=name, device="cpu", progress=report)
-            store = collapse.collect(run.path, store=folder / "stores" / name, progress=report, **texts)
+            store = collapse.collect(run.path, store=folder / "stores" / name, progress=report)
             rows.append(collapse.measure(store, progress=report))
         results = Results(rows)
         results.write(folder / "results.csv")
         return rows, plugins().analysis("permutation")(results, columns=list(TESTED), within="dim")
+
+
+def _source(folder: Path, n_stories: int) -> Source:
+    """Write stories and their tokenizer into the folder of a demo."""
+    text, validation, tokenizer = (folder / each for each in ("text/train.jsonl", "text/validation.jsonl", "tokenizer"))
+    write_stories(text, n_stories, seed=1)
+    write_stories(validation, n_stories // 8, seed=2)
+    train_tokenizer(stories(n_stories, seed=1), tokenizer)
+    return find_source(text=text, validation_text=validation, tokenizer=tokenizer)

@@ -17,19 +17,14 @@ from collapse_zoo.runs import RECORD, RESUMING, STATE, Checkpoint, Run
 Revision = dict[str, Path | bytes]
 """The content of a revision: path in the repository → file, or bytes."""
 
-_PRIVATE = ("output_dir", "logging_dir", "run_name", "hub_")
-
 
 def revisions(run: Run, repo: str) -> dict[int, Revision]:
     """Return the revisions that publishing a run would make, in order and by k; nothing is sent.
 
     Raises:
-        UsageError: The run is not finished, or a checkpoint was deleted.
+        UsageError: There is no finished run, or a checkpoint was deleted.
     """
-    if not run.record:
-        raise UsageError(f"there is no run in {run.path} (no {RECORD}): name the folder of a trained run")
-    if not run.finished:
-        raise UsageError(f"{run.path} is not a finished run: train it first (collapse zoo status shows its progress)")
+    _check_finished(run)
     made = {each.k: _revision(run, repo, run.checkpoint(each.k)) for each in run.epochs}
     last = made[max(made)]
     last[RECORD] = _record(run)
@@ -52,14 +47,21 @@ def publish(run: Run, repo: str | None = None, *, private: bool = False) -> tupl
         UsageError: The run is not finished, or the repository holds another run.
         CollapseError: The Hub cannot be reached, or rejects the request.
     """
-    planned = revisions(run, repo or "YOU")
-    if repo is None:
-        repo = f"{user_name()}/{run.name}"
-        planned = revisions(run, repo)
+    _check_finished(run)
+    repo = repo or f"{user_name()}/{run.name}"
+    planned = revisions(run, repo)
     create_repo(repo, private=private)
     sent = [k for k, revision in planned.items() if _send(run, k, revision, repo, last=k == max(planned))]
     run.update(published=repo)
     return repo, sent
+
+
+def _check_finished(run: Run) -> None:
+    if not run.finished:
+        raise UsageError(
+            f"{run.path} holds no finished run: name the folder of one, or train it first (collapse zoo status shows "
+            "the progress)"
+        )
 
 
 def _send(run: Run, k: int, revision: Revision, repo: str, *, last: bool) -> bool:
@@ -76,7 +78,7 @@ def _send(run: Run, k: int, revision: Revision, repo: str, *, last: bool) -> boo
         raise UsageError(f"{repo}@{k} holds other weights than this run's: publish to another repository")
     if there and not last:
         return False
-    # an earlier epoch's store is deleted
+    # replacing an earlier epoch's store
     made = commit_files(read_branch(repo), revision, f"{run.name}@{k}", replaced="collapse/")
     if made or not there:
         move_tag(repo, str(k))
@@ -96,5 +98,4 @@ def _revision(run: Run, repo: str, checkpoint: Checkpoint) -> Revision:
 def _record(run: Run) -> bytes:
     """Return the run's record without details of this machine."""
     record = {key: value for key, value in run.record.items() if key not in ("published", "here")}
-    record["arguments"] = {key: value for key, value in record["arguments"].items() if not key.startswith(_PRIVATE)}
     return (json.dumps(without_folders(record), indent=1, ensure_ascii=False) + "\n").encode()

@@ -18,9 +18,6 @@ CHUNK_LENGTH = 2048
 SEED = 42
 """Default seed of the Trainer, for both initialization and order unless the name gives another."""
 
-_OWN_FIELDS = ("vocab_size", "hidden_size", "num_layers", "num_heads", "window_size", "max_position_embeddings")
-"""Values of GPTNeoConfig for which a recipe has its own field."""
-
 DECAYS = {"d": 0.0005, "L": 0.1, "n": 0.0}
 CORPUS = "TinyStories"
 
@@ -82,36 +79,30 @@ class Recipe:
             object.__setattr__(self, "batch_size", paper_batch_size(self.depth, self.width))
 
     def configuration(self) -> Any:
-        """Return the transformers configuration."""
+        """Return the transformers configuration: the paper's values that are not GPT-Neo's defaults, and ``config``."""
         from transformers import GPTNeoConfig
 
-        values = {
+        own = {
             "vocab_size": self.vocabulary,
             "hidden_size": self.width,
             "num_layers": self.depth,
             "num_heads": self.heads,
-            "intermediate_size": 4 * self.width,
-            "attention_types": [[[("global", "local")[layer % 2]], 1] for layer in range(self.depth)],
             "max_position_embeddings": self.chunk_length,
             "window_size": self.window,
-            "activation_function": "gelu_new",
-            "layer_norm_epsilon": 1e-5,
-            "initializer_range": 0.02,
-            "attention_dropout": 0.0,
-            "embed_dropout": 0.0,
-            "resid_dropout": 0.0,
-            "tie_word_embeddings": True,
+        }
+        more = {
+            "intermediate_size": 4 * self.width,
+            "attention_types": [[[("global", "local")[layer % 2]], 1] for layer in range(self.depth)],
             "bos_token_id": self.vocabulary - 1,
             "eos_token_id": self.vocabulary - 1,
         }
+        known = GPTNeoConfig().to_dict()
         for name in self.config:
-            if name in _OWN_FIELDS:
+            if name in own:
                 raise UsageError(f"--config-arg {name} is not allowed: the model's name or another option sets it")
-            if not hasattr(GPTNeoConfig(), name):
-                raise UsageError(
-                    f"GPT-Neo's configuration has no {name!r}; {near_names(name, GPTNeoConfig().to_dict())}"
-                )
-        return GPTNeoConfig(**values | dict(self.config))
+            if name not in known:
+                raise UsageError(f"GPT-Neo's configuration has no {name!r}; {near_names(name, known)}")
+        return GPTNeoConfig(**own | more | dict(self.config))
 
     @property
     def n_params(self) -> int:

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from collapse.core.reading import read_json
-from collapse.errors import CollapseError, UsageError, first_line
+from collapse.errors import CollapseError, UsageError
 from collapse.inputs.collection_spec import CollectionSpec
 from collapse.inputs.text_pair import find_texts
 from collapse.measurement.results import Results, Row
@@ -61,18 +61,9 @@ class Run:
 
     @property
     def record(self) -> dict[str, Any]:
-        """The content of ``training.json``; empty if there is no run.
-
-        Raises:
-            CollapseError: It cannot be read.
-        """
+        """The content of ``training.json``; empty if there is no run."""
         file = self.path / RECORD
-        try:
-            return dict(read_json(file)) if file.exists() else {}
-        except (OSError, ValueError, TypeError) as error:
-            raise CollapseError(
-                f"{file} cannot be read: {first_line(error)}; restore it, or move {self.path} away"
-            ) from error
+        return dict(read_json(file)) if file.exists() else {}
 
     @property
     def name(self) -> str:
@@ -112,7 +103,7 @@ class Run:
         """Raise UsageError if the directory holds anything but this recipe's run on this text."""
         record = self.record
         if not record:
-            if self.path.exists() and (self.path.is_file() or any(self.path.glob("[!.]*"))):
+            if any(self.path.glob("[!.]*")):
                 raise UsageError(f"{self.path} is not empty and holds no run (no {RECORD}): choose another --output")
             return
         if record["state"] == "waiting":  # in a sweep, where nothing has been trained yet

@@ -15,7 +15,7 @@ from collapse.inputs.references import ModelReference, find_tokenizer
 from collapse.inputs.text_pair import Texts, find_texts
 from collapse.stores.files import home, sha256_of
 from collapse.stores.lock import locked
-from collapse_zoo.recipes import CORPUS, Name, Recipe
+from collapse_zoo.recipes import Name, Recipe
 from collapse_zoo.stories import stories, train_tokenizer, write_stories
 
 DATA_SET = "roneneldan/TinyStories"
@@ -63,13 +63,8 @@ class Source:
 
     def identity(self) -> dict[str, Any]:
         """Return the identity of the texts and of how they are cut."""
-        validation = self.texts.validation
-        return {
-            "corpus": self.corpus.identity(),
-            "validation": validation.identity() if validation else None,
-            "tokenizer": self.reference.tokenizer,
-            **{name: getattr(self.spec, name) for name in _CUT},
-        }
+        cut = {name: getattr(self.spec, name) for name in _CUT}
+        return {**self.texts.identity, "tokenizer": self.reference.tokenizer, **cut}
 
     def chunks(self, chunk_length: int, progress: Report | None = None) -> Chunks:
         """Pack the training text; raises as :func:`collapse.inputs.packing.pack`."""
@@ -119,9 +114,9 @@ def find_source(*, generated: int | None = None, **options: Any) -> Source:
         texts = find_texts(spec, lambda: DATA_SET)
         reference = find_tokenizer(spec.tokenizer or TOKENIZER)
         loaded = load_tokenizer(reference)
-    except UsageError:
-        raise
     except CollapseError as error:
+        if isinstance(error, UsageError):
+            raise
         raise type(error)(
             f"{error}. Where there is a network: hf download {DATA_SET} --repo-type dataset, and hf download "
             f"{TOKENIZER}; or give your own with --text FILES and --tokenizer DIR; or train on generated stories, "
@@ -152,7 +147,7 @@ def _label(corpus: Corpus) -> str:
     file = Path(corpus.files[0]).resolve()
     alone = len(corpus.files) == 1 and not re.match(r"train(ing)?\b", file.stem, re.IGNORECASE)
     name = file.stem if alone else file.parent.name
-    return re.sub(r"[^A-Za-z0-9.]+", ".", name).strip(".") or CORPUS
+    return re.sub(r"[^A-Za-z0-9.]+", ".", name).strip(".")
 
 
 def _again(corpus: Corpus) -> str | list[str]:

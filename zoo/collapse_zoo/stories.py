@@ -6,7 +6,6 @@ lesson. Words are drawn with Zipf-like weights, so that a few tokens are frequen
 
 import json
 from collections.abc import Iterable, Iterator
-from functools import cache
 from itertools import accumulate
 from pathlib import Path
 from random import Random
@@ -17,6 +16,8 @@ from collapse.stores.writing import replacing
 _WORDS: dict[str, list[str]] = json.loads(Path(__file__).with_suffix(".json").read_text(encoding="utf-8"))
 _BLANKS = [each.split() for each in _WORDS["blanks"]]
 """What is drawn anew in each sentence, in the order of drawing: the name of the blank, and its list of words."""
+
+_WEIGHTS = list(accumulate(1 / k for k in range(1, 200)))
 
 END = "<|endoftext|>"
 
@@ -86,9 +87,4 @@ def _filled(draw: Random, sentence: str, fixed: dict[str, str]) -> str:
 def _word(draw: Random, words: str) -> str:
     """Draw a word of a list; the k-th has weight 1/k."""
     there = _WORDS[words]
-    return draw.choices(there, cum_weights=_weights(len(there)))[0]
-
-
-@cache
-def _weights(n: int) -> tuple[float, ...]:
-    return tuple(accumulate(1 / (k + 1) for k in range(n)))
+    return draw.choices(there, cum_weights=_WEIGHTS[: len(there)])[0]

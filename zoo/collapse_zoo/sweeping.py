@@ -8,28 +8,26 @@ import logging
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import submitit
+import torch
 from submitit.helpers import Checkpointable
 
 from collapse.core.progress import Report
-from collapse.errors import CollapseError, UsageError, first_line
+from collapse.errors import CollapseError, UsageError
 from collapse.measurement.results import Row
 from collapse.stores.lock import locked
-from collapse.stores.writing import check_output_place
 from collapse_zoo.grids import GridMember
 from collapse_zoo.recipes import Recipe, name_of
 from collapse_zoo.runs import Run, runs_in, write_rows
 from collapse_zoo.sources import Source, find_source
-from collapse_zoo.training import check_recipe, leave_group, numbered, train
+from collapse_zoo.training import check_recipe, described, leave_group, numbered, train
 
 log = logging.getLogger("collapse")
-
-_TIMEOUTS = 20  # how often submitit queues a job again that ran out of its time
 
 
 @dataclass(frozen=True)
@@ -73,31 +71,28 @@ def sweep(
         progress: Called as progress(what, done, total[, note]).
     """
     folder = Path(folder)
-    for table in ("results.csv", "results.json"):
-        check_output_place(folder / table)
     planned = _planned(members, source, values or {}, progress)
     here = {"training": dict(training or {}), "processes": max(1, gpus)}
-    problems = dict[str, str]()
-
-    def attempt(run: Run, work: Callable[[], object]) -> None:
+    runs = [Run(folder / name) for name in planned]
+    left: list[Run] = []
+    problems: dict[str, str] = {}
+    for run, (recipe, ks) in zip(runs, planned.values(), strict=True):
         try:
-            work()
+            if _plan(run, recipe, source, ks, here):
+                left.append(run)
         except CollapseError as error:
             problems[run.path.name] = str(error)
-        except Exception as error:  # an unexpected error must not stop the other members' days of work
-            log.exception("%s failed", run.path.name)
-            problems[run.path.name] = f"{type(error).__name__}: {first_line(error)}"
-
-    runs = [Run(folder / name) for name in planned]
-    for run, (recipe, ks) in zip(runs, planned.values(), strict=True):
-        attempt(run, lambda: _plan(run, recipe, source, ks, here))  # noqa: B023  # called at once
-    left = [run for run in runs if run.path.name not in problems and not _is_done(run)]
     if slurm is not None:
         problems |= _submit(left, folder / "jobs", slurm)
     else:
         for number, run in enumerate(left, 1):
             log.info("%d of %d: %s", number, len(left), run.name)
-            attempt(run, lambda: work(run, source, numbered(progress, number, len(left))))  # noqa: B023  # as above
+            try:
+                work(run, source, numbered(progress, number, len(left)))
+            except Exception as error:  # an unexpected error must not stop the other members' days of work
+                if not isinstance(error, CollapseError):
+                    log.exception("%s failed", run.name)
+                problems[run.path.name] = described(error)
     with locked(folder, option="--output", wait=True):
         write_rows(folder, [row for run in runs_in(folder) for row in run.results()])
     rows = [row for run in runs if run.path.name not in problems for row in run.results()]
@@ -111,25 +106,16 @@ def work(run: Run, source: Source | None = None, progress: Report | None = None)
         InUseError: Another process trains or measures it.
         CollapseError: A step failed.
     """
-    processes = run.record["here"]["processes"]
-    if processes > 1 and not run.finished:
+    record, here = run.record, run.record["here"]
+    processes = here["processes"]
+    if processes > 1 and not (run.finished or torch.distributed.is_torchelastic_launched()):
         torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(processes)]
         done = subprocess.run([*torchrun, "-m", "collapse_zoo.sweeping", str(run.path)], check=False)
         if done.returncode:
             raise CollapseError(run.record.get("problem") or f"torchrun ended with exit code {done.returncode}")
-    else:
-        _work(run, source, progress)
-
-
-def _work(run: Run, source: Source | None = None, progress: Report | None = None) -> None:
-    record, here = run.record, run.record["here"]
+        return
     source = source or find_source(**here["texts"], tokenizer=here["tokenizer"])
     train(run.recipe, source, run.path, name=run.name, measure=record["measure"], progress=progress, **here["training"])
-
-
-def _is_done(run: Run) -> bool:
-    """Whether a member is trained, and every checkpoint that its sweep wants is measured."""
-    return run.finished and run.measured().issuperset(run.record["measure"])
 
 
 def _planned(
@@ -150,20 +136,21 @@ def _planned(
     return made
 
 
-def _plan(run: Run, recipe: Recipe, source: Source, ks: set[int], here: Mapping[str, Any]) -> None:
-    """Write into a run's record what is to be done.
+def _plan(run: Run, recipe: Recipe, source: Source, ks: set[int], here: Mapping[str, Any]) -> bool:
+    """Write into a run's record what is to be done, and return whether anything is.
 
     Raises:
         UsageError: The folder holds another run.
         InUseError: Another process works on it.
     """
-    run.check_same(recipe, source)
     with locked(run.path, option="--output"):
+        run.check_same(recipe, source)
         if run.record.get("state", "waiting") == "waiting":
             run.describe(recipe, source, name=run.path.name, state="waiting")
         record = run.record
         measure = sorted(ks.union(record.get("measure", ())))
         run.update(measure=measure, problem=None, here=record["here"] | here)
+    return not (run.finished and run.measured().issuperset(measure))
 
 
 def _submit(runs: Sequence[Run], folder: Path, slurm: Mapping[str, Any]) -> dict[str, str]:
@@ -176,7 +163,7 @@ def _submit(runs: Sequence[Run], folder: Path, slurm: Mapping[str, Any]) -> dict
         raise UsageError(
             "there is no sbatch here: --launcher slurm runs on a SLURM login node. Without SLURM leave --launcher out"
         )
-    executor = submitit.AutoExecutor(folder, cluster="slurm", slurm_max_num_timeout=_TIMEOUTS)
+    executor = submitit.AutoExecutor(folder, cluster="slurm", slurm_max_num_timeout=20)  # queued again as often
     srun = ["--cpus-per-task", str(slurm["cpus_per_task"])]  # srun does not take it from sbatch
     executor.update_parameters(name="collapse-zoo", nodes=1, tasks_per_node=1, slurm_srun_args=srun, **slurm)
     try:
@@ -201,7 +188,7 @@ class Job(Checkpointable):
 
 if __name__ == "__main__":
     try:
-        _work(Run(Path(sys.argv[1])))
+        work(Run(Path(sys.argv[1])))
     except CollapseError as error:
         sys.exit(f"collapse: {error}")
     leave_group()

@@ -2,7 +2,7 @@
 
 import gc
 import logging
-from collections.abc import Collection, Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import Any
@@ -11,13 +11,11 @@ import torch
 import transformers
 
 import collapse
-from collapse.core.extras import missing_package
 from collapse.core.progress import Report
 from collapse.core.settings import quiet
 from collapse.errors import CollapseError, UsageError, counted, first_line
 from collapse.inputs.packing import Chunks
 from collapse.measurement.last_results import keep_row
-from collapse.measurement.results import Row
 from collapse.numerics.devices import is_out_of_memory
 from collapse.stores.lock import locked
 from collapse.stores.provenance import device_name
@@ -38,7 +36,7 @@ def train(
     folder: str | Path,
     *,
     name: str | None = None,
-    measure: bool | Collection[int] = False,
+    measure: bool | Iterable[int] = False,
     save_every: int | None = None,
     device: str = "auto",
     fast_attention: bool = True,
@@ -63,53 +61,32 @@ def train(
         UsageError: The directory holds another recipe's run (the message names the differences), or an option is
             invalid.
         InUseError: Another process trains or measures the run.
-        CollapseError: The text is too short for one batch, the disk is full, or memory ran out (the last checkpoint is
-            kept).
+        CollapseError: The text is too short for one batch, the disk is full, memory ran out (the last checkpoint is
+            kept), or a checkpoint to measure was deleted.
     """
     run = Run(Path(folder))
     check_recipe(recipe, source)  # report errors before anything is written
-    run.check_same(recipe, source)
     arguments = arguments_of(recipe, run, device, save_every)
     first = arguments.process_index == 0
     with locked(run.path, option="--output") if first else nullcontext():
-        run.check_same(recipe, source)  # another process may have just started another run
+        run.check_same(recipe, source)
         with _failures(run, first):
             if not run.finished:
                 name = name or str(name_of(recipe, source.label))
                 _train(recipe, source, run, name, arguments, fast_attention, progress if first else None)
             if measure is not False and first:
-                measure_run(run, source, None if measure is True else measure, device=device, progress=progress)
+                checkpoints = [each.k for each in run.epochs] if measure is True else measure
+                _measure(run, source, checkpoints, device, progress)
     return run
 
 
-def measure_run(
-    run: Run,
-    source: Source,
-    checkpoints: Collection[int] | None = None,
-    *,
-    device: str = "auto",
-    progress: Report | None = None,
-) -> list[Row]:
-    """Collect and measure the checkpoints that have no row yet, and return all rows.
-
-    Args:
-        run: The run.
-        source: Its texts.
-        checkpoints: The k of the checkpoints; None for all that training has reached.
-        device: Device for collecting.
-        progress: Called as progress(what, done, total).
-
-    Raises:
-        CollapseError: A checkpoint is missing, or its store is of other weights.
-    """
-    for k in [each.k for each in run.epochs] if checkpoints is None else sorted(checkpoints):
-        if k in run.measured():
-            continue
+def _measure(run: Run, source: Source, checkpoints: Iterable[int], device: str, progress: Report | None) -> None:
+    """Collect and measure the checkpoints that have no row yet."""
+    for k in sorted(set(checkpoints) - run.measured()):
         options = source.collecting(run.recipe.chunk_length)
         path = run.checkpoint(k).path
         store = collapse.collect(path, store=run.store(k), device=device, progress=progress, **options)
         keep_row(store, run.add(collapse.measure(store, progress=progress), k))
-    return run.results()
 
 
 def leave_group() -> None:
@@ -124,21 +101,14 @@ def leave_group() -> None:
 
 
 def check_recipe(recipe: Recipe, source: Source) -> None:
-    """Raise UsageError if a recipe gives no valid model, or if its vocabulary is too small for the tokenizer."""
+    """Raise UsageError if GPT-Neo has no such configuration, or if the vocabulary is too small for the tokenizer."""
     tokens = len(source.tokenizer)
     if tokens > recipe.vocabulary:
         raise UsageError(
             f"a vocabulary of {recipe.vocabulary:,} is too small for the tokenizer of {source.reference.name}, "
             f"which has {tokens:,} tokens: give --vocabulary {tokens}, or leave it out"
         )
-    config = recipe.configuration()
-    try:
-        with torch.device("meta"):  # without memory
-            transformers.GPTNeoForCausalLM(config)
-    except Exception as error:  # invalid values raise many kinds of exceptions
-        raise UsageError(
-            f"--config-arg: no GPT-Neo can be built with {dict(recipe.config)}: {first_line(error)}"
-        ) from error
+    recipe.configuration()
 
 
 def _train(
@@ -165,11 +135,6 @@ def _train(
     last = run.newest()
     state = state_in(last) if last else {}
     done = bool(last) and state["global_step"] == state["max_steps"]
-    if last and not done and not (last / "optimizer.pt").is_file():
-        raise CollapseError(
-            f"{run.path} cannot be resumed: {last / 'optimizer.pt'} is missing; restore it, or delete {run.path} to "
-            "train from the beginning"
-        )
     if first:
         kept = {key: value for key, value in arguments.to_sanitized_dict().items() if "token" not in key}
         where = {"device": device_name(arguments.device), "processes": arguments.world_size}
@@ -208,10 +173,10 @@ def _trainer(
             processing_class=source.tokenizer,
             data_collator=transformers.default_data_collator,  # chunks have equal length, so no padding is needed
         )
-    except (RuntimeError, ImportError, ValueError) as error:  # report_to a service whose package is not installed
+    except (RuntimeError, ValueError) as error:  # report_to a service whose package is not installed
         if is_out_of_memory(error):
             raise
-        raise CollapseError(missing_package(error) or f"training cannot begin: {first_line(error)}") from error
+        raise CollapseError(f"training cannot begin: {first_line(error)}") from error
 
 
 @contextmanager
@@ -222,18 +187,22 @@ def _failures(run: Run, first: bool) -> Iterator[None]:
             yield
         except Exception as error:
             raise_if_full(error, run.path, ANOTHER_OUTPUT)
-            if not is_out_of_memory(error):
-                raise
-            raise CollapseError(
-                "out of memory: use more GPUs (torchrun divides the batch), or a smaller --batch-size or "
-                "--chunk-length in a new run; the last checkpoint is kept"
-            ) from error
+            if is_out_of_memory(error):
+                raise CollapseError(
+                    "out of memory: use more GPUs (torchrun divides the batch), or a smaller --batch-size or "
+                    "--chunk-length in a new run; the last checkpoint is kept"
+                ) from error
+            raise
     except Exception as error:
         if first and run.record:
             with suppress(CollapseError):  # a full disk may have no room for the record either
-                known = isinstance(error, CollapseError)
-                run.update(problem=str(error) if known else f"{type(error).__name__}: {first_line(error)}")
+                run.update(problem=described(error))
         raise
+
+
+def described(error: Exception) -> str:
+    """Return an error's message; for an unexpected error, its class and the first line."""
+    return str(error) if isinstance(error, CollapseError) else f"{type(error).__name__}: {first_line(error)}"
 
 
 def numbered(progress: Report | None, number: int, total: int) -> Report | None:

@@ -23,14 +23,14 @@ _SOURCE_NAMES = (
     "eos_between"
 ).split()
 _UNSET = {"text": "roneneldan/TinyStories", "tokenizer": "EleutherAI/gpt-neo-125M"}
-_SOURCE: tuple[Callable[[Any], Any], ...] = (
+_SOURCE = (
     collecting_options(only=_SOURCE_NAMES, unset=_UNSET, help={"tokenizer": "Folder or Hub id."}),
     click.option("--generated", is_flag=True, help="Train on generated stories and their own tokenizer, offline."),
     click.option(
         "--stories", type=click.IntRange(min=1), metavar="N", help="Number of generated stories.  [default: 10,000]"
     ),
 )
-_TRAINING: tuple[Callable[[Any], Any], ...] = (
+_TRAINING = (
     click.option("--config-arg", multiple=True, metavar="KEY=VALUE", help="Any other value of GPTNeoConfig."),
     click.option("--trainer-arg", multiple=True, metavar="KEY=VALUE", help="Any other of TrainingArguments."),
     click.option(
@@ -48,11 +48,20 @@ _TRAINING: tuple[Callable[[Any], Any], ...] = (
 )
 
 
+def with_options(*options: Callable[[Any], Any]) -> Callable[[Command], Command]:
+    """Return a decorator that gives a command several options, in this order."""
+
+    def decorate(command: Command) -> Command:
+        for option in reversed(options):
+            command = option(command)
+        return command
+
+    return decorate
+
+
 def training_options(command: Command) -> Command:
     """Give a command the options of text, recipe and training."""
-    for option in reversed((*_SOURCE, *map(_option, _recipe_fields()), *_TRAINING)):
-        command = option(command)
-    return command
+    return with_options(*_SOURCE, *map(_option, _recipe_fields()), *_TRAINING)(command)
 
 
 def _recipe_fields() -> list[Field[Any]]:

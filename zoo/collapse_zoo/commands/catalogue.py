@@ -1,16 +1,13 @@
 """collapse zoo list and info: show the published models and the local runs."""
 
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
 from collapse.cli.formats import prints_a_table
 from collapse.cli.terminal import say, say_json
 from collapse.errors import UsageError, counted, near_names
-
-if TYPE_CHECKING:
-    from collapse_zoo.catalogue import Entry
 
 
 @click.command()
@@ -46,26 +43,28 @@ def list_command(
     """
     from collapse import Results, Table
     from collapse.cli.formats import deliver
+    from collapse.measurement.columns import split_columns
     from collapse_zoo.catalogue import SHOWN, catalogue, on_the_hub
 
     found = on_the_hub() if where == "hub" else catalogue(runs, where=(where,) if where else ("published", "local"))
     wanted = {name: values for name, values in filters.items() if values}
-    entries = [each for each in found if all(each.record()[name] in values for name, values in wanted.items())]
-    if not entries and format_ in (None, "table"):
+    records = [each.record() for each in found]
+    records = [each for each in records if all(each[name] in values for name, values in wanted.items())]
+    if not records and format_ in (None, "table"):
         say("no model matches; leave out a filter, or train one: collapse zoo train LxD")
         return
-    known = _known(entries)
-    columns = (
-        _columns("--metrics", metrics, known) if metrics and entries else [name for name in SHOWN if name in known]
-    )
-    if sort and entries:
-        by = _columns("--sort", sort, known)[0]
-        entries.sort(key=lambda each: (each.measurements.get(by) is None, each.measurements.get(by)))
-    rows = [[entry.name, entry.where, *(entry.measurements.get(name) for name in columns)] for entry in entries]
-    source = Results.from_records([entry.record() for entry in entries])
-    deliver(format_, output, Table("", ["model", "where", *columns], rows, source=source))
+    frame = Results.from_records(records).frame()
+    chosen = split_columns(metrics, frame) if metrics else [name for name in SHOWN if name in frame]
+    for name in [*chosen, *([sort] if sort else [])]:
+        if records and name not in frame:
+            raise UsageError(f"no model listed has a measurement {name!r}; {near_names(name, map(str, frame.columns))}")
+    if sort and records:
+        frame = frame.sort_values(sort, kind="stable")
+    columns = list(dict.fromkeys(["model", "where", *chosen]))
+    rows = [list(record.values()) for record in Results.from_frame(frame.reindex(columns=columns)).data()]
+    deliver(format_, output, Table("", columns, rows, source=Results.from_frame(frame)))
     if format_ in (None, "table"):
-        say(f"{counted(len(entries), 'model')}; more about one with: collapse zoo info {entries[0].name}")
+        say(f"{counted(len(records), 'model')}; more about one with: collapse zoo info {rows[0][0]}")
 
 
 @click.command()
@@ -89,34 +88,13 @@ def info_command(model: str, runs: str, as_json: bool) -> None:
     if as_json:
         say_json({"model": title, "recipe": values, "checkpoints": [entry.record() for entry in entries]})
         return
-    shown = [[key.replace("_", " "), _text(value)] for key, value in values.items() if value not in (None, {})]
-    print_table(Table(title, ["recipe", ""], shown))
-    known = _known(entries)
+    shown = {key.replace("_", " "): value for key, value in values.items() if value not in (None, {})}
+    rows = [[key, value if isinstance(value, int) else str(value)] for key, value in shown.items()]
+    print_table(Table(title, ["recipe", ""], rows))
+    known = {name for entry in entries for name in entry.measurements}
     if not known:
         say(f"It has no measurements, here or in the paper; train it with: collapse zoo train {model}")
         return
     columns = [f"@{entry.k} {'paper' if entry.where == 'published' else entry.where}" for entry in entries]
     measured = [[name, *(entry.measurements.get(name) for entry in entries)] for name in sorted(known)]
     print_table(Table("", ["measurement", *columns], measured))
-
-
-def _known(entries: "list[Entry]") -> list[str]:
-    """Return the measurements that any of the entries has."""
-    return list(dict.fromkeys(name for entry in entries for name in entry.measurements))
-
-
-def _columns(option: str, text: str, known: list[str]) -> list[str]:
-    """Return the measurements that an option names, at least one."""
-    chosen = []
-    for name in text.split(","):
-        matching = [each for each in known if each == name.strip() or each.startswith(f"{name.strip().lower()}.")]
-        if not matching:
-            raise UsageError(f"{option}: no model listed has a measurement {name!r}; {near_names(name, known)}")
-        chosen += matching
-    return chosen
-
-
-def _text(value: Any) -> str:
-    if isinstance(value, float):
-        return f"{value:,.0f}" if value >= 1e6 else f"{value:g}"
-    return f"{value:,}" if isinstance(value, int) else str(value)

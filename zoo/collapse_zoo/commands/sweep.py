@@ -8,25 +8,37 @@ from collapse.cli.formats import prints_a_table
 from collapse.cli.terminal import say, say_aside
 from collapse.errors import CollapseError, UsageError, counted
 from collapse.inputs.collection_spec import flag_of
-from collapse_zoo.commands._options import given_source, recipe_values, training_arguments, training_options
+from collapse_zoo.commands._options import (
+    given_source,
+    recipe_values,
+    training_arguments,
+    training_options,
+    with_options,
+)
+
+_SLURM = (
+    click.option("--launcher", type=click.Choice(["slurm"]), help="As an array of SLURM jobs, not in turn."),
+    click.option("--parallel", type=click.IntRange(min=1), default=16, show_default=True, help="Jobs at a time."),
+    click.option("--partition", help="SLURM partition."),
+    click.option("--account", help="SLURM account."),
+    click.option("--qos", help="SLURM quality of service."),
+    click.option("--constraint", help="SLURM constraint, such as a kind of GPU."),
+    click.option("--gpus", type=click.IntRange(min=0), default=1, show_default=True, help="GPUs per member."),
+    click.option("--cpus", type=click.IntRange(min=1), default=4, show_default=True, help="CPU cores per job."),
+    click.option("--memory", type=click.IntRange(min=1), metavar="GB", help="Memory per job."),
+    click.option("--hours", type=click.FloatRange(0.02), default=24.0, show_default=True, help="Wall time per job."),
+)
 
 
 @click.command()
 @click.argument("grid")
 @click.option("--output", default="runs", show_default=True, metavar="DIR", help="Folder of the run directories.")
-@click.option("--vary", help="What the repeats of `seeds` vary: data, init or both.  [default: data]")
+@click.option(
+    "--vary", type=click.Choice(["data", "init", "both"]), help="What the repeats of `seeds` vary.  [default: data]"
+)
 @click.option("--seeds", metavar="N,N", help="Each member once with each seed of the initialization.")
 @click.option("--data-seeds", metavar="N,N", help="Each member once with each seed of the order.")
-@click.option("--launcher", type=click.Choice(["slurm"]), help="As an array of SLURM jobs, not one after the other.")
-@click.option("--parallel", type=click.IntRange(min=1), default=16, show_default=True, help="Jobs at a time.")
-@click.option("--partition", help="SLURM partition.")
-@click.option("--account", help="SLURM account.")
-@click.option("--qos", help="SLURM quality of service.")
-@click.option("--constraint", help="SLURM constraint, such as a kind of GPU.")
-@click.option("--gpus", type=click.IntRange(min=0), default=1, show_default=True, help="GPUs per member.")
-@click.option("--cpus", type=click.IntRange(min=1), default=4, show_default=True, help="CPU cores per job.")
-@click.option("--memory", type=click.IntRange(min=1), metavar="GB", help="Memory per job.")
-@click.option("--hours", type=click.FloatRange(min=0.02), default=24.0, show_default=True, help="Wall time per job.")
+@with_options(*_SLURM)
 @click.option("--dry-run", is_flag=True, help="Only list the members.")
 @training_options
 def sweep_command(grid: str, output: str, dry_run: bool, **options: Any) -> None:
@@ -56,12 +68,7 @@ def sweep_command(grid: str, output: str, dry_run: bool, **options: Any) -> None
     from collapse.cli.progress_bar import progress
     from collapse_zoo.sweeping import sweep
 
-    gpus, slurm = options["gpus"], None
-    if options["launcher"] == "slurm":
-        asked = {f"slurm_{name}": options[name] for name in ("partition", "account", "qos", "constraint")}
-        asked |= {"gpus_per_node": gpus or None, "cpus_per_task": options["cpus"], "mem_gb": options["memory"]}
-        asked |= {"timeout_min": round(options["hours"] * 60), "slurm_array_parallelism": options["parallel"]}
-        slurm = {name: value for name, value in asked.items() if value is not None}
+    gpus, slurm = options["gpus"], _slurm(options) if options["launcher"] else None
     say_aside(f"{counted(len(members), 'member')} into {output}/")
     with progress() as report:
         made = sweep(
@@ -74,6 +81,11 @@ def sweep_command(grid: str, output: str, dry_run: bool, **options: Any) -> None
             slurm=slurm,
             progress=report,
         )
+    _report(made, output)
+
+
+def _report(made: Any, output: str) -> None:
+    """Print what a sweep measured; raise CollapseError if members failed."""
     if made.rows:
         say(
             f"{counted(len(made.rows), 'measurement')} of {counted(made.members, 'member')} in {made.results}; next: "
@@ -103,6 +115,14 @@ def status_command(folder: str, format_: str | None, output: str | None) -> None
         )
     rows = [list(each.values()) for each in members]
     deliver(format_, output, Table("", list(members[0]), rows, source=Results.from_records(members)))
+
+
+def _slurm(options: dict[str, Any]) -> dict[str, Any]:
+    """Return parameters of submitit."""
+    asked = {f"slurm_{name}": options[name] for name in ("partition", "account", "qos", "constraint")}
+    asked |= {"gpus_per_node": options["gpus"] or None, "cpus_per_task": options["cpus"], "mem_gb": options["memory"]}
+    asked |= {"timeout_min": round(options["hours"] * 60), "slurm_array_parallelism": options["parallel"]}
+    return {name: value for name, value in asked.items() if value is not None}
 
 
 def _numbers(name: str, text: str) -> list[int]:
