@@ -9,10 +9,9 @@ import torch
 from safetensors.torch import load_file, save_file
 
 import collapse
-from collapse.errors import UsageError
 from collapse.inputs.collection_spec import CollectionSpec
 from collapse.inputs.model_loading import load_model
-from collapse.inputs.references import default_chunk_length, find_model
+from collapse.inputs.references import find_model
 from collapse.inputs.text_request import asked_model, text_request
 from collapse.stores.request import Request
 
@@ -51,9 +50,7 @@ def test_a_subfolder_is_hashed_and_read(tiny, nested, tmp_path):
     given = {"subfolder": "sub/deep"}
     there, direct = plan(tiny, nested, model_args=given), plan(tiny, deep)
     assert there.identity == direct.identity | {"model_args": given}
-    model = find_model(str(nested), model_args=given)
-    assert default_chunk_length(model) == 64
-    loaded, expected = load_model(model, CollectionSpec(model_args=given)), load_model(find_model(str(deep)))
+    loaded, expected = load_model(find_model(str(nested), model_args=given)), load_model(find_model(str(deep)))
     assert torch.equal(loaded.weight, expected.weight)
     rewrite(deep, 1.0)
     tokenizer = json.loads((deep / "tokenizer_config.json").read_text())
@@ -174,17 +171,6 @@ def test_trusted_code_chooses_no_precision(tiny, tmp_path, run_python):
     assert plain == chosen
 
 
-def test_code_is_part_of_the_identity_only_where_it_is_trusted_and_named(tiny, tmp_path):
-    folder = coded(tiny, tmp_path / "coded")
-    assert "code" not in plan(tiny, tiny.model, trust_remote_code=True).identity
-    assert "code" not in plan(tiny, folder).identity
-    before = plan(tiny, folder, trust_remote_code=True).identity
-    assert before["code"]["model"].startswith("sha256:")
-    (folder / "parts").mkdir()
-    (folder / "parts" / "more.py").write_text("x = 1\n")
-    assert plan(tiny, folder, trust_remote_code=True).identity["code"] != before["code"]
-
-
 def test_code_of_another_repository_is_named_by_its_commit(hub, as_user, tiny, tmp_path):
     commit = hub.add("owner/code", {"code.py": CODE.encode()})
     folder = coded(tiny, tmp_path / "coded", "owner/code--code.Model", "owner/code--code.Config")
@@ -197,12 +183,6 @@ def test_code_of_another_repository_is_named_by_its_commit(hub, as_user, tiny, t
     hub.add("owner/code", {"code.py": CODE.encode() + b"# edited\n"})
     refused = as_user("collect", *words, "--store", tmp_path / "a", ok=False)
     assert "code.owner/code" in refused.stderr
-
-
-def test_a_chunk_longer_than_the_models_limit_is_refused_before_anything_is_written(tiny, tmp_path):
-    with pytest.raises(UsageError, match=r"--chunk-length 65 is longer than the 64 positions of .*: give at most 64$"):
-        collapse.collect(tiny.model, store=tmp_path / "s", **tiny.options() | {"chunk_length": 65})
-    assert not (tmp_path / "s").exists()
 
 
 def test_secrets_in_arguments_are_recorded_as_hashes(run, tiny, tmp_path):
@@ -241,23 +221,3 @@ def test_the_configuration_beside_a_tokenizer_is_part_of_it(tiny, tmp_path):
     assert len(fingerprints) == 2
     own = plan(tiny, tiny.model, tokenizer=str(tiny.model)).identity
     assert own == plan(tiny, tiny.model).identity
-
-
-def test_a_tokenizer_that_cannot_encode_costs_one_line(run, tiny, tmp_path):
-    folder = Path(shutil.copytree(tiny.model, tmp_path / "tokenizer"))
-    content = json.loads((folder / "tokenizer.json").read_text())
-    content["model"] = {
-        "type": "WordPiece",
-        "vocab": {"a": 0},
-        "unk_token": "[UNK]",
-        "continuing_subword_prefix": "##",
-        "max_input_chars_per_word": 100,
-    }
-    content["added_tokens"] = []
-    (folder / "tokenizer.json").write_text(json.dumps(content))
-    (folder / "config.json").unlink()
-    (folder / "tokenizer_config.json").write_text("{}")
-    done = run("measure", tiny.model, *tiny.words()[1:], "--tokenizer", folder, ok=False)
-    assert done.returncode == 1
-    assert "the tokenizer cannot encode the text: " in done.stderr
-    assert "Traceback" not in done.stderr

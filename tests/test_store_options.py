@@ -29,9 +29,6 @@ def features(tmp_path_factory) -> Path:
 def test_a_store_is_measured_as_it_is(told, tiny, stored, tmp_path):
     for words in (
         ("--text", tiny.text),
-        ("--dtype", "bfloat16"),
-        ("--chunk-length", 64),
-        ("--without", "covariance"),
         ("--no-fast-attention",),
         ("--recollect",),
     ):
@@ -55,7 +52,7 @@ def test_stores_of_several_models_are_named_after_them(told, tiny, tmp_path):
 
 
 def test_options_that_do_not_apply_to_a_features_file(told, features, tiny, tmp_path):
-    for words in (("--text", tiny.text), ("--chunk-length", 32), ("--tokenizer", tiny.model), ("--eos-between",)):
+    for words in (("--text", tiny.text), ("--eos-between",)):
         message = f"{features} is a features file: {words[0]} does not apply"
         assert message in told(2, "measure", features, *words), words
         assert message in told(2, "collect", features, "--store", tmp_path / "s", *words), words
@@ -79,12 +76,9 @@ def test_collect_on_a_finished_store_compares_every_option(tiny, stored):
             collapse.collect(tiny.model, store=stored, **given)
 
 
-def test_a_part_needs_a_folder_of_its_own(tiny):
+def test_options_that_do_not_apply_to_local_texts(told, tiny, tmp_path):
     with pytest.raises(UsageError, match="a part needs a folder of its own, to be merged from: give --store"):
         collapse.collect(tiny.model, part=(1, 2), **tiny.options())
-
-
-def test_local_texts_have_no_splits(told, tiny, tmp_path):
     local = f"--split test does not apply: {tiny.text.name} is local and has no splits"
     assert local in told(2, "collect", *tiny.words("--store", tmp_path / "s"), "--split", "test")
     with pytest.raises(UsageError, match="--validation-split test does not apply without a validation text"):

@@ -5,7 +5,6 @@ were read.
 """
 
 import glob
-import re
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -22,7 +21,6 @@ from collapse.hub.remote import Remote, reach
 from collapse.inputs.collection_spec import TextNames, text_names
 from collapse.inputs.textfiles import KINDS, find_files, hash_files, kind_of, read_texts, show_names
 
-_OTHER_FILES = (".pdf", ".csv", ".tsv", ".md", ".html", ".xml", ".docx", ".zip", ".zst")
 _READ_TO_CHOOSE = ("README.md", ".huggingface.yaml", "dataset_infos.json")
 """Files that ``datasets`` reads before it chooses the files of each split."""
 
@@ -96,7 +94,7 @@ def find_corpus(
 
 
 def _is_local(name: str) -> bool:
-    is_id = is_repo_id(split_revision(name)[0]) and kind_of(name) not in (*KINDS, *_OTHER_FILES)
+    is_id = is_repo_id(split_revision(name)[0]) and kind_of(name) not in KINDS
     return not is_id or expanded(name).exists()
 
 
@@ -136,7 +134,10 @@ def _files_of_split(corpus: Corpus) -> list[str]:
         try:
             found = datasets.load_dataset_builder(str(place), cache_dir=temporary).config.data_files or {}
         except (OSError, ValueError, RuntimeError, datasets.exceptions.DatasetsError) as error:
-            raise CollapseError(f"{corpus.name} cannot be loaded: {_said(error, temporary)}") from error
+            said = first_line(error).replace(temporary, "")
+            if "Config name is missing" in said:
+                said = "it has several configurations, and none can be selected: give the files of one with --text"
+            raise CollapseError(f"{corpus.name} cannot be loaded: {said}") from error
         splits = {str(split): [Path(each).relative_to(place).as_posix() for each in found[split]] for split in found}
     if corpus.split not in splits:
         hint = near_names(str(corpus.split), splits)
@@ -149,10 +150,3 @@ def _files_of_split(corpus: Corpus) -> list[str]:
         )
     remote.download([glob.escape(name) for name in chosen])
     return [str(cached / name) for name in chosen]
-
-
-def _said(error: Exception, temporary: str) -> str:
-    if str(error).startswith("Config name is missing"):
-        named = ", ".join(re.findall(r"'([^']+)'", str(error).split("\n")[1]))
-        return f"it has several configurations ({named}); configurations cannot be selected, so give the files of one"
-    return f"{type(error).__name__}: {first_line(error).replace(temporary, '')}"

@@ -8,7 +8,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from collapse.core.paths import expanded, near_folders
+from collapse.core.paths import expanded, mistyped, near_folders
 from collapse.core.steps import folder_name, run_and_step
 from collapse.errors import CollapseError, UsageError
 from collapse.hub.client import at_revision, is_repo_id, split_revision
@@ -80,7 +80,7 @@ class ModelReference:
         arguments = self.model_args or {}
         limit = limit_of({**self.json("config.json"), **arguments})
         if limit is None and "gguf_file" in arguments:
-            from collapse.inputs.gguf_keys import gguf_context
+            from collapse.inputs.gguf import gguf_context
 
             return gguf_context(self.files.fetch(f"{inside(arguments)}{arguments['gguf_file']}"))
         return limit
@@ -140,7 +140,7 @@ def find_tokenizer(name: str, model_args: Mapping[str, Any] | None = None) -> Mo
 
 def _find(name: str, revision: str | None, what: str, model_args: Mapping[str, Any] | None) -> ModelReference:
     """Find a folder or repository, without its fingerprints; raises as :func:`find_model`."""
-    folder, close = expanded(name), near_folders(name)
+    folder = expanded(name)
     if folder.suffix == ".gguf" and folder.is_file():
         folder, model_args = folder.parent, {**(model_args or {}), "gguf_file": folder.name}
     if folder.is_dir():
@@ -148,12 +148,11 @@ def _find(name: str, revision: str | None, what: str, model_args: Mapping[str, A
             raise UsageError(f"{name} is a local folder, which has no revisions: omit --revision")
         return ModelReference(folder_name(folder), str(folder), None, model_args=model_args)
     if folder.is_file():
-        is_text = folder.suffix in (".txt", ".jsonl")
-        instead = f": name the model, and give the file with --text {name}" if is_text else ""
-        raise UsageError(f"{name} is a {folder.suffix} file, not a {what}{instead}")
-    if close and revision is None and "/" in name and "@" not in name:  # rather a path than a name on the Hub
+        raise UsageError(f"{name} is a {folder.suffix} file, not a {what}; a text is given with --text {name}")
+    if revision is None and (close := mistyped(name)):
         there = f" For the Hub model of this name, use {name}@main" if is_repo_id(name) else ""
         raise UsageError(f"there is no folder {name}; {close}{there}")
+    close = near_folders(name)
     missing = f"no {what} is called {name}{f' ({close})' if close else ''}"
     whole = at_revision(name, revision)
     repo, at = split_revision(whole)
@@ -193,24 +192,20 @@ def limit_of(config: Mapping[str, Any]) -> int | None:
     return limits[0] if limits else limit_of(text) if isinstance(text, Mapping) else None
 
 
-def default_chunk_length(reference: ModelReference) -> int:
-    """Return the default T: min(2048, the model's limit).
+def chunk_length_of(reference: ModelReference, asked: int | None) -> int:
+    """Return T: as asked, or min(2048, the model's limit).
 
     Raises:
-        CollapseError: The limit is unknown.
+        UsageError: It is longer than the model's context.
+        CollapseError: None is asked for, and the limit is unknown.
     """
-    if reference.position_limit is None:
+    limit = reference.position_limit
+    if asked is None and limit is None:
         raise CollapseError(
             f"{reference.name} has no maximum sequence length in its configuration: give --chunk-length"
         )
-    return min(2048, reference.position_limit)
-
-
-def check_chunk_length(reference: ModelReference, chunk_length: int) -> None:
-    """Raise UsageError if chunks are longer than the model's context; the message gives the limit."""
-    limit = reference.position_limit
-    if limit is not None and chunk_length > limit:
+    if asked is not None and limit is not None and asked > limit:
         raise UsageError(
-            f"--chunk-length {chunk_length} is longer than the {limit:,} positions of {reference.name}: "
-            f"give at most {limit}"
+            f"--chunk-length {asked} is longer than the {limit:,} positions of {reference.name}: give at most {limit}"
         )
+    return asked or min(2048, limit or 2048)

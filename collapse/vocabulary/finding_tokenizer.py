@@ -37,7 +37,7 @@ def find_tokenizer_of(store: Store | None, given: Any = None) -> tuple[Any, str 
     arguments = recorded_arguments(store.manifest) if store is not None else {}
     if isinstance(given, str | os.PathLike):
         found = _named(str(given), arguments, held)
-        return load_tokenizer(found, model_args=found.model_args), _difference(found, held)
+        return load_tokenizer(found), _difference(found, held)
     if given is not None:
         if not hasattr(given, "convert_ids_to_tokens"):
             raise UsageError(f"tokenizer must be a folder, a Hub id or a tokenizer, got a {type(given).__name__}")
@@ -48,7 +48,7 @@ def find_tokenizer_of(store: Store | None, given: Any = None) -> tuple[Any, str 
     try:
         own = _own(store, arguments, held)
         if own is not None:
-            return load_tokenizer(own, model_args=own.model_args), None
+            return load_tokenizer(own), None
     except CollapseError as error:
         why = first_line(error)
     name = f"the file {store.model}" if arguments.get("gguf_file") else "its folder"

@@ -91,8 +91,8 @@ class Source:
         return {name: value for name, value in options.items() if value is not None}
 
     def _pack(self, corpus: Corpus, spec: CollectionSpec, chunk_length: int, progress: Report | None) -> Chunks:
-        spec, hashed = replace(spec, chunk_length=chunk_length), self.reference.tokenizer
-        return pack(corpus, self.tokenizer, spec, tokenizer_hash=hashed, cache=home(), progress=progress)
+        spec, key = replace(spec, chunk_length=chunk_length), self.reference.tokenizer
+        return pack(corpus, self.tokenizer, spec, tokenizer_key=key, progress=progress)
 
 
 @accepts
@@ -116,7 +116,7 @@ def find_source(*, generated: int | None = None, **options: Any) -> Source:
         tokenizer = spec.tokenizer or str(folder / "tokenizer")
         spec = replace(spec, text=train, validation_text=validation, tokenizer=tokenizer)
     try:
-        texts = find_texts(spec, lambda: DATA_SET)
+        texts = find_texts(replace(spec, text=spec.text or DATA_SET))
         reference = find_tokenizer(spec.tokenizer or TOKENIZER)
         loaded = load_tokenizer(reference)
     except UsageError:
