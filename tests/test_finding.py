@@ -170,6 +170,11 @@ def test_a_limit_of_the_validation_text_is_open_only_where_that_of_each_text_is(
     assert find_store("owner/m", texts).origin == f"owner/m/collapse/b@{A}"
 
 
+def test_a_store_of_a_statistic_that_is_left_out_is_not_used(publish, options):
+    publish(MODEL | stored(asked(options)))
+    assert find_store("owner/m", {**options, "without": "covariance"}) is None
+
+
 def test_a_damaged_store_costs_only_itself(publish, options, caplog):
     identity = asked(options)
     damaged = stored(identity, folder="collapse/a")
@@ -195,24 +200,19 @@ def test_folders_and_names_of_nothing_have_no_published_store(publish, options, 
 
 def test_names_of_stores(publish, options):
     identity = asked(options)
-    two = stored(identity) | stored(identity | {"dtype": "bfloat16"}, folder="collapse/t")
-    publish(MODEL | two)
-    publish(stored(identity), "owner/one")
+    publish(MODEL | stored(identity) | stored(identity | {"dtype": "bfloat16"}, folder="collapse/t"))
+    publish(stored(identity, folder="x"), "owner/one")
     publish({"README.md": b""}, "owner/none")
-    publish(stored(identity, folder="x") | {"README.md": b""}, "owner/x")
-    assert open_store("owner/m/collapse/t").identity["dtype"] == "bfloat16"
-    assert open_store("owner/m/t@main").identity["dtype"] == "bfloat16"
-    assert open_store("owner/one").identity["dtype"] == "float32"
+    for name in ("owner/m/collapse/t", "owner/m/t@main"):
+        assert open_store(name).identity["dtype"] == "bfloat16"
     for name, said in (
         ("owner/m", "owner/m has several stores: name one of owner/m/collapse/s, owner/m/collapse/t$"),
         ("owner/m/u", "owner/m has no store u; it has owner/m/collapse/s, owner/m/collapse/t$"),
         ("owner/none", "owner/none has no store$"),
-        ("owner", "there is no store owner: give a folder"),
         ("./owner/m", "there is no store ./owner/m"),
     ):
         with pytest.raises(UsageError, match=said):
             open_store(name)
     assert open_named("owner/m") is None  # a model
     assert open_named("owner/none") is open_named("nowhere/x") is open_named("owner") is None
-    assert open_named("owner/one").origin == f"owner/one/collapse/s@{A}"
-    assert open_named("owner/x/x").origin == open_named("owner/x").origin
+    assert open_named("owner/one").origin == open_named("owner/one/x").origin == f"owner/one/x@{A}"

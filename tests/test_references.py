@@ -180,20 +180,6 @@ def test_what_is_neither_a_folder_nor_on_the_hub_is_told_with_near_names(hub, mo
         find_model("other/m")
 
 
-@pytest.mark.parametrize(
-    ("card", "expected"),
-    [
-        ("---\ndatasets: owner/data\n---\n", ["owner/data"]),
-        ("---\ndatasets: [a/b, c, 3, a/b/c]\n---\n", ["a/b", "c"]),
-        ("---\nlicense: mit\n---\n", []),
-        ("---\n: [\n---\n", []),
-    ],
-)
-def test_a_card_names_data_sets(tmp_path, card, expected):
-    assert reference(tmp_path).card_datasets() == []
-    assert reference(made(tmp_path, {"README.md": card})).card_datasets() == expected
-
-
 def test_code_that_may_run_is_named_by_where_it_lies(hub):
     named = {"auto_map": {"AutoConfig": "other/code--c.C", "More": ["x.M", None, {"deep": "owner/m--d.D"}]}}
     folder = made(hub / "coded", {"config.json": json.dumps(named), "x.py": "1"})

@@ -109,12 +109,10 @@ def test_code_counts_only_where_it_is_trusted(model):
     assert request(model, trust_remote_code=True).identity["code"] != trusted.identity["code"]
 
 
-def test_lengths_and_arguments_that_are_refused(model):
+def test_the_chunk_length_is_at_most_the_models_limit(model):
     assert request(model, chunk_length=None).identity["chunk_length"] == 64
     with pytest.raises(UsageError, match="--chunk-length 65 is longer"):
         request(model, chunk_length=65)
-    with pytest.raises(UsageError, match="--model-arg state_dict=… is not allowed"):
-        request(model, model_args={"state_dict": 1})
 
 
 def test_without_a_text_the_card_names_it(model, offline, caplog):

@@ -15,8 +15,7 @@ from hypothesis import strategies as st
 
 import collapse
 from collapse.errors import CollapseError, UsageError
-from collapse.inputs.known_tokenizers import remember_tokenizer
-from collapse.inputs.references import find_model
+from collapse.inputs.references import find_model, remember_tokenizer
 from collapse.testing import random_features, tiny_statistics
 from collapse.vocabulary.token_table import COLUMNS
 from collapse.vocabulary.token_texts import TokenTexts

@@ -5,13 +5,12 @@ concatenated and cut into chunks of T; the remainder is dropped. This equals gro
 batched=True, num_proc=shards)``, which itself may return a result that it cached for another num_proc.
 """
 
-import hashlib
 import json
 import shutil
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import islice
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any
 
@@ -42,10 +41,12 @@ class Chunks:
     Attributes:
         tokens: Token ids, shape (S, T), int32, memory-mapped.
         starts: Where each text begins among them, counted in tokens, ascending, int64; None for one text a chunk.
+        sha256: Hash of the token ids, little-endian int32, which identifies the text whatever its origin.
     """
 
     tokens: np.ndarray
     starts: np.ndarray | None = None
+    sha256: str = ""
 
     def __len__(self) -> int:
         return len(self.tokens)
@@ -93,9 +94,9 @@ def group(token_rows: Sequence[Sequence[int]], chunk_length: int) -> np.ndarray:
     >>> group([[1, 2, 3], [4, 5]], 2).tolist()
     [[1, 2], [3, 4]]
     """
-    flat = np.concatenate([np.empty(0, dtype=np.int64), *(np.asarray(row, dtype=np.int64) for row in token_rows)])
+    flat = np.fromiter(chain.from_iterable(token_rows), dtype=np.int32)
     n = len(flat) // chunk_length
-    return flat[: n * chunk_length].reshape(n, chunk_length).astype(np.int32)
+    return flat[: n * chunk_length].reshape(n, chunk_length)
 
 
 def pack(
@@ -139,11 +140,6 @@ def pack(
         chunks = _cached(folder)
         assert chunks is not None  # it has just been written
     return chunks
-
-
-def tokens_hash(chunks: Chunks) -> str:
-    """Return the sha256 of the token ids, little-endian int32, which identifies the text whatever its origin."""
-    return hashlib.sha256(np.ascontiguousarray(chunks.tokens, dtype="<i4").data).hexdigest()
 
 
 def _chunks(
@@ -211,4 +207,4 @@ def _cached(folder: Path) -> Chunks | None:
         return None
     shape = record["rows"], record["chunk_length"]
     tokens = np.memmap(folder / _FILES[0], dtype="<i4", mode="r", shape=shape)
-    return Chunks(tokens, np.fromfile(folder / _FILES[1], dtype="<i8"))
+    return Chunks(tokens, np.fromfile(folder / _FILES[1], dtype="<i8"), record["sha256"][0])

@@ -3,12 +3,13 @@
 import json
 import re
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from collapse.core.paths import expanded, mistyped, near_folders
+from collapse.core.paths import expanded, home, mistyped, near_folders
 from collapse.core.steps import folder_name, run_and_step
 from collapse.errors import CollapseError, UsageError
 from collapse.hub.client import at_revision, is_repo_id, split_revision
@@ -22,6 +23,8 @@ from collapse.hub.fingerprints import (
     weights_fingerprint,
 )
 from collapse.hub.remote import Remote, reach
+from collapse.stores.files import sha256_of
+from collapse.stores.writing import write_atomic
 
 _OF_FILES = (".safetensors", ".gguf", ".bin", ".pt", ".json", ".jsonl", ".txt", ".csv", ".parquet", ".npz", ".npy")
 """Suffixes of names that are not looked for on the Hub."""
@@ -136,6 +139,24 @@ def find_tokenizer(name: str, model_args: Mapping[str, Any] | None = None) -> Mo
         return replace(found, tokenizer=tokenizer_fingerprint(found.files, found.model_args))
     except CollapseError as error:
         raise type(error)(f"--tokenizer {name}: {error}") from error
+
+
+def remember_tokenizer(reference: ModelReference) -> None:
+    """Record in the cache the folder of a tokenizer by its hash: stores can be published, and hold no path."""
+    if reference.is_local:
+        with suppress(CollapseError):  # an unwritable cache is not an error
+            write_atomic(_remembered(reference.tokenizer), bytes(Path(reference.location).resolve()), shared=True)
+
+
+def known_tokenizer(tokenizer: str) -> Path | None:
+    """Return the folder of a tokenizer of this hash, or None. Its files may have changed: compare the hash again."""
+    with suppress(OSError):
+        return Path(_remembered(tokenizer).read_text())
+    return None
+
+
+def _remembered(tokenizer: str) -> Path:
+    return home() / "tokenizers" / sha256_of(tokenizer)
 
 
 def _find(name: str, revision: str | None, what: str, model_args: Mapping[str, Any] | None) -> ModelReference:

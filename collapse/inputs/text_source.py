@@ -16,12 +16,11 @@ from collapse.core.progress import Report
 from collapse.errors import CollapseError, counted
 from collapse.inputs.collection_spec import CollectionSpec
 from collapse.inputs.corpus import Corpus
-from collapse.inputs.known_tokenizers import remember_tokenizer
 from collapse.inputs.language_model import LanguageModel
 from collapse.inputs.model_loading import load_model, load_tokenizer
 from collapse.inputs.option_words import typed
-from collapse.inputs.packing import Chunks, pack, tokens_hash
-from collapse.inputs.references import ModelReference
+from collapse.inputs.packing import Chunks, pack
+from collapse.inputs.references import ModelReference, remember_tokenizer
 from collapse.inputs.source import Phase, Source
 from collapse.inputs.suitability import check_model
 from collapse.inputs.text_pair import Texts
@@ -101,7 +100,7 @@ class TextPhase(Phase):
 
     def provenance(self) -> dict[str, Any]:
         """Return the hash of the tokens."""
-        return {"tokens": tokens_hash(self.chunks)}
+        return {"tokens": self.chunks.sha256}
 
 
 def open_texts(

@@ -8,9 +8,8 @@ from typing import Any
 
 from collapse.core.paths import expanded
 from collapse.errors import CollapseError, UsageError, first_line
-from collapse.inputs.known_tokenizers import known_tokenizer
 from collapse.inputs.model_loading import load_tokenizer
-from collapse.inputs.references import ModelReference, find_tokenizer
+from collapse.inputs.references import ModelReference, find_tokenizer, known_tokenizer
 from collapse.stores.naming import recorded_arguments, recorded_model
 from collapse.stores.store import Store
 
