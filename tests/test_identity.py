@@ -4,7 +4,6 @@ import json
 import shutil
 from pathlib import Path
 
-import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
@@ -24,53 +23,34 @@ class Model(GPTNeoForCausalLM):
 """
 
 
-@pytest.fixture
-def nested(tiny, tmp_path) -> Path:
-    """The tiny model in a folder, and another one in a subfolder of it, with a tokenizer of its own."""
-    folder = Path(shutil.copytree(tiny.model, tmp_path / "nested"))
-    shutil.copytree(tiny.model, folder / "sub" / "deep")
-    rewrite(folder / "sub" / "deep", 1.0)
-    config = json.loads((folder / "sub" / "deep" / "config.json").read_text())
-    (folder / "config.json").write_text(json.dumps(config | {"max_position_embeddings": 9}))
-    return folder
-
-
-def rewrite(folder: Path, add: float) -> None:
-    weights = load_file(folder / "model.safetensors")
-    save_file({name: each * (1 + add) for name, each in weights.items()}, folder / "model.safetensors")
-
-
 def plan(tiny, model: object, **options) -> Request:
     spec = CollectionSpec(**{**tiny.options(), **options})
     return text_request(asked_model(str(model), spec), spec)
 
 
-def test_a_subfolder_is_hashed_and_read(tiny, nested, tmp_path):
-    deep = nested / "sub" / "deep"
+def test_a_subfolder_is_hashed_and_read(tiny, tmp_path):
+    nested = Path(shutil.copytree(tiny.model, tmp_path / "nested"))
+    deep = Path(shutil.copytree(tiny.model, nested / "sub" / "deep"))
+    weights = load_file(deep / "model.safetensors")
+    save_file({name: each * 2 for name, each in weights.items()}, deep / "model.safetensors")
+    config = json.loads((deep / "config.json").read_text())
+    (nested / "config.json").write_text(json.dumps(config | {"max_position_embeddings": 9}))
     given = {"subfolder": "sub/deep"}
     there, direct = plan(tiny, nested, model_args=given), plan(tiny, deep)
     assert there.identity == direct.identity | {"model_args": given}
     loaded, expected = load_model(find_model(str(nested), model_args=given)), load_model(find_model(str(deep)))
     assert torch.equal(loaded.weight, expected.weight)
-    rewrite(deep, 1.0)
-    tokenizer = json.loads((deep / "tokenizer_config.json").read_text())
-    (deep / "tokenizer_config.json").write_text(json.dumps(tokenizer | {"add_prefix_space": True}))
-    later = plan(tiny, nested, model_args=given)
-    assert later.identity["weights"] != there.identity["weights"]
-    assert later.identity["tokenizer"] != there.identity["tokenizer"]
-    store = collapse.collect(
-        nested, store=tmp_path / "s", max_chunks=8, model_args=given, **tiny.options() | {"validation_text": None}
-    )
-    assert store.identity["tokenizer"] == later.identity["tokenizer"]
+    options = {"max_chunks": 8, "model_args": given, **tiny.options(), "validation_text": None}
+    store = collapse.collect(nested, store=tmp_path / "s", **options)
+    assert store.identity["tokenizer"] == there.identity["tokenizer"]
 
 
-def coded(tiny, folder: Path, module: str = "code.Model", config: str = "code.Config") -> Path:
+def coded(tiny, folder: Path) -> None:
     shutil.copytree(tiny.model, folder)
     (folder / "code.py").write_text(CODE)
     content = json.loads((folder / "config.json").read_text()) | {"model_type": "novel", "architectures": ["Model"]}
-    content["auto_map"] = {"AutoConfig": config, "AutoModelForCausalLM": module}
+    content["auto_map"] = {"AutoConfig": "code.Config", "AutoModelForCausalLM": "code.Model"}
     (folder / "config.json").write_text(json.dumps(content))
-    return folder
 
 
 WORDS = """
@@ -136,20 +116,6 @@ def test_trusted_code_chooses_no_precision(tiny, tmp_path, run_python):
     assert done.returncode == 0, done.stderr
     plain, chosen = done.stdout.split()
     assert plain == chosen
-
-
-def test_code_of_another_repository_is_named_by_its_commit(hub, as_user, tiny, tmp_path):
-    commit = hub.add("owner/code", {"code.py": CODE.encode()})
-    folder = coded(tiny, tmp_path / "coded", "owner/code--code.Model", "owner/code--code.Config")
-    words = [folder, *tiny.words()[1:], "--max-chunks", 20, "--trust-remote-code"]
-    as_user("collect", *words, "--store", tmp_path / "a")
-    code = collapse.load(tmp_path / "a").identity["code"]
-    assert code.keys() == {"owner/code", "model", "tokenizer"}
-    assert code["owner/code"] == f"commit:{commit}"
-    assert code["model"].startswith("sha256:")
-    hub.add("owner/code", {"code.py": CODE.encode() + b"# edited\n"})
-    refused = as_user("collect", *words, "--store", tmp_path / "a", ok=False)
-    assert "code.owner/code" in refused.stderr
 
 
 def test_secrets_in_arguments_are_recorded_as_hashes(run, tiny, tmp_path):

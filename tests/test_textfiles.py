@@ -10,8 +10,7 @@ import pytest
 from client_cache import A, B, offline_cache
 
 from collapse.errors import CollapseError, UsageError
-from collapse.inputs.corpus import Corpus, NoSplit, find_corpus, opened
-from collapse.inputs.text_pair import Texts
+from collapse.inputs.corpus import find_corpus, opened
 from collapse.inputs.textfiles import find_files, read_texts, show_names
 from collapse.stores.files import sha256_of
 
@@ -154,16 +153,3 @@ def test_a_data_set_is_known_by_commit_split_and_column(hub, tmp_path, monkeypat
     write(tmp_path / "owner" / "data" / "x.txt")
     with pytest.raises(UsageError, match="owner/data is a folder"):  # what exists is never looked for on the Hub
         find_corpus("owner/data")
-
-
-def test_only_a_validation_split_that_is_not_named_may_be_absent():
-    text = Corpus("v")
-    assert Texts(None).pack_validation(lambda corpus: 1) is None
-    assert Texts(None, text).pack_validation(lambda corpus: corpus.name) == "v"
-
-    def absent(corpus):
-        raise NoSplit("none")
-
-    assert Texts(None, text, optional=True).pack_validation(absent) is None
-    with pytest.raises(NoSplit):
-        Texts(None, text).pack_validation(absent)

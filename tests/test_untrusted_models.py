@@ -147,10 +147,9 @@ def test_code_that_transformers_has_itself_is_not_needed(run, tiny, tmp_path):
     assert not (tmp_path / "marker").exists()
 
 
-@pytest.mark.parametrize("name", ["trust_remote_code", "weights_only", "token", "_from_auto"])
-def test_what_is_no_model_arg(tiny, tmp_path, name):
-    with pytest.raises(collapse.CollapseError, match=rf"--model-arg {name}=… is not allowed: "):
-        collapse.collect(tiny.model, store=tmp_path / "s", model_args={name: "hf_secret"}, **tiny.options())
+def test_what_has_its_own_option_is_no_model_arg(tiny):
+    with pytest.raises(collapse.CollapseError, match="--model-arg trust_remote_code=… is not allowed: use --trust-rem"):
+        collapse.collect(tiny.model, model_args={"trust_remote_code": True}, **tiny.options())
 
 
 KERNELS = {
@@ -169,9 +168,3 @@ def test_a_kernel_that_a_configuration_names_is_not_run(told, tiny, tmp_path, ki
     said = told(1, "measure", folder, *tiny.words()[1:], "--max-chunks", 20)
     assert "kernel: its configuration names the implementation '" in said
     assert "give --trust-remote-code" in said
-
-
-@pytest.mark.parametrize("given", [{"attn_implementation": "owner/kernel"}, {"use_kernels": True}])
-def test_a_kernel_that_an_argument_names_needs_trust(tiny, tmp_path, given):
-    with pytest.raises(collapse.CollapseError, match="may be code from the Hub: if you trust it, give --trust-remote"):
-        collapse.collect(tiny.model, store=tmp_path / "s", model_args=given, **tiny.options())

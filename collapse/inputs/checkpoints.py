@@ -16,29 +16,22 @@ from collapse.inputs.references import ModelReference
 _CUT_SHORT = ("deserializing header", "cannot reshape array", "failed finding central directory", "mmap length")
 """Messages of safetensors, NumPy (for GGUF) and torch about an incomplete file."""
 _INSTEAD = {
-    "trust_remote_code": "use --trust-remote-code",
-    "revision": "use --revision",
-    "dtype": "use --dtype",
-    "torch_dtype": "use --dtype",
-    "token": "it would be written into the store; log in with: hf auth login",
-    "local_files_only": "set HF_HUB_OFFLINE=1",
-    **dict.fromkeys(
-        ("weights_only", "output_loading_info", "ignore_mismatched_sizes", "config", "state_dict", "adapter_kwargs"),
-        "the model's own configuration and weights are read and checked",
-    ),
+    "trust_remote_code": "--trust-remote-code",
+    "revision": "--revision",
+    "dtype": "--dtype",
+    "torch_dtype": "--dtype",
 }
-"""Arguments of ``from_pretrained`` that are not allowed, and what to do instead."""
+"""Arguments of ``from_pretrained`` that have their own options."""
 _QUANTIZED = ("quantization_config", "compression_config", "load_in_8bit", "load_in_4bit")
-_KERNELS = ("use_kernels", "kernel_config", "allow_all_kernels")
 # implemented in torch and transformers; other names may be fetched from the Hub and run (package "kernels")
 _BUILT_IN = ("eager", "sdpa", "flex_attention", "paged|eager", "paged|sdpa", "batched_mm", "grouped_mm")
 
 
 def check_model_args(model_args: Mapping[str, Any]) -> None:
-    """Raise UsageError for a ``--model-arg`` that has its own option or is not allowed; says what to do instead."""
+    """Raise UsageError for a ``--model-arg`` that has its own option."""
     for name in model_args:
-        if name in _INSTEAD or name.startswith("_"):
-            raise UsageError(f"--model-arg {name}=… is not allowed: {_INSTEAD.get(name, 'it is internal')}")
+        if name in _INSTEAD:
+            raise UsageError(f"--model-arg {name}=… is not allowed: use {_INSTEAD[name]}")
 
 
 def check_code(reference: ModelReference, config: Mapping[str, Any], named: str, *autos: str) -> None:
@@ -89,8 +82,6 @@ def _implementations(config: Mapping[str, Any]) -> Iterator[str]:
     for key, value in config.items():
         if "_implementation" in key:
             yield from (str(each) for each in (value.values() if isinstance(value, Mapping) else [value]) if each)
-        elif key in _KERNELS and value:
-            yield key
         elif isinstance(value, Mapping):
             yield from _implementations(value)
 
