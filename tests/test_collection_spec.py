@@ -2,7 +2,6 @@
 
 import inspect
 import shlex
-from dataclasses import fields
 
 import click
 import pytest
@@ -104,24 +103,6 @@ def test_what_is_typed_becomes_what_python_takes():
     for words in ("--part 2", "--part a/2", "--part 3/2", "--part ²/3", "--batch-size ²", "--model-arg a"):
         with pytest.raises(UsageError, match=f"{words.split()[0]} must be .*, got "):
             given(*words.split())
-
-
-def test_defaults_are_the_papers():
-    assert {each.name: each.default for each in fields(CollectionSpec) if each.default is not None} == {
-        "batch_size": "auto",
-        "shards": 2,
-        "eos_between": False,
-        "dtype": "float32",
-        "device": "auto",
-        "trust_remote_code": False,
-        "without": (),
-        "fast_attention": True,
-        "exact_loss": False,
-        "deterministic": False,
-        "recollect": False,
-    }
-    with pytest.raises(TypeError):
-        CollectionSpec("train.jsonl")  # options are named, so that others can be added
 
 
 def test_rows_know_the_defaults_of_cutting():
