@@ -120,14 +120,14 @@ def test_code_is_the_python_files_of_a_model(tmp_path):
 
 
 def reference(folder: Path, **more: object) -> ModelReference:
-    return ModelReference("m", str(folder), None, "", "", **more)
+    return ModelReference("m", Folder(folder), **more)
 
 
 def test_a_folder_is_known_by_its_files(tmp_path):
     folder = made(tmp_path / "small", ONE + "tokenizer.json s/t/config.json s/t/pytorch_model.bin README.md")
     found = find_model(str(folder))
     weights, tokenizer = (each(Folder(folder), None) for each in (weights_fingerprint, tokenizer_fingerprint))
-    assert found == ModelReference("small", str(folder), None, weights, tokenizer)
+    assert found == ModelReference("small", Folder(folder), weights, tokenizer)
     deep = find_model(str(folder), model_args={"subfolder": "s/t/"})
     assert deep.weights == weights_fingerprint(Folder(folder / "s" / "t"), None) != found.weights
 
@@ -146,7 +146,7 @@ def hub(tmp_path, monkeypatch) -> Path:
 
 def test_a_name_on_the_hub_is_known_by_its_commit(hub):
     found = find_model("owner/m")
-    assert (found.revision, found.online, found.is_local) == (A, False, False)
+    assert (found.revision, found.files.online, found.is_local) == (A, False, False)
     assert find_model(name="owner/m", revision="v1").revision == find_model("owner/m@v1").revision == B
     assert find_model("owner/m@v1", revision="v1").revision == B
     with pytest.raises(UsageError, match="owner/m@v1 and --revision main name two revisions"):

@@ -10,7 +10,6 @@ from typing import Any
 
 from collapse.core.extras import missing_package
 from collapse.errors import CollapseError, UsageError, first_line
-from collapse.hub.client import how_to_fetch
 from collapse.inputs.references import ModelReference
 
 _CUT_SHORT = ("deserializing header", "cannot reshape array", "failed finding central directory", "mmap length")
@@ -140,5 +139,5 @@ def loading_error(reference: ModelReference, what: str, error: Exception) -> Col
     reason = f"{type(error).__name__}: {first_line(error)}"
     if any(each in text for each in _CUT_SHORT):
         reason = f"a file of its weights is damaged or cut short: download it again ({reason})"
-    advice = "" if reference.online else f" {how_to_fetch(reference.name, reference.revision)}"
-    return CollapseError(f"{reference.name} cannot be loaded as {what}: {missing_package(error) or reason}{advice}")
+    said = missing_package(error) or reason
+    return CollapseError(f"{reference.name} cannot be loaded as {what}: {said}{reference.files.remedy}")

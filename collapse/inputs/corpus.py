@@ -38,8 +38,7 @@ class Corpus:
         files: Local paths, in order; none for a Hub data set.
         column: Column that holds the text.
         sha256: Hash of the files' contents.
-        split, revision: Split and commit of a Hub data set.
-        online: Whether the Hub answered; else only cached files are used.
+        split, remote: Split and repository of a Hub data set.
     """
 
     name: str
@@ -47,8 +46,12 @@ class Corpus:
     column: str = "text"
     sha256: str | None = None
     split: str | None = None
-    revision: str | None = None
-    online: bool = True
+    remote: Remote | None = None
+
+    @property
+    def revision(self) -> str | None:
+        """Commit of a Hub data set."""
+        return self.remote.commit if self.remote else None
 
     @property
     def lines(self) -> bool:
@@ -85,7 +88,7 @@ def find_corpus(
         except UsageError as error:
             raise UsageError(f"{error}; and there is no file {given[0]}") from error
         split = ("validation" if validation else "train") if split is None else split
-        return Corpus(found.repo, column=column, split=split, revision=found.commit, online=found.online)
+        return Corpus(found.repo, column=column, split=split, remote=found)
     files = find_files(given)
     if split is not None:
         option = "--validation-split" if validation else "--split"
@@ -119,7 +122,8 @@ def _files_of_split(corpus: Corpus) -> list[str]:
     ``datasets`` chooses the files of each split by their names. Its choice must not depend on what is cached: it is
     given a folder that has every file of the repository.
     """
-    remote = Remote(corpus.name, str(corpus.revision), corpus.online, "dataset")
+    remote = corpus.remote
+    assert remote is not None  # it has no local files
     names, cached = remote.listed(), remote.download(_READ_TO_CHOOSE)
     with environment(HF_UPDATE_DOWNLOAD_COUNTS="0"):  # datasets reads it on import
         import datasets

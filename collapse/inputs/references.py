@@ -22,7 +22,7 @@ from collapse.hub.fingerprints import (
     tokenizer_fingerprint,
     weights_fingerprint,
 )
-from collapse.hub.remote import Remote, reach
+from collapse.hub.remote import reach
 from collapse.stores.files import sha256_of
 from collapse.stores.writing import write_atomic
 
@@ -33,45 +33,52 @@ _LIMITS = ("max_position_embeddings", "n_positions", "n_ctx", "max_seq_len", "se
 
 @dataclass(frozen=True)
 class ModelReference:
-    """A model's name, location and identity.
+    """A model's name, files and identity.
 
     Attributes:
         name: Name in tables: the Hub id, or the name of the folder, with that of a GGUF file.
-        location: Where transformers loads it from: a folder or a Hub id.
-        revision: Commit on the Hub, or None for a folder.
+        files: Its files, from the top of the folder or repository.
         weights: Fingerprint of the weights: ``sha256:…`` of the files that are read; "" for a tokenizer.
         tokenizer: Fingerprint of the tokenizer.
-        online: Whether the Hub answered; else only cached files are used.
         model_args: The model's arguments, which say where its files are.
         step: The training step that a revision on the Hub is named after, or None.
     """
 
     name: str
-    location: str
-    revision: str | None
+    files: Files
     weights: str = ""
     tokenizer: str = ""
-    online: bool = True
     model_args: Mapping[str, Any] | None = None
     step: int | None = None
 
     @property
     def is_local(self) -> bool:
         """Whether it is a local folder."""
-        return self.revision is None
+        return isinstance(self.files, Folder)
+
+    @property
+    def location(self) -> str:
+        """The folder or the Hub id."""
+        return self.files.name
+
+    @property
+    def revision(self) -> str | None:
+        """Commit on the Hub, or None for a folder."""
+        return None if isinstance(self.files, Folder) else self.files.commit
 
     @property
     def source(self) -> dict[str, Any]:
         """Arguments of ``from_pretrained`` that name it: offline, the folder of its commit in the client's cache."""
+        if isinstance(self.files, Folder):
+            return {"pretrained_model_name_or_path": self.location}
+        remote = self.files
         # by a Hub id transformers does not find a cached tokenizer that has no config.json
-        cached = not self.online and isinstance(self.files, Remote) and self.files.folder.is_dir()
-        place = str(self.files.folder) if cached else self.location  # type: ignore[union-attr]
-        return {"pretrained_model_name_or_path": place, "revision": self.revision, "local_files_only": not self.online}
-
-    @cached_property
-    def files(self) -> Files:
-        """Its files, from the top of the folder or repository."""
-        return Folder(Path(self.location)) if self.is_local else Remote(self.location, str(self.revision), self.online)
+        place = remote.repo if remote.online or not remote.folder.is_dir() else str(remote.folder)
+        return {
+            "pretrained_model_name_or_path": place,
+            "revision": remote.commit,
+            "local_files_only": not remote.online,
+        }
 
     def json(self, name: str) -> dict[str, Any]:
         """Read one of the model's JSON files, such as config.json; {} if it does not exist."""
@@ -167,7 +174,7 @@ def _find(name: str, revision: str | None, what: str, model_args: Mapping[str, A
     if folder.is_dir():
         if revision is not None:
             raise UsageError(f"{name} is a local folder, which has no revisions: omit --revision")
-        return ModelReference(folder_name(folder), str(folder), None, model_args=model_args)
+        return ModelReference(folder_name(folder), Folder(folder), model_args=model_args)
     if folder.is_file():
         raise UsageError(f"{name} is a {folder.suffix} file, not a {what}; a text is given with --text {name}")
     if revision is None and (close := mistyped(name)):
@@ -183,8 +190,7 @@ def _find(name: str, revision: str | None, what: str, model_args: Mapping[str, A
         remote = reach(whole)
     except CollapseError as error:
         raise type(error)(f"{missing}; {error}") from error
-    step = run_and_step(str(at))[1]
-    return ModelReference(repo, repo, remote.commit, online=remote.online, model_args=model_args, step=step)
+    return ModelReference(repo, remote, model_args=model_args, step=run_and_step(str(at))[1])
 
 
 def code_of(model: ModelReference, tokenizer: ModelReference) -> dict[str, str]:
