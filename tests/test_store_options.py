@@ -27,11 +27,7 @@ def features(tmp_path_factory) -> Path:
 
 
 def test_a_store_is_measured_as_it_is(told, tiny, stored, tmp_path):
-    for words in (
-        ("--text", tiny.text),
-        ("--no-fast-attention",),
-        ("--recollect",),
-    ):
+    for words in (("--text", tiny.text), ("--no-fast-attention",), ("--recollect",)):
         for models in ((stored,), (tiny.model, stored)):
             said = told(2, "measure", *models, "--metrics", "nc3", *words)
             assert f"{stored} is a store, and is measured as it is: leave out {words[0]}" in said
@@ -43,11 +39,8 @@ def test_a_store_is_measured_as_it_is(told, tiny, stored, tmp_path):
 
 
 def test_stores_of_several_models_are_named_after_them(told, tiny, tmp_path):
-    first, second, third = (tmp_path / name for name in ("x/checkpoint-25", "y/checkpoint-25", "y/m-0.5"))
-    for folder in (first, second, third):
-        shutil.copytree(tiny.model, folder)
-    words = [*tiny.words("--max-chunks", 2, "--metrics", "nc3", "--store", tmp_path / "s")[1:]]
-    told(0, "measure", first, third, *words)
+    folders = [shutil.copytree(tiny.model, tmp_path / name) for name in ("x/checkpoint-25", "y/m-0.5")]
+    told(0, "measure", *folders, *tiny.words("--max-chunks", 2, "--metrics", "nc3", "--store", tmp_path / "s")[1:])
     assert sorted(each.name for each in (tmp_path / "s").iterdir()) == ["checkpoint-25", "m-0.5"]
 
 

@@ -79,7 +79,8 @@ def find_corpus(
     Raises:
         UsageError: No file matches, the files are of several kinds, a split is given for files, or the Hub has no such
             data set.
-        CollapseError: A file is empty or cannot be read, or the Hub cannot be reached and nothing is cached.
+        OSError: A file cannot be read.
+        CollapseError: The Hub cannot be reached, and nothing is cached.
     """
     given, column = text_names(text), text_column or "text"
     if len(given) == 1 and not _is_local(given[0]):

@@ -112,8 +112,7 @@ def features_request(path: Path, spec: CollectionSpec) -> Request:
         names={"model": path.stem, "corpus": path.name},
         load=lambda trained, report: source,
         validates=source.validation is not None,
-        recollect=spec.recollect,
-        without=tuple(spec.without),
+        **spec.beside_identity,
     )
 
 

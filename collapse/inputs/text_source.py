@@ -92,7 +92,8 @@ class TextPhase(Phase):
 
     def batch_units(self, asked: int | str) -> int:
         """Return the initial number of chunks per batch."""
-        return asked if isinstance(asked, int) else first_batch(self.units, self.size, self.model.device.type)
+        tokens = _CPU_TOKENS if self.model.device.type == "cpu" else _GPU_TOKENS
+        return asked if isinstance(asked, int) else largest_batch(self.units, self.size, tokens)
 
     def check(self, unit: int) -> None:
         """Raise CollapseError if the model is not causal on a chunk, or its head is not linear."""
@@ -206,20 +207,12 @@ def slice_length(chunks: int, chunk_length: int) -> int:
     return max(batch, min(_LARGEST_SLICE, chunks // _SLICES) // batch * batch)
 
 
-def largest_batch(chunks: int, chunk_length: int) -> int:
-    """Return the largest batch size of ``auto``: a power of two, at most 16,384 tokens, that leaves enough slices."""
+def largest_batch(chunks: int, chunk_length: int, tokens: int = _GPU_TOKENS) -> int:
+    """Return the largest batch size of ``auto``: a power of two, at most so many tokens, that leaves enough slices."""
     batch = 1
-    while batch * 2 * chunk_length <= _GPU_TOKENS:
+    while batch * 2 * chunk_length <= tokens:
         small = batch * 2 * chunk_length <= _CPU_TOKENS
         if batch * 2 * (_FEWEST_SLICES if small else _SLICES) > chunks:
             break
         batch *= 2
-    return batch
-
-
-def first_batch(chunks: int, chunk_length: int, device: str) -> int:
-    """Return the initial batch size of ``auto``: a power of two that divides the slices."""
-    batch = largest_batch(chunks, chunk_length)
-    while device == "cpu" and batch > 1 and batch * chunk_length > _CPU_TOKENS:
-        batch //= 2
     return batch
