@@ -14,6 +14,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from tokenizers import Tokenizer
+from tokenizers.processors import TemplateProcessing
 
 import collapse
 from collapse.errors import CollapseError, UsageError
@@ -232,20 +234,15 @@ def test_what_a_kill_leaves_is_removed_once_it_is_old(own_home, tmp_path):
         killed.communicate()
 
 
-@pytest.mark.parametrize(("name", "said"), [("t.txt", True), ("t.jsonl", False)])
-def test_special_tokens_of_each_line_are_said(tiny, tmp_path, caplog, name, said):
+def test_special_tokens_of_each_line_are_said(tiny, tmp_path, caplog):
     model = shutil.copytree(tiny.model, tmp_path / "model")
-    tokenizer = json.loads((model / "tokenizer.json").read_text())
-    parts = [{"SpecialToken": {"id": "<|end|>", "type_id": 0}}, {"Sequence": {"id": "A", "type_id": 0}}]
-    special = {"<|end|>": {"id": "<|end|>", "ids": [0], "tokens": ["<|end|>"]}}
-    made = {"type": "TemplateProcessing", "single": parts, "pair": parts, "special_tokens": special}
-    (model / "tokenizer.json").write_text(json.dumps(tokenizer | {"post_processor": made}))
-    texts = [json.loads(line)["text"] for line in tiny.text.read_text().splitlines()]
-    lines = [json.dumps({"text": each}) if name.endswith("l") else each for each in texts]
-    (tmp_path / name).write_text("\n".join(lines) + "\n")
-    collapse.collect(model, text=str(tmp_path / name), chunk_length=32, max_chunks=4)
-    expected = f"the tokenizer adds 1 special token to each line of {name}"
-    assert any(expected in each.getMessage() for each in caplog.records) == said
+    tokenizer = Tokenizer.from_file(str(model / "tokenizer.json"))
+    tokenizer.post_processor = TemplateProcessing(single="<|end|> $A", special_tokens=[("<|end|>", 0)])
+    tokenizer.save(str(model / "tokenizer.json"))
+    lines = shutil.copy(tiny.text, tmp_path / "t.txt")
+    for text, said in ((tiny.text, False), (lines, True)):
+        collapse.collect(model, text=str(text), chunk_length=32, max_chunks=4)
+        assert ("the tokenizer adds 1 special token to each line of t.txt" in caplog.text) == said
 
 
 def test_real_text_and_tokenizer(shared):
