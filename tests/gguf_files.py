@@ -25,7 +25,7 @@ def write_gguf(
         layers, blocks: Layers that it has, and those that its header tells of.
         vocabulary: Number of tokens.
         tokenizer: A byte-level tokenizer.json, which it then contains.
-        keys: Further keys of the architecture: texts, booleans, integers and numbers; None leaves out one of its own.
+        keys: Further keys of the architecture: texts, integers and numbers.
         tensors: Further tensors.
     """
     gguf = pytest.importorskip("gguf")
@@ -37,10 +37,9 @@ def write_gguf(
     writer.add_feed_forward_length(64)
     writer.add_head_count(2)
     keys = {"attention.head_count_kv": 2, "attention.layer_norm_rms_epsilon": 1e-5} | dict(keys or {})
-    add = {str: writer.add_string, bool: writer.add_bool, int: writer.add_uint32, float: writer.add_float32}
+    add = {str: writer.add_string, int: writer.add_uint32, float: writer.add_float32}
     for key, value in keys.items():
-        if value is not None:
-            add[type(value)](f"llama.{key}", value)
+        add[type(value)](f"llama.{key}", value)
     writer.add_rope_dimension_count(16)
     writer.add_vocab_size(vocabulary)
     if tokenizer is not None:

@@ -35,10 +35,7 @@ def here(tiny, tmp_path, monkeypatch) -> Path:
     for name, content in {
         "notes.txt": b"mine",
         "no-store/notes.txt": b"mine",
-        "empty.jsonl": b"",
-        "latin.txt": "caf\xe9 ol\xe9 ".encode("latin1"),
         "short.txt": b"one two three",
-        "broken.jsonl": b'{"text": "a"}\n{"text": \n',
         "text.safetensors": b"this is no tensor file",
         "a.npz": b"x",
         "r.csv": b"a,b\n1,2\n3,4\n5,6\n",
@@ -60,10 +57,8 @@ MISTAKES = [
     (1, "measure f.safetensors --min-count 100000", "lower --min-count"),
     (2, "measure f.safetensors --output r.xls", ".csv, "),
     (2, "measure f.safetensors --output a.csv", "Choose another --output"),
-    (2, "measure f.safetensors --output notes.txt/r.csv", "Choose another --output"),
     (2, "measure nothing.safetensors", "no model, store or features file is called nothing.safetensors"),
     (2, "measure ./stores", "did you mean ./storees"),
-    (2, "measure a.npz", "model, store or features file"),
     (2, "measure text.jsonl", "--text text.jsonl"),
     (1, "measure text.safetensors", "cannot be read as safetensors"),
     (1, "measure no-store", "neither a store"),
@@ -73,16 +68,8 @@ MISTAKES = [
     (2, f"{COLLECT} --dtype float23", "float32"),
     (2, f"{COLLECT} --device tpu", "no device 'tpu'"),
     (2, f"{COLLECT} --text-column txt", "did you mean text"),
-    (2, f"{COLLECT} --chunk-length 1", "--chunk-length must be at least 2, got 1"),
-    (2, f"{COLLECT} --max-chunks 0", "--max-chunks must be at least 1, got 0"),
-    (2, f"{COLLECT} --batch-size many", "--batch-size must be a number of chunks or auto"),
-    (2, f"{COLLECT} --model-arg gguf", "--model-arg must be key=value"),
-    (2, f"{COLLECT} --part 3/2", "--part must be k/n with 1 ≤ k ≤ n"),
     (2, f"{COLLECT} --tokenizer a.npz", "a tokenizer"),
-    (1, "collect model --text empty.jsonl --store s", "is empty"),
-    (1, "collect model --text latin.txt --store s", "UTF-8"),
     (1, "collect model --text short.txt --store s --chunk-length 32", "too short for one chunk of T = 32"),
-    (1, "collect model --text broken.jsonl --store s", "broken.jsonl"),
     (1, "collect f.safetensors --store no-store", "holds other things than a store (notes.txt)"),
     (1, "collect f.safetensors --store notes.txt", "cannot write notes.txt: File exists. Choose another --store"),
     (1, "collect f.safetensors --store notes.txt/s", "Not a directory"),
@@ -136,12 +123,12 @@ NAN = PLAIN["train_features"].index_fill(0, torch.tensor([41]), float("nan"))
 FEATURES = [
     ({"train_labels": PLAIN["train_labels"] + 3}, "train_labels run from 3 to 8, but the classifier has rows 0 to 5"),
     ({"train_labels": PLAIN["train_labels"].float()}, "labels must be integers"),
-    ({"train_labels": PLAIN["train_labels"][:-1]}, "60 rows for 59 labels"),
+    ({"train_labels": PLAIN["train_labels"][:-1]}, "train_labels must have shape (60,), got (59,)"),
     ({"classifier": None}, "lacks classifier"),
-    ({"classifier": torch.zeros(6, 5)}, "d = 4, the classifier 5"),
+    ({"classifier": torch.zeros(6, 5)}, "classifier must have shape (C, 4), got (6, 5)"),
     ({"classifier": PLAIN["classifier"].to(torch.complex64)}, "convert it to one of float64, float32"),
     ({"validation_labels": None}, "validation_features and validation_labels together"),
-    ({"train_features": torch.zeros(60)}, "must have 2 dimensions, got shape"),
+    ({"train_features": torch.zeros(60)}, "train_features must have shape (N, d), got (60,)"),
     ({"train_features": NAN}, "train_features row 41 is NaN or infinite"),
 ]
 
@@ -159,30 +146,11 @@ def test_labels_may_be_of_any_integer_type(tmp_path, dtype):
     assert plain == other
 
 
-def changed(tiny, folder: Path, change) -> Path:
-    """A copy of the tiny model with other weights."""
-    shutil.copytree(tiny.model, folder)
-    weights = load_file(folder / "model.safetensors")
-    change(weights["transformer.wpe.weight"])
-    save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
-    return folder
-
-
-def test_nan_embeddings_are_refused_with_chunk_and_sample(told, tiny, tmp_path):
-    model = changed(tiny, tmp_path / "m", lambda positions: positions[20].fill_(float("nan")))
-    said = told(1, "collect", model, *tiny.words()[1:], "--store", tmp_path / "s")
-    assert "embedding of sample 0 of train chunk 0 is NaN or infinite" in said  # attention spreads it
-
-
-@pytest.mark.parametrize("subfolder", ["", "sub"])
-def test_a_model_without_a_tokenizer(told, tiny, tmp_path, subfolder):
-    folder = tmp_path / "m" / subfolder
-    folder.mkdir(parents=True)
+def test_a_model_without_a_tokenizer(told, tiny, tmp_path):
     for name in ("config.json", "model.safetensors"):
-        shutil.copy(tiny.model / name, folder)
-    more = ["--model-arg", f"subfolder={subfolder}"] if subfolder else []
-    said = told(1, "measure", tmp_path / "m", *tiny.words()[1:], *more)
-    assert f"{folder} has no tokenizer" in said
+        shutil.copy(tiny.model / name, tmp_path)
+    said = told(1, "measure", tmp_path, *tiny.words()[1:])
+    assert f"{tmp_path} has no tokenizer" in said
     assert "--tokenizer" in said
 
 
@@ -249,7 +217,10 @@ def test_another_request_for_the_same_folder_names_field_and_values(told, tiny, 
     told(0, "collect", *words)
     assert "dtype: float32 (stored), bfloat16 (requested)" in told(1, "collect", *words, "--dtype", "bfloat16")
     assert "max_chunks: 8 (stored), 9 (requested)" in told(1, "collect", *words, "--max-chunks", 9)
-    other = changed(tiny, tmp_path / "m", lambda positions: positions.add_(1))
+    other = Path(shutil.copytree(tiny.model, tmp_path / "m"))
+    weights = load_file(other / "model.safetensors")
+    weights["transformer.wpe.weight"].add_(1)
+    save_file(weights, other / "model.safetensors", metadata={"format": "pt"})
     assert "weights: sha256:" in told(1, "collect", other, *words[1:])
     tokenizer = Path(shutil.copytree(tiny.model, tmp_path / "tokenizer"))
     config = json.loads((tokenizer / "tokenizer_config.json").read_text())

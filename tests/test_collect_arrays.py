@@ -66,7 +66,7 @@ def test_any_array_of_the_same_numbers_gives_the_same_store(change):
         ("features", np.ones((90, 4), np.complex128), "train_features is complex128"),
         ("labels", np.ones(90), "labels must be integers"),
         ("labels", np.full(90, 6), "classifier has rows 0 to 5"),
-        ("features", np.ones((89, 4)), "89 rows for 90 labels"),
+        ("features", np.ones((89, 4)), "train_labels must have shape \\(89,\\), got \\(90,\\)"),
         ("validation_labels", None, "validation_features and validation_labels together"),
         ("features", np.full((90, 4), np.nan), "row 0 is NaN"),
     ],

@@ -1,44 +1,28 @@
 """Which published or cached store stands in for a collection; on the client's cache alone, without a network."""
 
 import json
-import shutil
 from collections.abc import Callable
 
 import pytest
+from client_cache import A, B, offline_cache
 from golden_store import GOLDEN
 
 from collapse.errors import UsageError
 from collapse.hub.opening import load, open_named
 from collapse.inputs import resolving
 from collapse.inputs.collection_spec import CollectionSpec
-from collapse.inputs.resolving import find_store_at
 from collapse.inputs.text_request import asked_model, text_request
 from collapse.stores.manifest import MANIFEST, render, sealed
 
-A, B = "a" * 40, "b" * 40
 MODEL = {"config.json": b'{"max_position_embeddings": 64}', "model.safetensors": b"weights", "tokenizer.json": b"{}"}
 
 
 @pytest.fixture
 def publish(tmp_path, own_home, monkeypatch) -> Callable[..., None]:
     """Put a repository into the client's cache, at a commit."""
-    from huggingface_hub import constants
-
-    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
-    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "hub"))
-
-    def publish(files: dict[str, bytes], repo: str = "owner/m", commit: str = A) -> None:
-        at = tmp_path / "hub" / f"models--{repo.replace('/', '--')}"
-        shutil.rmtree(at / "snapshots" / commit, ignore_errors=True)
-        (at / "refs").mkdir(parents=True, exist_ok=True)
-        (at / "refs" / "main").write_text(commit)
-        for name, data in files.items():
-            file = at / "snapshots" / commit / name
-            file.parent.mkdir(parents=True, exist_ok=True)
-            file.write_bytes(data)
-
-    publish(MODEL)
-    return publish
+    put = offline_cache(tmp_path, monkeypatch)
+    put("owner/m", MODEL)
+    return lambda files, repo="owner/m": put(repo, files)
 
 
 @pytest.fixture
@@ -62,29 +46,27 @@ def stored(identity, change=None, folder="collapse/s") -> dict[str, bytes]:
     return {f"{folder}/{name}": data for name, data in files.items()}
 
 
-def spec(options: dict[str, object]) -> CollectionSpec:
-    return CollectionSpec(**options)
-
-
-def find_store(model: str, spec: CollectionSpec):
+def find_store(model: str, options: dict[str, object]):
+    spec = CollectionSpec(**options)
     return resolving.find_store(asked_model(model, spec), spec)
+
+
+def find_at(place: str, options: dict[str, object]):
+    return resolving.find_store_at(place, "owner/m", CollectionSpec(**options))
+
+
+def asked(options) -> dict[str, object]:
+    spec = CollectionSpec(**options)
+    return text_request(asked_model("owner/m", spec), spec).identity
 
 
 def test_a_store_that_is_not_whole_is_not_used(publish, options):
     publish(MODEL | stored(asked(options), lambda content: content["coverage"].update(validation=None)))
-    assert find_store("owner/m", spec(options)) is None
+    assert find_store("owner/m", options) is None
     trained = {**options, "validation_text": None}
     publish(MODEL | stored(asked(trained), no_validation))
-    assert find_store("owner/m", spec(trained)) is not None
-    assert find_store("owner/m", spec(options)) is None
-
-
-def without(options: dict[str, object], name: str) -> dict[str, object]:
-    return {key: value for key, value in options.items() if key != name}
-
-
-def asked(options, model="owner/m") -> dict[str, object]:
-    return text_request(asked_model(model, spec(options)), spec(options)).identity
+    assert find_store("owner/m", trained) is not None
+    assert find_store("owner/m", options) is None
 
 
 DIFFERENT = {
@@ -110,25 +92,23 @@ def test_a_store_of_anything_else_is_not_used(publish, options, caplog, field):
     caplog.set_level("INFO", logger="collapse")
     identity = asked(options)
     publish(MODEL | stored(identity))
-    assert find_store("owner/m", spec(options)).origin == f"owner/m/collapse/s@{A}"
-    assert find_store_at("owner/m", "owner/m", spec(options)).origin == f"owner/m/collapse/s@{A}"
+    assert find_store("owner/m", options).origin == f"owner/m/collapse/s@{A}"
+    assert find_at("owner/m", options).origin == f"owner/m/collapse/s@{A}"
     assert "is not the requested store" not in caplog.text
     publish(MODEL | stored(identity | {field: DIFFERENT[field]}))
-    assert find_store("owner/m", spec(options)) is None
+    assert find_store("owner/m", options) is None
     assert "is not the requested store: it differs in " in caplog.text
     with pytest.raises(UsageError, match=f"owner/m has no store of owner/m with these options: .*differs in {field}"):
-        find_store_at("owner/m", "owner/m", spec(options))
+        find_at("owner/m", options)
 
 
 @pytest.mark.parametrize("field", ["corpus", "validation", "chunk_length", "max_chunks"])
 def test_what_is_left_open_may_be_anything(publish, options, field):
     identity = asked(options)
     publish(MODEL | stored(identity | {field: DIFFERENT[field]}))
-    option = {"corpus": "text", "validation": "validation_text"}.get(field, field)
-    given = without(options, option)
-    found = find_store("owner/m", spec(given))
-    assert found is not None
-    assert find_store("owner/m", spec(options)) is None
+    assert find_store("owner/m", options) is None
+    del options[{"corpus": "text", "validation": "validation_text"}.get(field, field)]
+    assert find_store("owner/m", options) is not None
 
 
 def no_validation(content):
@@ -138,11 +118,8 @@ def no_validation(content):
     del content["files"]["top/validation.safetensors"]
 
 
-def test_a_split_that_a_data_set_lacks_is_no_difference(publish, options, tmp_path):
-    refs = tmp_path / "hub" / "datasets--owner--data" / "refs"
-    refs.mkdir(parents=True)
-    (refs / "main").write_text(B)
-    (refs.parent / "snapshots" / B).mkdir(parents=True)
+def test_a_split_that_a_data_set_lacks_is_no_difference(publish, options, tmp_path, monkeypatch):
+    offline_cache(tmp_path, monkeypatch)("owner/data", commit=B, kind="dataset")
     given = {**options, "text": "owner/data", "validation_text": None}
     identity = asked(given)
     assert identity["validation"]["split"] == "validation"
@@ -152,9 +129,9 @@ def test_a_split_that_a_data_set_lacks_is_no_difference(publish, options, tmp_pa
         (identity | {"validation": DIFFERENT["validation"]}, None, True),
     ):
         publish(MODEL | stored(held, change))
-        assert (find_store("owner/m", spec(given)) is None) == expected
+        assert (find_store("owner/m", given) is None) == expected
     publish(MODEL | stored(identity, no_validation))
-    assert find_store("owner/m", spec({**given, "validation_text": "owner/data"})) is None
+    assert find_store("owner/m", {**given, "validation_text": "owner/data"}) is None
 
 
 def test_whole_texts_come_first_then_the_longest_chunks(publish, options, caplog):
@@ -165,32 +142,29 @@ def test_whole_texts_come_first_then_the_longest_chunks(publish, options, caplog
     for name, length, share in stores:
         there |= stored(identity | {"chunk_length": length, "max_chunks": share}, folder=f"collapse/{name}")
     publish(there)
-    found = find_store("owner/m", spec(texts))
+    found = find_store("owner/m", texts)
     assert found.origin == f"owner/m/collapse/c@{A}"
     assert "measuring the published store owner/m/collapse/c@" in caplog.text
     assert "32 tokens per chunk (--recollect collects)" in caplog.text
     assert found.named == {"model": "owner/m", "corpus": "text.jsonl", "validation": "validation.jsonl"}
-    only = find_store_at("owner/m/collapse/a", "owner/m", spec(texts))
+    only = find_at("owner/m/collapse/a", texts)
     assert only.origin == f"owner/m/collapse/a@{A}"
     assert "64 tokens per chunk, 5 chunks (--recollect" in caplog.text
-    assert find_store_at("owner/m/a", "owner/m", spec(texts)).origin == only.origin
-    assert find_store("owner/m", spec({})).named == {"model": "owner/m"}  # the store's own texts keep their names
+    assert find_at("owner/m/a", texts).origin == only.origin
+    assert find_store("owner/m", {}).named == {"model": "owner/m"}  # the store's own texts keep their names
 
 
 def test_a_limit_of_the_validation_text_is_open_only_where_that_of_each_text_is(publish, options, caplog):
-    texts = {key: options[key] for key in ("text", "validation_text")}
-    identity = asked({**options, "max_validation_chunks": 3})
-    assert identity["max_validation_chunks"] == 3
-    publish(MODEL | stored(identity))
-    assert find_store("owner/m", spec(options)) is None  # --max-chunks limits both
-    assert find_store("owner/m", spec({**options, "max_validation_chunks": 4})) is None
-    assert find_store("owner/m", spec({**options, "max_validation_chunks": 3})) is not None
-    assert find_store("owner/m", spec(texts)) is not None
+    publish(MODEL | stored(asked({**options, "max_validation_chunks": 3})))
+    assert find_store("owner/m", options) is None  # --max-chunks limits both
+    assert find_store("owner/m", {**options, "max_validation_chunks": 3}) is not None
+    assert find_store("owner/m", {**options, "max_chunks": None}) is not None
     assert "32 tokens per chunk, 40 chunks, 3 validation chunks (--recollect" in caplog.text
-    whole = identity | {"max_chunks": None}
-    unlimited = {name: value for name, value in whole.items() if name != "max_validation_chunks"}
-    publish(MODEL | stored(whole, folder="collapse/a") | stored(unlimited, folder="collapse/b"))
-    assert find_store("owner/m", spec(texts)).origin == f"owner/m/collapse/b@{A}"
+
+
+def test_a_store_of_a_statistic_that_is_left_out_is_not_used(publish, options):
+    publish(MODEL | stored(asked(options)))
+    assert find_store("owner/m", {**options, "without": "covariance"}) is None
 
 
 def test_a_damaged_store_costs_only_itself(publish, options, caplog):
@@ -198,34 +172,30 @@ def test_a_damaged_store_costs_only_itself(publish, options, caplog):
     damaged = stored(identity, folder="collapse/a")
     damaged[f"collapse/a/{MANIFEST}"] = b"{}"
     publish(MODEL | damaged | stored(identity))
-    assert find_store("owner/m", spec(options)).origin == f"owner/m/collapse/s@{A}"
+    assert find_store("owner/m", options).origin == f"owner/m/collapse/s@{A}"
     assert "it is not used" in caplog.text
 
 
 def test_folders_and_names_of_nothing_have_no_published_store(publish, options, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    assert find_store("owner/m", spec(options)) is None
+    assert find_store("owner/m", options) is None
     publish(MODEL | stored(asked(options)))
-    assert find_store("owner/m", spec(options)) is not None
-    assert find_store("owner/m", spec({**options, "revision": A})) is not None
+    assert find_store("owner/m", {**options, "revision": A}) is not None
+    (tmp_path / "owner" / "m").mkdir(parents=True)
     for name, data in MODEL.items():
-        (tmp_path / "owner" / "m").mkdir(parents=True, exist_ok=True)
         (tmp_path / "owner" / "m" / name).write_bytes(data)
-    assert find_store("owner/m", spec(options)) is None
+    assert find_store("owner/m", options) is None
     publish({"README.md": b""}, "other/empty")
-    assert find_store_at("other/empty", "owner/m", spec(options)) is None
+    assert find_at("other/empty", options) is None
 
 
 def test_names_of_stores(publish, options):
     identity = asked(options)
-    two = stored(identity) | stored(identity | {"dtype": "bfloat16"}, folder="collapse/t")
-    publish(MODEL | two)
-    publish(stored(identity), "owner/one")
+    publish(MODEL | stored(identity) | stored(identity | {"dtype": "bfloat16"}, folder="collapse/t"))
+    publish(stored(identity, folder="x"), "owner/one")
     publish({"README.md": b""}, "owner/none")
-    publish(stored(identity, folder="x") | {"README.md": b""}, "owner/x")
-    assert load("owner/m/collapse/t").identity["dtype"] == "bfloat16"
-    assert load("owner/m/t@main").identity["dtype"] == "bfloat16"
-    assert load("owner/one").identity["dtype"] == "float32"
+    for name in ("owner/m/collapse/t", "owner/m/t@main"):
+        assert load(name).identity["dtype"] == "bfloat16"
     for name, said in (
         ("owner/m", "owner/m has several stores: name one of owner/m/collapse/s, owner/m/collapse/t$"),
         ("owner/m/u", "owner/m has no store u; it has owner/m/collapse/s, owner/m/collapse/t$"),
@@ -236,5 +206,4 @@ def test_names_of_stores(publish, options):
             load(name)
     assert open_named("owner/m") is None  # a model
     assert open_named("owner/none") is open_named("nowhere/x") is open_named("owner") is None
-    assert open_named("owner/one").origin == f"owner/one/collapse/s@{A}"
-    assert open_named("owner/x/x").origin == open_named("owner/x").origin
+    assert open_named("owner/one").origin == open_named("owner/one/x").origin == f"owner/one/x@{A}"

@@ -15,10 +15,8 @@ from collapse.inputs.references import find_model
 from collapse.plugin.plugin_manager import add_plugins, plugins
 
 CHANGES = {
-    "half": ("model.half()", "torch.float32 .* became torch.float16"),
-    "head": ("model.lm_head.weight.data.mul_(2)", "its output embedding is another"),
+    "half": ("model.half()", "torch.float32 became torch.float16"),
     "window": ("model.model.config.sliding_window = 2000", "embeddings move by up to"),
-    "broken": ("model.model.norm = None", "it no longer runs \\(TypeError"),
 }
 
 
@@ -74,17 +72,21 @@ def test_a_plugin_that_rounds_otherwise_is_used(windowed, plugin):
     assert load_model(find_model(str(windowed))).attention == "swift"
 
 
-@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float16", "float64"])
-@pytest.mark.parametrize("shape", ["deep", "sharp", "tiny vocabulary", "wide window"])
-def test_the_zoos_attention_is_equal_enough(tiny, tmp_path, dtype, shape):
-    more = {
-        "deep": {"num_layers": 12, "attention_types": [[["global", "local"], 6]]},
-        "sharp": {"initializer_range": 0.3},
-        "tiny vocabulary": {"vocab_size": 2},
-        "wide window": {"window_size": 256, "max_position_embeddings": 20},
-    }[shape]
+SHAPES = {
+    "deep": {"num_layers": 12, "attention_types": [[["global", "local"], 6]]},
+    "sharp": {"initializer_range": 0.3},
+    "tiny vocabulary": {"vocab_size": 2},
+    "wide window": {"window_size": 256, "max_position_embeddings": 20},
+}
+DTYPES = ("float32", "bfloat16", "float16", "float64")
+
+
+@pytest.mark.parametrize(
+    ("shape", "dtype"), [*((shape, "float32") for shape in SHAPES), *(("deep", dtype) for dtype in DTYPES[1:])]
+)
+def test_the_zoos_attention_is_equal_enough(tiny, tmp_path, shape, dtype):
     torch.manual_seed(0)
     known = json.loads((tiny.model / "config.json").read_text())
     known.pop("attention_layers", None)
-    GPTNeoForCausalLM(GPTNeoConfig(**known | more)).save_pretrained(tmp_path / "m")
+    GPTNeoForCausalLM(GPTNeoConfig(**known | SHAPES[shape])).save_pretrained(tmp_path / "m")
     assert load_model(find_model(str(tmp_path / "m")), CollectionSpec(dtype=dtype)).attention == "fast_gpt_neo"

@@ -6,8 +6,8 @@ import os
 from pathlib import Path
 
 import pytest
+from client_cache import A, B, offline_cache
 
-from collapse.core.steps import folder_name
 from collapse.errors import CollapseError, UsageError
 from collapse.hub.fingerprints import (
     TOKENIZER,
@@ -21,8 +21,6 @@ from collapse.hub.fingerprints import (
 from collapse.hub.remote import Remote
 from collapse.inputs.references import ModelReference, code_of, find_model, find_tokenizer
 from collapse.stores.files import sha256_of
-
-A, B = "a" * 40, "b" * 40
 
 
 def made(folder: Path, files: dict[str, str] | str) -> Path:
@@ -114,52 +112,41 @@ def test_the_files_of_a_tokenizer(tmp_path):
 
 
 def test_code_is_the_python_files_of_a_model(tmp_path):
-    seen = {code_fingerprint(Folder(made(tmp_path / name, files))) for name, files in CODE.items()}
-    assert len(seen) == len(CODE)
+    codes = [{"x.py": "1"}, {"x.py": "2"}, {"d/x.py": "1"}, {"y.py": "1"}, {"x.py": "1", "y.py": ""}]
+    seen = {code_fingerprint(Folder(made(tmp_path / str(number), files))) for number, files in enumerate(codes)}
+    assert len(seen) == len(codes)
     others = dict.fromkeys(["README.md", ".hidden", "__pycache__/x.pyc", "model.safetensors", "s/collapse.json"], "")
-    assert code_fingerprint(Folder(made(tmp_path / "more", CODE["a"] | others))) in seen
-
-
-CODE = {
-    "a": {"x.py": "1"},
-    "b": {"x.py": "2"},
-    "c": {"d/x.py": "1"},
-    "d": {"y.py": "1"},
-    "e": {"x.py": "1", "y.py": ""},
-}
+    assert code_fingerprint(Folder(made(tmp_path / "more", codes[0] | others))) in seen
 
 
 def reference(folder: Path, **more: object) -> ModelReference:
-    return ModelReference("m", str(folder), None, "", "", **more)
+    return ModelReference("m", Folder(folder), **more)
 
 
 def test_a_folder_is_known_by_its_files(tmp_path):
     folder = made(tmp_path / "small", ONE + "tokenizer.json s/t/config.json s/t/pytorch_model.bin README.md")
     found = find_model(str(folder))
     weights, tokenizer = (each(Folder(folder), None) for each in (weights_fingerprint, tokenizer_fingerprint))
-    assert found == ModelReference("small", str(folder), None, weights, tokenizer)
+    assert found == ModelReference("small", Folder(folder), weights, tokenizer)
     deep = find_model(str(folder), model_args={"subfolder": "s/t/"})
     assert deep.weights == weights_fingerprint(Folder(folder / "s" / "t"), None) != found.weights
 
 
 @pytest.fixture
 def hub(tmp_path, monkeypatch) -> Path:
-    """The client's cache of owner/m, of which main is commit A, v1 is commit B; no network."""
-    from huggingface_hub import constants
-
-    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
-    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "hub"))
-    at = tmp_path / "hub" / "models--owner--m"
-    made(at / "refs", {"main": A, "v1": B})
+    """The client's cache of owner/m and other/code, of which main is commit A, v1 is commit B; no network."""
+    put = offline_cache(tmp_path, monkeypatch)
     model = {"config.json": '{"of": "a"}', "model.safetensors": "w", "tokenizer.json": "{}"}
-    made(at / "snapshots" / A, model | {"s/config.json": '{"of": "s"}', "s/model.safetensors": "s"})
-    made(at / "snapshots" / B, model)
+    put("owner/m", model | {"s/config.json": '{"of": "s"}', "s/model.safetensors": "s"})
+    put("owner/m", model, ref="v1", commit=B)
+    put("other/code", {"c.py": "{}"})
+    put("other/code", {"c.py": "{}"}, ref="v1", commit=B)
     return tmp_path
 
 
 def test_a_name_on_the_hub_is_known_by_its_commit(hub):
     found = find_model("owner/m")
-    assert (found.revision, found.online, found.is_local) == (A, False, False)
+    assert (found.revision, found.files.online, found.is_local) == (A, False, False)
     assert find_model(name="owner/m", revision="v1").revision == find_model("owner/m@v1").revision == B
     assert find_model("owner/m@v1", revision="v1").revision == B
     with pytest.raises(UsageError, match="owner/m@v1 and --revision main name two revisions"):
@@ -172,8 +159,9 @@ def test_a_name_on_the_hub_is_known_by_its_commit(hub):
         assert (each.weights, each.tokenizer) == (same.weights, same.tokenizer) != (deep.weights, deep.tokenizer)
     assert find_tokenizer("owner/m@v1").tokenizer == found.tokenizer
     local = find_tokenizer(str(made(hub / "tokens", "tokenizer.json")))
-    assert (local.name, local.weights) == ("tokens", "")
     assert local.tokenizer == tokenizer_fingerprint(Folder(hub / "tokens"), None)
+    with pytest.raises(UsageError, match="is a local folder, which has no revisions: omit --revision"):
+        find_model(str(hub / "tokens"), revision="v2")
 
 
 def test_what_is_neither_a_folder_nor_on_the_hub_is_told_with_near_names(hub, monkeypatch):
@@ -192,38 +180,7 @@ def test_what_is_neither_a_folder_nor_on_the_hub_is_told_with_near_names(hub, mo
         find_model("other/m")
 
 
-@pytest.mark.parametrize(
-    ("folder", "expected"),
-    [
-        ("/runs/2x64", "2x64"),
-        ("/runs/2x64/checkpoints/checkpoint-25", "2x64/checkpoint-25"),
-        ("/home/ann/model", "model"),
-        ("/final", "final"),
-        (f"/x/cache/models--a--b/snapshots/{A}", f"models--a--b/{A}"),
-    ],
-)
-def test_a_folders_name_says_the_run(folder, expected):
-    assert folder_name(Path(folder)) == expected
-
-
-@pytest.mark.parametrize(
-    ("card", "expected"),
-    [
-        ("---\ndatasets: owner/data\n---\n", ["owner/data"]),
-        ("---\ndatasets: [a/b, c, 3, a/b/c]\n---\n", ["a/b", "c"]),
-        ("---\nlicense: mit\n---\n", []),
-        ("---\n: [\n---\n", []),
-    ],
-)
-def test_a_card_names_data_sets(tmp_path, card, expected):
-    assert reference(tmp_path).card_datasets() == []
-    assert reference(made(tmp_path, {"README.md": card})).card_datasets() == expected
-
-
 def test_code_that_may_run_is_named_by_where_it_lies(hub):
-    at = hub / "hub" / "models--other--code"
-    made(at / "refs", {"main": A, "v1": B})
-    made(at / "snapshots", f"{A}/c.py {B}/c.py")
     named = {"auto_map": {"AutoConfig": "other/code--c.C", "More": ["x.M", None, {"deep": "owner/m--d.D"}]}}
     folder = made(hub / "coded", {"config.json": json.dumps(named), "x.py": "1"})
     plain = reference(made(hub / "plain", {"config.json": "{}", "x.py": "1"}))

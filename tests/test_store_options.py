@@ -27,14 +27,7 @@ def features(tmp_path_factory) -> Path:
 
 
 def test_a_store_is_measured_as_it_is(told, tiny, stored, tmp_path):
-    for words in (
-        ("--text", tiny.text),
-        ("--dtype", "bfloat16"),
-        ("--chunk-length", 64),
-        ("--without", "covariance"),
-        ("--no-fast-attention",),
-        ("--recollect",),
-    ):
+    for words in (("--text", tiny.text), ("--no-fast-attention",), ("--recollect",)):
         for models in ((stored,), (tiny.model, stored)):
             said = told(2, "measure", *models, "--metrics", "nc3", *words)
             assert f"{stored} is a store, and is measured as it is: leave out {words[0]}" in said
@@ -46,16 +39,13 @@ def test_a_store_is_measured_as_it_is(told, tiny, stored, tmp_path):
 
 
 def test_stores_of_several_models_are_named_after_them(told, tiny, tmp_path):
-    first, second, third = (tmp_path / name for name in ("x/checkpoint-25", "y/checkpoint-25", "y/m-0.5"))
-    for folder in (first, second, third):
-        shutil.copytree(tiny.model, folder)
-    words = [*tiny.words("--max-chunks", 2, "--metrics", "nc3", "--store", tmp_path / "s")[1:]]
-    told(0, "measure", first, third, *words)
+    folders = [shutil.copytree(tiny.model, tmp_path / name) for name in ("x/checkpoint-25", "y/m-0.5")]
+    told(0, "measure", *folders, *tiny.words("--max-chunks", 2, "--metrics", "nc3", "--store", tmp_path / "s")[1:])
     assert sorted(each.name for each in (tmp_path / "s").iterdir()) == ["checkpoint-25", "m-0.5"]
 
 
 def test_options_that_do_not_apply_to_a_features_file(told, features, tiny, tmp_path):
-    for words in (("--text", tiny.text), ("--chunk-length", 32), ("--tokenizer", tiny.model), ("--eos-between",)):
+    for words in (("--text", tiny.text), ("--eos-between",)):
         message = f"{features} is a features file: {words[0]} does not apply"
         assert message in told(2, "measure", features, *words), words
         assert message in told(2, "collect", features, "--store", tmp_path / "s", *words), words
@@ -79,12 +69,9 @@ def test_collect_on_a_finished_store_compares_every_option(tiny, stored):
             collapse.collect(tiny.model, store=stored, **given)
 
 
-def test_a_part_needs_a_folder_of_its_own(tiny):
+def test_options_that_do_not_apply_to_local_texts(told, tiny, tmp_path):
     with pytest.raises(UsageError, match="a part needs a folder of its own, to be merged from: give --store"):
         collapse.collect(tiny.model, part=(1, 2), **tiny.options())
-
-
-def test_local_texts_have_no_splits(told, tiny, tmp_path):
     local = f"--split test does not apply: {tiny.text.name} is local and has no splits"
     assert local in told(2, "collect", *tiny.words("--store", tmp_path / "s"), "--split", "test")
     with pytest.raises(UsageError, match="--validation-split test does not apply without a validation text"):

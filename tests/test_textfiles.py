@@ -7,14 +7,13 @@ import os
 from pathlib import Path
 
 import pytest
+from client_cache import A, B, offline_cache
 
 from collapse.errors import CollapseError, UsageError
-from collapse.inputs.corpus import Corpus, NoSplit, find_corpus, opened
-from collapse.inputs.text_pair import Texts
+from collapse.inputs.corpus import find_corpus, opened
 from collapse.inputs.textfiles import find_files, read_texts, show_names
 from collapse.stores.files import sha256_of
 
-COMMIT = "a" * 40
 LATIN = os.fsdecode(b"caf\xe9.jsonl")
 
 
@@ -52,7 +51,6 @@ def test_names_and_globs_stand_for_files_in_order(tmp_path, monkeypatch):
         (["d"], r"d is a folder: give its files, for example 'd/\*\.jsonl'"),
         (["a.tx"], r"no file matches a.tx; did you mean a.txt\?$"),
         (["none/a.txt"], "no file matches none/a.txt; texts are"),
-        (["paper.pdf"], r"no file matches paper.pdf; texts are .txt, .jsonl, .json or .parquet files"),
         ([""], "the empty name is a folder"),
     ],
 )
@@ -78,8 +76,6 @@ def test_a_text_is_known_by_content_column_and_kind(tmp_path):
     assert find_corpus([b, a], text_column="c").identity() == {"sha256": sha256_of(hashes[::-1]), "column": "c"}
     same = write(tmp_path / "d" / "c.jsonl", "one"), write(tmp_path / "c.txt", "one")  # each line of the latter is one
     assert [find_corpus(each).identity() == find_corpus(a).identity() for each in same] == [True, False]
-    with pytest.raises(CollapseError, match="is empty: there is no text in it"):
-        find_corpus(write(tmp_path / "empty.txt", ""))
 
 
 def test_every_kind_of_file_holds_the_same_texts(tmp_path):
@@ -106,15 +102,12 @@ def test_every_kind_of_file_holds_the_same_texts(tmp_path):
     ("name", "content", "said"),
     [
         ("a.jsonl", lines("a") + '{"text": \n', r"^line 2 of a\.jsonl is not JSON"),
-        ("a.jsonl", lines("a", "b", None), r"^line 3 of a\.jsonl holds None, not a text in column 'text'; clean"),
-        ("a.jsonl", lines("a", 17), r"line 2 of a\.jsonl holds 17, not a text"),
-        ("a.jsonl", lines("\U0001f600", "a \ud83d b"), r"line 2 of a\.jsonl holds half of a surrogate pair"),
+        ("a.jsonl", lines("a", "b", None), r"^line 3 of a\.jsonl holds None, not a text, in column 'text'; clean"),
         ("a.jsonl", '{"text": "a"}\n["b"]\n', r"line 2 of a\.jsonl is not a JSON object"),
         ("a.json", '[{"text": "a"}, {"text": true}]', r"entry 2 of a\.json holds True, not a text"),
         ("a.json", '[{"text": "a"}', r"a\.json is not JSON"),
         ("a.jsonl", '{"txt": "a"}', r"line 1 of a\.jsonl has no column 'text'; did you mean txt\? \(--text-column\)"),
-        ("a.txt", b"ab\xe9cd", r"a\.txt is not UTF-8 .*: convert it, .* a\.txt > new\.txt"),
-        ("a.jsonl", b'{"text": "\xe9"}', r"a\.jsonl is not UTF-8"),
+        ("a.txt", b"ab\xe9cd", r"a\.txt is not UTF-8 .*: convert it"),
         ("a.parquet", "no parquet", r"a\.parquet cannot be read as Parquet"),
         ("a.jsonl.gz", gzip.compress(lines("a" * 99).encode(), mtime=0)[:-9], r"a\.jsonl\.gz cannot be read: "),
     ],
@@ -138,20 +131,16 @@ def test_parquet_without_the_column_or_with_other_values(tmp_path):
 @pytest.fixture
 def hub(tmp_path, monkeypatch):
     """A cache of the client that knows owner/data; no network."""
-    from huggingface_hub import constants
-
-    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
-    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "hub"))
-    for name, commit in (("main", COMMIT), ("v1", "b" * 40)):
-        write(tmp_path / "hub" / "datasets--owner--data" / "refs" / name, commit)
-        (tmp_path / "hub" / "datasets--owner--data" / "snapshots" / commit).mkdir(parents=True)
+    put = offline_cache(tmp_path, monkeypatch)
+    put("owner/data", kind="dataset")
+    put("owner/data", ref="v1", commit=B, kind="dataset")
 
 
 def test_a_data_set_is_known_by_commit_split_and_column(hub, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     found = find_corpus(text="owner/data", split="a", text_column="b")
-    assert found.identity() == {"name": "owner/data", "revision": COMMIT, "split": "a", "column": "b"}
-    assert find_corpus(["owner/data@v1"]).revision == "b" * 40
+    assert found.identity() == {"name": "owner/data", "revision": A, "split": "a", "column": "b"}
+    assert find_corpus(["owner/data@v1"]).revision == B
     assert find_corpus("owner/data").split == "train"
     for name in ("owner/data.txt", "owner/d*", "./owner", "~nosuchuser/data", "a/b/c"):
         with pytest.raises(UsageError, match="no file matches"):
@@ -161,16 +150,3 @@ def test_a_data_set_is_known_by_commit_split_and_column(hub, tmp_path, monkeypat
     write(tmp_path / "owner" / "data" / "x.txt")
     with pytest.raises(UsageError, match="owner/data is a folder"):  # what exists is never looked for on the Hub
         find_corpus("owner/data")
-
-
-def test_only_a_validation_split_that_is_not_named_may_be_absent():
-    text = Corpus("v")
-    assert Texts(None).pack_validation(lambda corpus: 1) is None
-    assert Texts(None, text).pack_validation(lambda corpus: corpus.name) == "v"
-
-    def absent(corpus):
-        raise NoSplit("none")
-
-    assert Texts(None, text, optional=True).pack_validation(absent) is None
-    with pytest.raises(NoSplit):
-        Texts(None, text).pack_validation(absent)

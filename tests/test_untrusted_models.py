@@ -3,7 +3,6 @@
 import json
 import pickle
 import shutil
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -11,7 +10,6 @@ import torch
 from safetensors.torch import load_file
 
 import collapse
-from collapse.cli import _add_commands, _run
 
 CODE = """
 from pathlib import Path
@@ -24,19 +22,6 @@ class Model(GPTNeoForCausalLM):
 class Tokenizer(PreTrainedTokenizerFast):
     pass
 """
-
-
-@pytest.fixture
-def told(capsys) -> Callable[..., str]:
-    """Measure in this process what cannot be measured; returns what that told on stderr."""
-    _add_commands()
-
-    def told(*words: object) -> str:
-        capsys.readouterr()
-        assert _run(["measure", *map(str, words)]) == 1
-        return capsys.readouterr().err
-
-    return told
 
 
 class Runs:
@@ -65,42 +50,29 @@ def files_in(folder: Path) -> dict[str, bytes]:
 def test_a_pickled_checkpoint_is_measured_with_a_note(hub, as_user, tiny, pickled):
     words = [*tiny.words()[1:], "--max-chunks", 20, "--metrics", "nc3", "--json"]
     expected = json.loads(as_user("measure", tiny.model, *words).stdout)[0]["measurements"]
-    local = as_user("measure", pickled, *words, home="another")  # whose cache has the store
-    note = " has a pickled checkpoint (pytorch_model.bin); loaded through torch's weights_only unpickler"
-    assert f"pickled{note}" in local.stderr
+    note = "owner/old has a pickled checkpoint (pytorch_model.bin); loaded through torch's weights_only unpickler"
     hub.add("owner/old", files_in(pickled))
     there = as_user("measure", "owner/old", *words)
-    assert f"owner/old{note}" in there.stderr
-    for done in (local, there):
-        assert json.loads(done.stdout)[0]["measurements"] == pytest.approx(expected, rel=1e-9)
+    assert note in there.stderr
+    assert json.loads(there.stdout)[0]["measurements"] == pytest.approx(expected, rel=1e-9)
     # transformers would have asked a service of the Hub to convert it, in the background
     assert not [
         path for method, path in hub.requests if "/commits/" in path or "discussions" in path or method == "POST"
     ]
-    offline = as_user("measure", "owner/old", *words, "--recollect", offline=True)
-    assert f"owner/old{note}" in offline.stderr
+    assert note in as_user("measure", "owner/old", *words, "--recollect", offline=True).stderr
 
 
-@pytest.mark.parametrize("where", ["local", "hub"])
 @pytest.mark.parametrize("plain", [False, True], ids=["torch", "plain pickle"])
-def test_a_pickle_that_would_run_something(hub, as_user, told, tiny, pickled, tmp_path, where, plain):
+def test_a_pickle_that_would_run_something(told, tiny, pickled, tmp_path, plain):
     marker = tmp_path / "marker"
     if plain:
         (pickled / "pytorch_model.bin").write_bytes(pickle.dumps({"x": Runs(marker)}, protocol=2))
     else:
         torch.save({"x": Runs(marker)}, pickled / "pytorch_model.bin")
-    words = [*tiny.words()[1:], "--max-chunks", 20]
-    if where == "hub":
-        hub.add("owner/evil", files_in(pickled))
-        done = as_user("measure", "owner/evil", *words, ok=False)
-        assert done.returncode == 1
-        said = done.stderr
-    else:
-        said = told(pickled, *words)
+    said = told(1, "measure", pickled, *tiny.words()[1:], "--max-chunks", 20)
     assert not marker.exists()
-    name = "owner/evil" if where == "hub" else "pickled"
     (line,) = [line for line in said.splitlines() if line.startswith("collapse:")]
-    assert f"{name}: its checkpoint contains more than tensors" in line
+    assert "pickled: its checkpoint contains more than tensors" in line
     assert "no code was run" in line
     assert "Warning" not in said
 
@@ -111,7 +83,7 @@ HALF_ZIP = b"PK\x03\x04nonsense" + b"PK\x05\x06" + bytes(8) + b"\xff\0\0\0" * 2 
 @pytest.mark.parametrize("content", [b"\x80\x02nonsense", HALF_ZIP, b""])
 def test_a_damaged_pickle_is_one_line(told, tiny, pickled, content):
     (pickled / "pytorch_model.bin").write_bytes(content)
-    assert "pickled" in told(pickled, *tiny.words()[1:], "--max-chunks", 20).splitlines()[-1]
+    assert "pickled" in told(1, "measure", pickled, *tiny.words()[1:], "--max-chunks", 20).splitlines()[-1]
 
 
 @pytest.mark.parametrize("content", [b"\x10\0\0\0\0\0\0\0{}", b""])
@@ -119,7 +91,7 @@ def test_damaged_safetensors_are_one_line_and_no_pickle_is_tried(told, tiny, tmp
     folder = Path(shutil.copytree(tiny.model, tmp_path / "damaged"))
     torch.save(load_file(folder / "model.safetensors"), folder / "pytorch_model.bin")
     (folder / "model.safetensors").write_bytes(content)
-    said = told(folder, *tiny.words()[1:], "--max-chunks", 20)
+    said = told(1, "measure", folder, *tiny.words()[1:], "--max-chunks", 20)
     assert "damaged cannot be loaded as a causal language model" in said
     assert "pickled" not in said
 
@@ -149,20 +121,16 @@ def coded(tiny, folder: Path, marker: Path, *, native: bool = False, tokenizer: 
     return folder
 
 
-@pytest.mark.parametrize("where", ["local", "hub"])
 @pytest.mark.parametrize("tokenizer", [False, True], ids=["model", "tokenizer"])
-def test_code_of_a_repository_is_not_run(hub, as_user, told, tiny, tmp_path, where, tokenizer):
+def test_code_of_a_repository_is_not_run(hub, as_user, told, tiny, tmp_path, tokenizer):
     folder = coded(tiny, tmp_path / "coded", tmp_path / "marker", tokenizer=tokenizer)
     words = [*tiny.words()[1:], "--max-chunks", 20]
-    if where == "hub":
-        hub.add("owner/coded", files_in(folder))
-        said = as_user("measure", "owner/coded", *words, ok=False).stderr
-        assert not [path for _, path in hub.requests if path.endswith("code.py")]
-    else:
-        said = told(folder, *words)
-    name = "owner/coded" if where == "hub" else "coded"
-    assert f"{name} needs Python code of its own repository: read that code" in said
-    assert "--trust-remote-code" in said
+    hub.add("owner/coded", files_in(folder))
+    there = as_user("measure", "owner/coded", *words, ok=False).stderr
+    assert not [path for _, path in hub.requests if path.endswith("code.py")]
+    for name, said in (("owner/coded", there), ("coded", told(1, "measure", folder, *words))):
+        assert f"{name} needs Python code of its own repository: read that code" in said
+        assert "--trust-remote-code" in said
     assert not (tmp_path / "marker").exists()
 
 
@@ -179,10 +147,9 @@ def test_code_that_transformers_has_itself_is_not_needed(run, tiny, tmp_path):
     assert not (tmp_path / "marker").exists()
 
 
-@pytest.mark.parametrize("name", ["trust_remote_code", "weights_only", "token", "_from_auto"])
-def test_what_is_no_model_arg(tiny, tmp_path, name):
-    with pytest.raises(collapse.CollapseError, match=rf"--model-arg {name}=… is not allowed: "):
-        collapse.collect(tiny.model, store=tmp_path / "s", model_args={name: "hf_secret"}, **tiny.options())
+def test_what_has_its_own_option_is_no_model_arg(tiny):
+    with pytest.raises(collapse.CollapseError, match="--model-arg trust_remote_code=… is not allowed: use --trust-rem"):
+        collapse.collect(tiny.model, model_args={"trust_remote_code": True}, **tiny.options())
 
 
 KERNELS = {
@@ -198,26 +165,6 @@ def test_a_kernel_that_a_configuration_names_is_not_run(told, tiny, tmp_path, ki
     folder = Path(shutil.copytree(tiny.model, tmp_path / "kernel"))
     config = json.loads((folder / "config.json").read_text())
     (folder / "config.json").write_text(json.dumps(config | KERNELS[kind]))
-    said = told(folder, *tiny.words()[1:], "--max-chunks", 20)
-    assert "kernel: its config.json names the implementation '" in said
+    said = told(1, "measure", folder, *tiny.words()[1:], "--max-chunks", 20)
+    assert "kernel: its configuration names the implementation '" in said
     assert "give --trust-remote-code" in said
-
-
-@pytest.mark.parametrize(
-    "given",
-    [
-        {"attn_implementation": "owner/kernel"},
-        {"use_kernels": True},
-    ],
-)
-def test_a_kernel_that_an_argument_names_needs_trust(tiny, tmp_path, given):
-    with pytest.raises(collapse.CollapseError, match="may be code from the Hub: if you trust it, give --trust-remote"):
-        collapse.collect(tiny.model, store=tmp_path / "s", model_args=given, **tiny.options())
-
-
-def test_implementations_of_transformers_itself_are_used(tiny, tmp_path):
-    folder = Path(shutil.copytree(tiny.model, tmp_path / "eager"))
-    config = json.loads((folder / "config.json").read_text())
-    (folder / "config.json").write_text(json.dumps(config | {"attn_implementation": "eager"}))
-    options = tiny.options() | {"validation_text": None, "fast_attention": False, "max_chunks": 8}
-    assert collapse.collect(folder, **options).identity["attention"] == "eager"

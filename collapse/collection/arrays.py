@@ -16,9 +16,7 @@ from collapse.plugin.guarding import outside_inference_mode
 from collapse.plugin.plugin_manager import plugins
 from collapse.plugin.registry import check_declared
 from collapse.plugin.statistic import Statistic
-from collapse.stores.provenance import Clock
 from collapse.stores.store import Store
-from collapse.stores.tensor_files import hash_of
 
 
 @outside_inference_mode
@@ -65,9 +63,8 @@ def collect_arrays(
         "validation_features": validation_features,
         "validation_labels": validation_labels,
     }
-    clock = Clock()
     tensors = {key: array_tensor(name, key, each) for key, each in given.items() if each is not None}
-    source = source_of(tensors, called=name, digest=hash_of({}, tensors), model=name, corpus=name, clock=clock)
+    source = source_of(tensors, name, model=name, corpus=name)
     kinds = list(plugins().statistics.values()) if statistics is None else statistics
     for kind in kinds:
         check_declared(kind)

@@ -11,11 +11,9 @@ from collapse.core.progress import Report
 from collapse.errors import UsageError
 from collapse.hub.client import at_revision
 from collapse.hub.opening import names_repo, open_named
-from collapse.inputs.collection_spec import CollectionSpec
-from collapse.inputs.features import is_features_file
-from collapse.inputs.features_request import check_features_options
+from collapse.inputs.collection_spec import CollectionSpec, refuse_options
+from collapse.inputs.features import check_features_options, is_features_file
 from collapse.inputs.resolving import find_store_at
-from collapse.inputs.store_options import refuse_options
 from collapse.stores.manifest import is_part, is_store
 from collapse.stores.store import Store
 

@@ -8,9 +8,8 @@ from typing import Any
 from collapse.collection.collecting import collect
 from collapse.core.progress import Report
 from collapse.errors import CollapseError, UsageError
-from collapse.inputs.collection_spec import NULLS, accepts
+from collapse.inputs.collection_spec import NULLS, accepts, options_held
 from collapse.inputs.features import is_features_file
-from collapse.inputs.store_options import options_held
 from collapse.measurement.measuring import measure_store
 from collapse.measurement.rows import Note, Row
 from collapse.stores.manifest import KNOWN_LATER, differences, is_store

@@ -10,41 +10,27 @@ from typing import Any
 
 from collapse.core.extras import missing_package
 from collapse.errors import CollapseError, UsageError, first_line
-from collapse.hub.client import how_to_fetch
 from collapse.inputs.references import ModelReference
-from collapse.stores.files import canonical
 
 _CUT_SHORT = ("deserializing header", "cannot reshape array", "failed finding central directory", "mmap length")
 """Messages of safetensors, NumPy (for GGUF) and torch about an incomplete file."""
 _INSTEAD = {
-    "trust_remote_code": "use --trust-remote-code",
-    "revision": "use --revision",
-    "dtype": "use --dtype",
-    "torch_dtype": "use --dtype",
-    "token": "it would be written into the store; log in with: hf auth login",
-    "use_auth_token": "it would be written into the store; log in with: hf auth login",
-    "local_files_only": "set HF_HUB_OFFLINE=1",
+    "trust_remote_code": "--trust-remote-code",
+    "revision": "--revision",
+    "dtype": "--dtype",
+    "torch_dtype": "--dtype",
 }
-_FIXED = (
-    *("weights_only", "output_loading_info", "ignore_mismatched_sizes", "return_unused_kwargs"),
-    *("config", "state_dict", "adapter_kwargs", "adapter_name"),
-)
+"""Arguments of ``from_pretrained`` that have their own options."""
 _QUANTIZED = ("quantization_config", "compression_config", "load_in_8bit", "load_in_4bit")
-_KERNELS = ("use_kernels", "kernel_config", "allow_all_kernels")
 # implemented in torch and transformers; other names may be fetched from the Hub and run (package "kernels")
 _BUILT_IN = ("eager", "sdpa", "flex_attention", "paged|eager", "paged|sdpa", "batched_mm", "grouped_mm")
 
 
 def check_model_args(model_args: Mapping[str, Any]) -> None:
-    """Raise UsageError for a ``--model-arg`` that has its own option or is not allowed; says what to do instead."""
-    for name, value in model_args.items():
-        if name in _INSTEAD or name in _FIXED or name.startswith("_"):
-            why = _INSTEAD.get(name, "the model's own configuration and weights are read and checked")
-            raise UsageError(f"--model-arg {name}=… is not allowed: {why}")
-        try:
-            canonical(value)
-        except (ValueError, TypeError) as error:
-            raise UsageError(f"--model-arg {name}=… must be a value of JSON: {error}") from error
+    """Raise UsageError for a ``--model-arg`` that has its own option."""
+    for name in model_args:
+        if name in _INSTEAD:
+            raise UsageError(f"--model-arg {name}=… is not allowed: use {_INSTEAD[name]}")
 
 
 def check_code(reference: ModelReference, config: Mapping[str, Any], named: str, *autos: str) -> None:
@@ -69,24 +55,25 @@ def check_code(reference: ModelReference, config: Mapping[str, Any], named: str,
         raise _needs_code(reference)
 
 
-def check_kernels(reference: ModelReference, config: Mapping[str, Any], model_args: Mapping[str, Any]) -> None:
+def check_kernels(reference: ModelReference, config: Mapping[str, Any]) -> None:
     """Refuse implementations of attention or experts that may be code of a repository on the Hub.
 
     With the package ``kernels``, transformers downloads and imports an implementation named ``owner/repo``. Some
     versions do so without asking if a model's config.json names one.
 
+    Args:
+        reference: The model.
+        config: Its config.json, with the values of the model's arguments.
+
     Raises:
-        CollapseError: The config.json or an argument names one.
+        CollapseError: It names one.
     """
-    given = {name.strip("_") for name in model_args}
-    own = {key: value for key, value in config.items() if key.strip("_") not in given}
-    for where, values in (("a --model-arg", model_args), ("its config.json", own)):
-        for value in _implementations(values):
-            if value not in _BUILT_IN:
-                raise CollapseError(
-                    f"{reference.name}: {where} names the implementation {value!r}, which may be code from the Hub: "
-                    "if you trust it, give --trust-remote-code"
-                )
+    for value in _implementations(config):
+        if value not in _BUILT_IN:
+            raise CollapseError(
+                f"{reference.name}: its configuration names the implementation {value!r}, which may be code from the "
+                "Hub: if you trust it, give --trust-remote-code"
+            )
 
 
 def _implementations(config: Mapping[str, Any]) -> Iterator[str]:
@@ -94,21 +81,18 @@ def _implementations(config: Mapping[str, Any]) -> Iterator[str]:
     for key, value in config.items():
         if "_implementation" in key:
             yield from (str(each) for each in (value.values() if isinstance(value, Mapping) else [value]) if each)
-        elif key in _KERNELS and value:
-            yield key
         elif isinstance(value, Mapping):
             yield from _implementations(value)
 
 
-def check_kind(reference: ModelReference, config: Mapping[str, Any], model_args: Mapping[str, Any]) -> None:
+def check_kind(reference: ModelReference, config: Mapping[str, Any]) -> None:
     """Refuse a checkpoint that is not a whole causal language model in full precision.
 
     transformers would build only a part of it, with a new head if it has none.
 
     Args:
         reference: The model.
-        config: Its config.json.
-        model_args: Arguments from the user.
+        config: Its config.json, with the values of the model's arguments.
 
     Raises:
         CollapseError: It is quantized, an encoder or encoder-decoder, or a model with another head.
@@ -116,7 +100,7 @@ def check_kind(reference: ModelReference, config: Mapping[str, Any], model_args:
     import transformers
     from transformers.models.auto import modeling_auto as auto
 
-    if quantized := [key for key in _QUANTIZED if config.get(key) or model_args.get(key)]:
+    if quantized := [key for key in _QUANTIZED if config.get(key)]:
         raise CollapseError(
             f"{reference.name} is quantized ({quantized[0]}), and quantized models cannot be measured yet: dequantize "
             "it (transformers' model.dequantize()), save the result, and measure that"
@@ -155,5 +139,5 @@ def loading_error(reference: ModelReference, what: str, error: Exception) -> Col
     reason = f"{type(error).__name__}: {first_line(error)}"
     if any(each in text for each in _CUT_SHORT):
         reason = f"a file of its weights is damaged or cut short: download it again ({reason})"
-    advice = "" if reference.online else f" {how_to_fetch(reference.name, reference.revision)}"
-    return CollapseError(f"{reference.name} cannot be loaded as {what}: {missing_package(error) or reason}{advice}")
+    said = missing_package(error) or reason
+    return CollapseError(f"{reference.name} cannot be loaded as {what}: {said}{reference.files.remedy}")

@@ -5,7 +5,7 @@ The fields of :class:`CollectionSpec` generate the command-line options, the sig
 """
 
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import Field, dataclass, field, fields, replace
 from functools import wraps
 from inspect import Parameter, signature
@@ -31,7 +31,9 @@ NULLS = ("untrained", "shuffled")
 
 DTYPES = ("float32", "bfloat16", "float16", "float64")
 
-_MOST = 2**63 - 1
+_TEXTS = (("corpus", "text", "split"), ("validation", "validation_text", "validation_split"))
+_LIMITS = ("chunk_length", "max_chunks", "max_validation_chunks")
+_HOW = ("shards", "eos_between", "dtype", "fast_attention", "exact_loss")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -138,15 +140,11 @@ class CollectionSpec:
             value = getattr(self, each.name)
             if isinstance(value, os.PathLike):
                 value = os.fspath(value)
-            if isinstance(value, Iterator):  # it can be read only once
-                value = tuple(value)
-            object.__setattr__(self, each.name, value)
-            if value is not None or each.default is not None:
+            if each.name in ("text", "validation_text", "without") and value is not None:
+                value = text_names(value)
+            if value is not None and value != each.default:
                 _check(each, value)
-        for name in ("text", "validation_text"):
-            object.__setattr__(self, name, text_names(getattr(self, name)) or None)
-        object.__setattr__(self, "without", text_names(self.without))
-        object.__setattr__(self, "model_args", dict(self.model_args or {}))
+            object.__setattr__(self, each.name, dict(value or {}) if each.name == "model_args" else value)
 
     @property
     def identity(self) -> dict[str, Any]:
@@ -180,28 +178,17 @@ class CollectionSpec:
 def _check(each: Field[Any], value: Any) -> None:
     """Raise UsageError for an invalid value of a field."""
     about: Option = each.metadata["option"]
-    is_whole = isinstance(value, int) and not isinstance(value, bool) and value <= _MOST
-    valid, wanted = True, ""
     if about.choices:
         valid, wanted = value in about.choices, " or ".join(about.choices)
     elif about.least is not None:
-        valid = is_whole and value >= about.least
-        wanted = f"at least {about.least}" if is_whole else "a whole number"
+        valid, wanted = value >= about.least, f"at least {about.least}"
     elif each.name == "batch_size":
-        valid, wanted = value == "auto" or (is_whole and value >= 1), "a number of chunks or auto"
+        valid, wanted = value == "auto" or (isinstance(value, int) and value >= 1), "a number of chunks or auto"
     elif each.name == "part":
         is_pair = isinstance(value, tuple | list) and [type(number) for number in value] == [int, int]
         valid, wanted = is_pair and 1 <= value[0] <= value[1], "k/n with 1 ≤ k ≤ n, such as 2/4 (in Python (2, 4))"
-    elif each.name == "model_args":
-        valid, wanted = isinstance(value, Mapping), "a dictionary"
-    elif isinstance(each.default, bool):
-        valid, wanted = isinstance(value, bool), "True or False"
-    elif about.many:
-        names = text_names(value)
-        valid = all(isinstance(name, str) for name in names) and (bool(names) or each.default is not None)
-        wanted = "a string or a list of strings"
-    elif each.type in (str, str | None):
-        valid, wanted = isinstance(value, str), "a string"
+    else:  # an empty list of texts, such as of a glob that matches nothing, is not the default text
+        valid, wanted = value != (), "one or several names"
     if not valid:
         raise UsageError(f"{flag_of(each.name, about)} must be {wanted}, got {value!r:.40}")
 
@@ -228,6 +215,32 @@ def flag_of(name: str, about: Option | None = None) -> str:
     """Return an option's name on the command line, such as ``--chunk-length``."""
     about = about or options_of().get(name)
     return about.flag if about and about.flag else f"--{name.replace('_', '-')}"
+
+
+def options_held(identity: Mapping[str, Any], given: Mapping[str, Any], *, texts_only: bool = False) -> dict[str, Any]:
+    """Return the options that ask for what a store holds, except for those that are given; local texts have no names.
+
+    Args:
+        identity: The store's identity.
+        given: The options that are given.
+        texts_only: Only the texts, and how much of them.
+    """
+    names = _LIMITS if texts_only else (*_LIMITS, *_HOW)
+    found = {name: identity[name] for name in names if identity.get(name) is not None}
+    for key, text, split in _TEXTS:
+        held = identity.get(key) or {}
+        if held.get("revision") and text not in given:
+            found |= {text: f"{held['name']}@{held['revision']}", split: held["split"]}
+        if held.get("column"):
+            found.setdefault("text_column", held["column"])
+    return {**found, **given}
+
+
+def refuse_options(store: object, given: Iterable[str]) -> None:
+    """Raise UsageError for options of a collection beside a finished store."""
+    for name in given:
+        if options_of()[name].role != "running" or name == "recollect":
+            raise UsageError(f"{store} is a store, and is measured as it is: leave out {flag_of(name)}")
 
 
 def accepts(function: Callable[P, R]) -> Callable[P, R]:

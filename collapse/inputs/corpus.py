@@ -5,7 +5,6 @@ were read.
 """
 
 import glob
-import re
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -22,7 +21,6 @@ from collapse.hub.remote import Remote, reach
 from collapse.inputs.collection_spec import TextNames, text_names
 from collapse.inputs.textfiles import KINDS, find_files, hash_files, kind_of, read_texts, show_names
 
-_OTHER_FILES = (".pdf", ".csv", ".tsv", ".md", ".html", ".xml", ".docx", ".zip", ".zst")
 _READ_TO_CHOOSE = ("README.md", ".huggingface.yaml", "dataset_infos.json")
 """Files that ``datasets`` reads before it chooses the files of each split."""
 
@@ -40,8 +38,7 @@ class Corpus:
         files: Local paths, in order; none for a Hub data set.
         column: Column that holds the text.
         sha256: Hash of the files' contents.
-        split, revision: Split and commit of a Hub data set.
-        online: Whether the Hub answered; else only cached files are used.
+        split, remote: Split and repository of a Hub data set.
     """
 
     name: str
@@ -49,8 +46,12 @@ class Corpus:
     column: str = "text"
     sha256: str | None = None
     split: str | None = None
-    revision: str | None = None
-    online: bool = True
+    remote: Remote | None = None
+
+    @property
+    def revision(self) -> str | None:
+        """Commit of a Hub data set."""
+        return self.remote.commit if self.remote else None
 
     @property
     def lines(self) -> bool:
@@ -78,7 +79,8 @@ def find_corpus(
     Raises:
         UsageError: No file matches, the files are of several kinds, a split is given for files, or the Hub has no such
             data set.
-        CollapseError: A file is empty or cannot be read, or the Hub cannot be reached and nothing is cached.
+        OSError: A file cannot be read.
+        CollapseError: The Hub cannot be reached, and nothing is cached.
     """
     given, column = text_names(text), text_column or "text"
     if len(given) == 1 and not _is_local(given[0]):
@@ -87,7 +89,7 @@ def find_corpus(
         except UsageError as error:
             raise UsageError(f"{error}; and there is no file {given[0]}") from error
         split = ("validation" if validation else "train") if split is None else split
-        return Corpus(found.name, column=column, split=split, revision=found.commit, online=found.online)
+        return Corpus(found.name, column=column, split=split, remote=found)
     files = find_files(given)
     if split is not None:
         option = "--validation-split" if validation else "--split"
@@ -96,7 +98,7 @@ def find_corpus(
 
 
 def _is_local(name: str) -> bool:
-    is_id = is_repo_id(split_revision(name)[0]) and kind_of(name) not in (*KINDS, *_OTHER_FILES)
+    is_id = is_repo_id(split_revision(name)[0]) and kind_of(name) not in KINDS
     return not is_id or expanded(name).exists()
 
 
@@ -121,7 +123,8 @@ def _files_of_split(corpus: Corpus) -> list[str]:
     ``datasets`` chooses the files of each split by their names. Its choice must not depend on what is cached: it is
     given a folder that has every file of the repository.
     """
-    remote = Remote(corpus.name, str(corpus.revision), corpus.online, "dataset")
+    remote = corpus.remote
+    assert remote is not None  # it has no local files
     names, cached = remote.listed(), remote.download(_READ_TO_CHOOSE)
     with environment(HF_UPDATE_DOWNLOAD_COUNTS="0"):  # datasets reads it on import
         import datasets
@@ -136,7 +139,10 @@ def _files_of_split(corpus: Corpus) -> list[str]:
         try:
             found = datasets.load_dataset_builder(str(place), cache_dir=temporary).config.data_files or {}
         except (OSError, ValueError, RuntimeError, datasets.exceptions.DatasetsError) as error:
-            raise CollapseError(f"{corpus.name} cannot be loaded: {_said(error, temporary)}") from error
+            said = first_line(error).replace(temporary, "")
+            if "Config name is missing" in said:
+                said = "it has several configurations, and none can be selected: give the files of one with --text"
+            raise CollapseError(f"{corpus.name} cannot be loaded: {said}") from error
         splits = {str(split): [Path(each).relative_to(place).as_posix() for each in found[split]] for split in found}
     if corpus.split not in splits:
         hint = near_names(str(corpus.split), splits)
@@ -149,10 +155,3 @@ def _files_of_split(corpus: Corpus) -> list[str]:
         )
     remote.download([glob.escape(name) for name in chosen])
     return [str(cached / name) for name in chosen]
-
-
-def _said(error: Exception, temporary: str) -> str:
-    if str(error).startswith("Config name is missing"):
-        named = ", ".join(re.findall(r"'([^']+)'", str(error).split("\n")[1]))
-        return f"it has several configurations ({named}); configurations cannot be selected, so give the files of one"
-    return f"{type(error).__name__}: {first_line(error).replace(temporary, '')}"

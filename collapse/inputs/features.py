@@ -7,15 +7,16 @@ optionally, ``classifier_bias`` (C,), ``validation_features`` (n, d), ``validati
 import logging
 import shlex
 from collections.abc import Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from torch import Tensor
 
-from collapse.errors import CollapseError, counted
+from collapse.errors import CollapseError, UsageError
+from collapse.inputs.collection_spec import CollectionSpec, flag_of
 from collapse.inputs.source import Phase, Source
-from collapse.stores.provenance import Clock
+from collapse.numerics.devices import pick_device
+from collapse.stores.request import Request
 from collapse.stores.tensor_files import hash_of
 
 log = logging.getLogger("collapse")
@@ -24,14 +25,16 @@ _ROWS = 8192
 _FLOATS = ("float64", "float32", "float16", "bfloat16")
 _REQUIRED = ("train_features", "train_labels", "classifier")
 _SHAPES = {
-    "train_features": 2,
-    "train_labels": 1,
-    "classifier": 2,
-    "classifier_bias": 1,
-    "validation_features": 2,
-    "validation_labels": 1,
+    "train_features": ("N", "d"),
+    "train_labels": ("N",),
+    "classifier": ("C", "d"),
+    "classifier_bias": ("C",),
+    "validation_features": ("n", "d"),
+    "validation_labels": ("n",),
 }
-"""Number of dimensions of each tensor."""
+"""Dimensions of each tensor; those of one letter are equal."""
+_OPTIONS = ("without", "null", "recollect", "batch_size", "device", "deterministic", "trust_remote_code")
+"""Options of a collection that apply to a features file, or do no harm."""
 
 
 class ArrayPhase(Phase):
@@ -79,22 +82,26 @@ def is_features_file(path: str | Path) -> bool:
     return Path(path).suffix == ".safetensors" and Path(path).is_file()
 
 
-def open_features(path: Path, *, shuffled: bool = False) -> Source:
-    """Read a features file; ``shuffled`` is that of :class:`Phase`.
+def features_request(path: Path, spec: CollectionSpec, folder: Path | None = None) -> Request:
+    """Return the request for a features file, which is read at once: its content is its identity.
+
+    Args:
+        path: The features file.
+        spec: The options, of which few apply.
+        folder: Folder of the store; None for one in memory.
 
     Raises:
-        CollapseError: It cannot be read, a tensor is missing or of the wrong shape, or a label lies outside the
-            classifier.
+        UsageError: An option does not apply to a features file.
+        CollapseError: It cannot be read; or as :func:`source_of`.
     """
     from safetensors import SafetensorError
     from safetensors.torch import load_file
 
-    clock = Clock()
-
+    check_features_options(path, spec.given)
+    pick_device(spec.device)  # not used, but an unavailable device is an error
     try:
         features = load_file(path)
-        digest = hash_of({}, features)
-    except (SafetensorError, OSError, ValueError) as error:
+    except (SafetensorError, OSError) as error:
         raise CollapseError(f"{path} cannot be read as safetensors: {error}") from error
     if missing := [name for name in _REQUIRED if name not in features]:
         raise CollapseError(
@@ -103,42 +110,49 @@ def open_features(path: Path, *, shuffled: bool = False) -> Source:
         )
     if unknown := sorted(set(features) - set(_SHAPES)):
         log.warning("%s: %s is ignored; known tensors are %s", path, ", ".join(unknown), ", ".join(_SHAPES))
-    source = source_of(
-        features, called=str(path), digest=digest, model=path.stem, corpus=path.name, clock=clock, shuffled=shuffled
+    source = source_of(features, str(path), model=path.stem, corpus=path.name, shuffled=spec.null == "shuffled")
+    source.command = f"collapse collect {shlex.quote(path.name)}"
+    return Request(
+        identity=source.identity,
+        names={"model": path.stem, "corpus": path.name},
+        load=lambda trained, report: source,
+        validates=source.validation is not None,
+        folder=folder,
+        **spec.beside_identity,
     )
-    return replace(source, command=f"collapse collect {shlex.quote(path.name)}")
+
+
+def check_features_options(path: str | Path, given: Mapping[str, Any]) -> None:
+    """Raise UsageError for options that do not apply to a features file."""
+    for name in given:
+        if name not in _OPTIONS:
+            raise UsageError(f"{path} is a features file: {flag_of(name)} does not apply; leave the option out")
+    if given.get("null") == "untrained":
+        raise UsageError(f"{path} has no model to initialize: --null untrained does not apply, --null shuffled does")
 
 
 def source_of(
-    features: Mapping[str, Tensor],
-    *,
-    called: str,
-    digest: str,
-    model: str,
-    corpus: str,
-    clock: Clock,
-    shuffled: bool = False,
+    features: Mapping[str, Tensor], called: str, *, model: str, corpus: str, shuffled: bool = False
 ) -> Source:
     """Check the tensors of a features file, and make a source of them; equal tensors have one identity.
 
     Args:
         features: The tensors.
         called: Name of the features in messages.
-        digest: Their hash.
         model, corpus: Names for the manifest.
-        clock: When reading began.
         shuffled: See :class:`Phase`.
 
     Raises:
         CollapseError: A tensor has the wrong shape or dtype, or a label lies outside the classifier.
     """
-    features = check_features(features, called)
+    identity = {"features": hash_of({}, features)}
+    features = _checked(features, called)
+    identity["dtype"] = str(features["train_features"].dtype).removeprefix("torch.")
     phases = {
         name: ArrayPhase(name, features[f"{name}_features"], features[f"{name}_labels"], called, shuffled=shuffled)
         for name in ("train", "validation")
         if f"{name}_features" in features
     }
-    identity = {"features": digest, "dtype": str(features["train_features"].dtype).removeprefix("torch.")}
     return Source(
         identity=identity | ({"null": "shuffled"} if shuffled else {}),
         model={"name": model},
@@ -149,51 +163,38 @@ def source_of(
         validation=phases.get("validation"),
         classifier=f"{called}: classifier",
         remedy="the row is a class: correct it, or leave the class out",
-        clock=clock,
     )
 
 
-def check_features(features: Mapping[str, Tensor], called: str) -> dict[str, Tensor]:
-    """Check the tensors of a features file, and convert labels to int64.
-
-    Raises:
-        CollapseError: A tensor has the wrong shape or dtype, or a label lies outside the classifier.
-    """
-    found = {name: _checked(f"{called}: {name}", features[name], name) for name in _SHAPES if name in features}
-    classes, dim = found["classifier"].shape
-    if dim < 1:
-        raise CollapseError(f"{called}: classifier has shape {(classes, dim)}: embeddings need at least one dimension")
-    bias = found.get("classifier_bias")
-    if bias is not None and len(bias) != classes:
-        raise CollapseError(f"{called}: classifier_bias has length {len(bias)} for {counted(classes, 'row')}")
-    for split in ("train", "validation"):
-        h, y = found.get(f"{split}_features"), found.get(f"{split}_labels")
-        where = f"{called}: {split}"
-        if h is None and y is None:
+def _checked(features: Mapping[str, Tensor], called: str) -> dict[str, Tensor]:
+    """Return the tensors, labels as int64; raises as :func:`source_of`."""
+    found: dict[str, Tensor] = {}
+    sizes: dict[str, int] = {}
+    for name, letters in _SHAPES.items():
+        if name not in features:
             continue
-        if h is None or y is None:
-            raise CollapseError(f"{called}: give {split}_features and {split}_labels together")
-        if len(h) != len(y) or not len(y):
-            raise CollapseError(f"{where}_features has {counted(len(h), 'row')} for {counted(len(y), 'label')}")
-        if h.shape[1] != dim:
-            raise CollapseError(f"{where}_features has d = {h.shape[1]}, the classifier {dim}")
-        least, most = int(y.min()), int(y.max())
-        if least < 0 or most >= classes:
+        tensor, shape = features[name], tuple(features[name].shape)
+        dtype = str(tensor.dtype).removeprefix("torch.")
+        if name.endswith("_labels"):
+            if tensor.is_floating_point() or tensor.is_complex():
+                raise CollapseError(f"{called}: {name} is {dtype}: labels must be integers")
+            tensor = tensor.long()
+        elif dtype not in _FLOATS:
+            raise CollapseError(f"{called}: {name} is {dtype}: convert it to one of {', '.join(_FLOATS)}")
+        wanted = str(tuple(sizes.get(letter, letter) for letter in letters)).replace("'", "")
+        for letter, size in zip(letters, shape, strict=False):
+            sizes.setdefault(letter, size)
+        if list(shape) != [sizes.get(letter) for letter in letters]:
+            raise CollapseError(f"{called}: {name} must have shape {wanted}, got {shape}")
+        if 0 in shape:
+            raise CollapseError(f"{called}: {name} is empty: its shape is {shape}")
+        found[name] = tensor
+    if ("validation_features" in found) != ("validation_labels" in found):
+        raise CollapseError(f"{called}: give validation_features and validation_labels together")
+    for name in ("train_labels", "validation_labels"):
+        least, most = (int(each) for each in found[name].aminmax()) if name in found else (0, 0)
+        if least < 0 or most >= sizes["C"]:
             raise CollapseError(
-                f"{where}_labels run from {least} to {most}, but the classifier has rows 0 to {classes - 1}"
+                f"{called}: {name} run from {least} to {most}, but the classifier has rows 0 to {sizes['C'] - 1}"
             )
     return found
-
-
-def _checked(called: str, tensor: Tensor, name: str) -> Tensor:
-    """Return a tensor, labels as int64, after a check of its dtype and its dimensions."""
-    dtype, is_labels = str(tensor.dtype).removeprefix("torch."), name.endswith("_labels")
-    if is_labels and (tensor.is_floating_point() or tensor.is_complex()):
-        raise CollapseError(f"{called} is {dtype}: labels must be integers")
-    if not is_labels and dtype not in _FLOATS:
-        raise CollapseError(f"{called} is {dtype}: convert it to one of {', '.join(_FLOATS)}")
-    if tensor.dim() != _SHAPES[name]:
-        raise CollapseError(
-            f"{called} must have {counted(_SHAPES[name], 'dimension')}, got shape {tuple(tensor.shape)}"
-        )
-    return tensor.long() if is_labels else tensor

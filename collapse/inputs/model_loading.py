@@ -2,7 +2,6 @@
 
 import logging
 import warnings
-from collections.abc import Mapping
 from contextlib import nullcontext
 from threading import Lock
 from typing import Any
@@ -16,7 +15,7 @@ from collapse.hub.client import hub_cache
 from collapse.hub.fingerprints import inside, tokenizer_files, weight_files
 from collapse.inputs.checkpoints import check_code, check_kernels, check_kind, loading_error
 from collapse.inputs.collection_spec import CollectionSpec
-from collapse.inputs.gguf_keys import check_gguf
+from collapse.inputs.gguf import check_gguf
 from collapse.inputs.language_model import LanguageModel, fitting
 from collapse.inputs.model_hooks import prepare
 from collapse.inputs.references import ModelReference
@@ -39,7 +38,7 @@ def load_model(
 
     Args:
         reference: Which one (see :func:`collapse.inputs.references.find_model`).
-        spec: How: its dtype, device, model_args, trust_remote_code and fast_attention.
+        spec: How: its dtype, device, null, trust_remote_code and fast_attention.
         report: Called as report(what, done, total) while a GGUF file is read, which takes long.
 
     Raises:
@@ -47,14 +46,14 @@ def load_model(
     """
     spec = spec or CollectionSpec()
     target = pick_device(spec.device)
-    arguments = dict(spec.model_args or {})
-    config = reference.json("config.json")
-    check_kind(reference, config, arguments)
+    arguments = dict(reference.model_args or {})
+    config = {**reference.json("config.json"), **arguments}
+    if attention := arguments.get("attn_implementation"):  # else that of config.json, in its internal name, would win
+        config["_attn_implementation"] = arguments["_attn_implementation"] = attention
+    check_kind(reference, config)
     if not spec.trust_remote_code:
         check_code(reference, config, "architectures", "AutoModelForCausalLM", "AutoConfig")
-        check_kernels(reference, config, arguments)
-    if "attn_implementation" in arguments:  # else that of config.json, in its internal name, would win
-        arguments["_attn_implementation"] = arguments["attn_implementation"]
+        check_kernels(reference, config)
     # otherwise transformers asks a service of the Hub to convert a pickled checkpoint, in the background
     with _loading, environment(DISABLE_SAFETENSORS_CONVERSION="1"), quiet("transformers"):
         if spec.null == "untrained":
@@ -136,36 +135,28 @@ def _untrained(reference: ModelReference, spec: CollectionSpec, arguments: dict[
             raise loading_error(reference, "a causal language model to initialize", error) from error
 
 
-def load_tokenizer(
-    reference: ModelReference, *, model_args: Mapping[str, Any] | None = None, trust_remote_code: bool = False
-) -> Any:
+def load_tokenizer(reference: ModelReference, *, trust_remote_code: bool = False) -> Any:
     """Load the tokenizer of a model, or a tokenizer that is given separately.
 
     Raises:
-        CollapseError: It cannot be loaded.
+        CollapseError: There is none, or it cannot be loaded.
     """
     import transformers
 
-    if not trust_remote_code:
-        check_code(reference, reference.json("tokenizer_config.json"), "tokenizer_class", "AutoTokenizer")
-    tokenizer, failed = None, None
-    with _loading, quiet("transformers"):
-        try:
-            tokenizer = transformers.AutoTokenizer.from_pretrained(
-                **reference.source, trust_remote_code=trust_remote_code, **(model_args or {})
-            )
-        except Exception as error:  # as above
-            raise_if_full(error, hub_cache(), ANOTHER_CACHE)
-            failed = error
-    # of some kinds transformers makes a tokenizer without any file, which gives no token
-    is_empty = tokenizer is None or {*tokenizer.get_vocab()} <= {*tokenizer.all_special_tokens}
-    if is_empty and not tokenizer_files(reference.files, model_args):
-        place = f"{reference.location}/{inside(model_args)}".rstrip("/")
+    if not tokenizer_files(reference.files, reference.model_args):  # transformers would make one that knows no token
+        place = f"{reference.location}/{inside(reference.model_args)}".rstrip("/")
         raise CollapseError(
             f"{place} has no tokenizer (tokenizer.json, vocab.json or another): "
             "give the folder or the Hub id of one with --tokenizer"
-        ) from failed
-    if failed is not None:
-        said = loading_error(reference, "a tokenizer", failed)
-        raise CollapseError(f"{said}. Or name another with --tokenizer") from failed
-    return tokenizer
+        )
+    if not trust_remote_code:
+        check_code(reference, reference.json("tokenizer_config.json"), "tokenizer_class", "AutoTokenizer")
+    with _loading, quiet("transformers"):
+        try:
+            return transformers.AutoTokenizer.from_pretrained(
+                **reference.source, trust_remote_code=trust_remote_code, **(reference.model_args or {})
+            )
+        except Exception as error:  # as above
+            raise_if_full(error, hub_cache(), ANOTHER_CACHE)
+            said = loading_error(reference, "a tokenizer", error)
+            raise CollapseError(f"{said}. Or name another with --tokenizer") from error

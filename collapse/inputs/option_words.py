@@ -47,14 +47,12 @@ def key_values(arguments: Mapping[str, Any]) -> list[str]:
     ]
 
 
-def typed(spec: CollectionSpec, *, shown: bool = False) -> str:
-    """Return the command-line form of the options of a spec that differ from their defaults.
+def typed(spec: CollectionSpec) -> str:
+    """Return the options of a spec that differ from their defaults as they are typed on the command line.
 
-    Args:
-        spec: The options.
-        shown: Write it for a manifest, which is published: no folders of this machine, no secrets.
+    Manifests hold this line and are published: it names no folders of this machine, and no secrets.
 
-    >>> typed(CollectionSpec(text=["a b.txt", "c.txt"], chunk_length=64, fast_attention=False))
+    >>> typed(CollectionSpec(text=["/home/ann/a b.txt", "c.txt"], chunk_length=64, fast_attention=False))
     "--text 'a b.txt' --text c.txt --chunk-length 64 --no-fast-attention"
     """
     words: list[str] = []
@@ -63,9 +61,9 @@ def typed(spec: CollectionSpec, *, shown: bool = False) -> str:
             words.append(flag_of(name))
             continue
         if name == "model_args":
-            value = key_values(record(name, value) if shown else value)
+            value = key_values(record(name, value))
         if name == "part":
             value = "{}/{}".format(*value)
         for each in value if isinstance(value, list | tuple) else (value,):
-            words += [flag_of(name), shown_word(str(each)) if shown else str(each)]
+            words += [flag_of(name), shown_word(str(each))]
     return shlex.join(words)

@@ -5,32 +5,31 @@ concatenated and cut into chunks of T; the remainder is dropped. This equals gro
 batched=True, num_proc=shards)``, which itself may return a result that it cached for another num_proc.
 """
 
-import hashlib
 import json
 import shutil
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import islice
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from collapse.core.paths import home
 from collapse.core.progress import Report
 from collapse.core.reading import read_json
 from collapse.errors import CollapseError, UsageError, counted, first_line
 from collapse.inputs.collection_spec import CollectionSpec
 from collapse.inputs.corpus import Corpus, opened
 from collapse.stores.files import sha256_file, sha256_of
+from collapse.stores.provenance import versions
 from collapse.stores.scratch import scratch
 from collapse.stores.writing import write_error
 
 _MAP = 1000
-_IDS = 2**31  # chunks are int32
 _FILES = ("tokens.bin", "starts.bin")
-_PLACES = ("name_or_path", "vocab_file", "merges_file", "tokenizer_file", "cache_dir")
-_FORMAT = 5
+_FORMAT = 6
 
 Tokenize = Callable[[list[str]], Sequence[Sequence[int]]]
 
@@ -42,10 +41,12 @@ class Chunks:
     Attributes:
         tokens: Token ids, shape (S, T), int32, memory-mapped.
         starts: Where each text begins among them, counted in tokens, ascending, int64; None for one text a chunk.
+        sha256: Hash of the token ids, little-endian int32, which identifies the text whatever its origin.
     """
 
     tokens: np.ndarray
     starts: np.ndarray | None = None
+    sha256: str = ""
 
     def __len__(self) -> int:
         return len(self.tokens)
@@ -92,57 +93,42 @@ def group(token_rows: Sequence[Sequence[int]], chunk_length: int) -> np.ndarray:
 
     >>> group([[1, 2, 3], [4, 5]], 2).tolist()
     [[1, 2], [3, 4]]
-
-    Raises:
-        CollapseError: A token id is negative, or 2³¹ or more.
     """
-    flat = np.concatenate([np.empty(0, dtype=np.int64), *(np.asarray(row, dtype=np.int64) for row in token_rows)])
-    wrong = flat[(flat < 0) | (flat >= _IDS)]
-    if len(wrong):
-        raise CollapseError(
-            f"the tokenizer returned token id {wrong[0]:,}, but ids must be from 0 to 2³¹ - 1: give another --tokenizer"
-        )
+    flat = np.fromiter(chain.from_iterable(token_rows), dtype=np.int32)
     n = len(flat) // chunk_length
-    return flat[: n * chunk_length].reshape(n, chunk_length).astype(np.int32)
+    return flat[: n * chunk_length].reshape(n, chunk_length)
 
 
 def pack(
-    corpus: Corpus,
-    tokenizer: Any,
-    spec: CollectionSpec,
-    *,
-    tokenizer_hash: str,
-    cache: Path,
-    progress: Report | None = None,
+    corpus: Corpus, tokenizer: Any, spec: CollectionSpec, *, tokenizer_key: str, progress: Report | None = None
 ) -> Chunks:
-    """Return the chunks of a corpus, from the cache or packed now.
+    """Return the chunks of a corpus, from the user's cache or packed now.
 
     Args:
         corpus: The text.
         tokenizer: Called as ``tokenizer(texts)["input_ids"]``, with its default special tokens.
         spec: The options chunk_length, which must be known, shards, max_chunks and eos_between; those of a validation
             text are ``spec.of_validation``.
-        tokenizer_hash: Hash of the tokenizer's files, part of the cache key together with a hash of the loaded one.
-        cache: Folder of the cache.
+        tokenizer_key: Hash of what the tokenizer is loaded from: its files, arguments and code.
         progress: Called as progress(what, texts done, texts).
 
     Raises:
         CollapseError: The text is too short for one chunk, a row holds no text, or the cache cannot be written.
         UsageError: A split or column is unknown, or the tokenizer has no such token for ``eos_between``.
     """
-    tokenize = _tokenize(tokenizer, spec.eos_between)
+    tokenize, cache = _tokenize(tokenizer, spec.eos_between), home() / "chunks"
     about: dict[str, Any] = {
         "format": _FORMAT,
         "corpus": corpus.identity(),
-        "tokenizer": tokenizer_hash,
-        "loaded": _loaded(tokenizer),
+        "tokenizer": tokenizer_key,
+        "libraries": {name: versions().get(name) for name in ("transformers", "tokenizers")},
         **{name: getattr(spec, name) for name in ("chunk_length", "shards", "eos_between", "max_chunks")},
     }
-    folder = cache / "chunks" / sha256_of(about)[:40]
+    folder = cache / sha256_of(about)[:40]
     chunks = _cached(folder)
     if chunks is None:
         try:
-            with scratch(cache / "chunks") as place:
+            with scratch(cache) as place:
                 made = place / "chunks"
                 with opened(corpus) as (rows, texts):
                     _write(made, about, _chunks(rows, texts, corpus.name, tokenize, spec, progress))
@@ -154,11 +140,6 @@ def pack(
         chunks = _cached(folder)
         assert chunks is not None  # it has just been written
     return chunks
-
-
-def tokens_hash(chunks: Chunks) -> str:
-    """Return the sha256 of the token ids, little-endian int32, which identifies the text whatever its origin."""
-    return hashlib.sha256(np.ascontiguousarray(chunks.tokens, dtype="<i4").data).hexdigest()
 
 
 def _chunks(
@@ -203,19 +184,6 @@ def _tokenize(tokenizer: Any, eos_between: bool) -> Tokenize:
     return encoded
 
 
-def _loaded(tokenizer: Any) -> str:
-    """Return a hash of a loaded tokenizer, which depends on its files, loading options and library defaults."""
-    backend = getattr(tokenizer, "backend_tokenizer", None)
-    options = {
-        name: value if isinstance(value, str | int | float | None) else type(value).__name__
-        for name, value in (getattr(tokenizer, "init_kwargs", None) or {}).items()
-        if name not in _PLACES
-    }
-    special = getattr(tokenizer, "special_tokens_map", None) or {}
-    made = [type(tokenizer).__name__, backend.to_str() if backend is not None else None, options]
-    return sha256_of([*made, {name: str(value) for name, value in special.items()}])
-
-
 def _write(folder: Path, about: dict[str, Any], chunks: Iterator[tuple[np.ndarray, np.ndarray]]) -> None:
     """Stream chunks into a folder."""
     folder.mkdir()
@@ -239,4 +207,4 @@ def _cached(folder: Path) -> Chunks | None:
         return None
     shape = record["rows"], record["chunk_length"]
     tokens = np.memmap(folder / _FILES[0], dtype="<i4", mode="r", shape=shape)
-    return Chunks(tokens, np.fromfile(folder / _FILES[1], dtype="<i8"))
+    return Chunks(tokens, np.fromfile(folder / _FILES[1], dtype="<i8"), record["sha256"][0])

@@ -3,12 +3,13 @@
 import json
 import re
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from collapse.core.paths import expanded, near_folders
+from collapse.core.paths import expanded, home, mistyped, near_folders
 from collapse.core.steps import folder_name, run_and_step
 from collapse.errors import CollapseError, UsageError
 from collapse.hub.client import at_revision, is_repo_id, split_revision
@@ -21,7 +22,9 @@ from collapse.hub.fingerprints import (
     tokenizer_fingerprint,
     weights_fingerprint,
 )
-from collapse.hub.remote import Remote, reach
+from collapse.hub.remote import reach
+from collapse.stores.files import sha256_of
+from collapse.stores.writing import write_atomic
 
 _OF_FILES = (".safetensors", ".gguf", ".bin", ".pt", ".json", ".jsonl", ".txt", ".csv", ".parquet", ".npz", ".npy")
 """Suffixes of names that are not looked for on the Hub."""
@@ -30,45 +33,52 @@ _LIMITS = ("max_position_embeddings", "n_positions", "n_ctx", "max_seq_len", "se
 
 @dataclass(frozen=True)
 class ModelReference:
-    """A model's name, location and identity.
+    """A model's name, files and identity.
 
     Attributes:
         name: Name in tables: the Hub id, or the name of the folder, with that of a GGUF file.
-        location: Where transformers loads it from: a folder or a Hub id.
-        revision: Commit on the Hub, or None for a folder.
+        files: Its files, from the top of the folder or repository.
         weights: Fingerprint of the weights: ``sha256:…`` of the files that are read; "" for a tokenizer.
         tokenizer: Fingerprint of the tokenizer.
-        online: Whether the Hub answered; else only cached files are used.
         model_args: The model's arguments, which say where its files are.
         step: The training step that a revision on the Hub is named after, or None.
     """
 
     name: str
-    location: str
-    revision: str | None
+    files: Files
     weights: str = ""
     tokenizer: str = ""
-    online: bool = True
     model_args: Mapping[str, Any] | None = None
     step: int | None = None
 
     @property
     def is_local(self) -> bool:
         """Whether it is a local folder."""
-        return self.revision is None
+        return isinstance(self.files, Folder)
+
+    @property
+    def location(self) -> str:
+        """The folder or the Hub id."""
+        return self.files.name
+
+    @property
+    def revision(self) -> str | None:
+        """Commit on the Hub, or None for a folder."""
+        return None if isinstance(self.files, Folder) else self.files.commit
 
     @property
     def source(self) -> dict[str, Any]:
         """Arguments of ``from_pretrained`` that name it: offline, the folder of its commit in the client's cache."""
+        if isinstance(self.files, Folder):
+            return {"pretrained_model_name_or_path": self.location}
+        remote = self.files
         # by a Hub id transformers does not find a cached tokenizer that has no config.json
-        cached = not self.online and isinstance(self.files, Remote) and self.files.folder.is_dir()
-        place = str(self.files.folder) if cached else self.location  # type: ignore[union-attr]
-        return {"pretrained_model_name_or_path": place, "revision": self.revision, "local_files_only": not self.online}
-
-    @cached_property
-    def files(self) -> Files:
-        """Its files, from the top of the folder or repository."""
-        return Folder(Path(self.location)) if self.is_local else Remote(self.location, str(self.revision), self.online)
+        place = remote.name if remote.online or not remote.folder.is_dir() else str(remote.folder)
+        return {
+            "pretrained_model_name_or_path": place,
+            "revision": remote.commit,
+            "local_files_only": not remote.online,
+        }
 
     def json(self, name: str) -> dict[str, Any]:
         """Read one of the model's JSON files, such as config.json; {} if it does not exist."""
@@ -80,7 +90,7 @@ class ModelReference:
         arguments = self.model_args or {}
         limit = limit_of({**self.json("config.json"), **arguments})
         if limit is None and "gguf_file" in arguments:
-            from collapse.inputs.gguf_keys import gguf_context
+            from collapse.inputs.gguf import gguf_context
 
             return gguf_context(self.files.fetch(f"{inside(arguments)}{arguments['gguf_file']}"))
         return limit
@@ -138,6 +148,24 @@ def find_tokenizer(name: str, model_args: Mapping[str, Any] | None = None) -> Mo
         raise type(error)(f"--tokenizer {name}: {error}") from error
 
 
+def remember_tokenizer(reference: ModelReference) -> None:
+    """Record in the cache the folder of a tokenizer by its hash: stores can be published, and hold no path."""
+    if reference.is_local:
+        with suppress(CollapseError):  # an unwritable cache is not an error
+            write_atomic(_remembered(reference.tokenizer), bytes(Path(reference.location).resolve()), shared=True)
+
+
+def known_tokenizer(tokenizer: str) -> Path | None:
+    """Return the folder of a tokenizer of this hash, or None. Its files may have changed: compare the hash again."""
+    with suppress(OSError):
+        return Path(_remembered(tokenizer).read_text())
+    return None
+
+
+def _remembered(tokenizer: str) -> Path:
+    return home() / "tokenizers" / sha256_of(tokenizer)
+
+
 def _find(name: str, revision: str | None, what: str, model_args: Mapping[str, Any] | None) -> ModelReference:
     """Find a folder or repository, without its fingerprints; raises as :func:`find_model`."""
     folder = expanded(name)
@@ -146,15 +174,13 @@ def _find(name: str, revision: str | None, what: str, model_args: Mapping[str, A
     if folder.is_dir():
         if revision is not None:
             raise UsageError(f"{name} is a local folder, which has no revisions: omit --revision")
-        return ModelReference(folder_name(folder), str(folder), None, model_args=model_args)
+        return ModelReference(folder_name(folder), Folder(folder), model_args=model_args)
     if folder.is_file():
-        is_text = folder.suffix in (".txt", ".jsonl")
-        instead = f": name the model, and give the file with --text {name}" if is_text else ""
-        raise UsageError(f"{name} is a {folder.suffix} file, not a {what}{instead}")
-    close = near_folders(name)
-    if close and revision is None and "/" in name and "@" not in name:  # rather a path than a name on the Hub
+        raise UsageError(f"{name} is a {folder.suffix} file, not a {what}; a text is given with --text {name}")
+    if revision is None and (close := mistyped(name)):
         there = f" For the Hub model of this name, use {name}@main" if is_repo_id(name) else ""
         raise UsageError(f"there is no folder {name}; {close}{there}")
+    close = near_folders(name)
     missing = f"no {what} is called {name}{f' ({close})' if close else ''}"
     whole = at_revision(name, revision)
     repo, at = split_revision(whole)
@@ -164,8 +190,7 @@ def _find(name: str, revision: str | None, what: str, model_args: Mapping[str, A
         remote = reach(whole)
     except CollapseError as error:
         raise type(error)(f"{missing}; {error}") from error
-    step = run_and_step(str(at))[1]
-    return ModelReference(repo, repo, remote.commit, online=remote.online, model_args=model_args, step=step)
+    return ModelReference(repo, remote, model_args=model_args, step=run_and_step(str(at))[1])
 
 
 def code_of(model: ModelReference, tokenizer: ModelReference) -> dict[str, str]:
@@ -194,24 +219,20 @@ def limit_of(config: Mapping[str, Any]) -> int | None:
     return limits[0] if limits else limit_of(text) if isinstance(text, Mapping) else None
 
 
-def default_chunk_length(reference: ModelReference) -> int:
-    """Return the default T: min(2048, the model's limit).
+def chunk_length_of(reference: ModelReference, asked: int | None) -> int:
+    """Return T: as asked, or min(2048, the model's limit).
 
     Raises:
-        CollapseError: The limit is unknown.
+        UsageError: It is longer than the model's context.
+        CollapseError: None is asked for, and the limit is unknown.
     """
-    if reference.position_limit is None:
+    limit = reference.position_limit
+    if asked is None and limit is None:
         raise CollapseError(
             f"{reference.name} has no maximum sequence length in its configuration: give --chunk-length"
         )
-    return min(2048, reference.position_limit)
-
-
-def check_chunk_length(reference: ModelReference, chunk_length: int) -> None:
-    """Raise UsageError if chunks are longer than the model's context; the message gives the limit."""
-    limit = reference.position_limit
-    if limit is not None and chunk_length > limit:
+    if asked is not None and limit is not None and asked > limit:
         raise UsageError(
-            f"--chunk-length {chunk_length} is longer than the {limit:,} positions of {reference.name}: "
-            f"give at most {limit}"
+            f"--chunk-length {asked} is longer than the {limit:,} positions of {reference.name}: give at most {limit}"
         )
+    return asked or min(2048, limit or 2048)

@@ -9,8 +9,7 @@ from collapse.hub.client import split_name
 from collapse.hub.opening import in_folder
 from collapse.hub.remote import reach
 from collapse.inputs.collection_spec import CollectionSpec
-from collapse.inputs.features import is_features_file
-from collapse.inputs.features_request import features_request
+from collapse.inputs.features import features_request, is_features_file
 from collapse.inputs.references import ModelReference
 from collapse.inputs.text_request import asked_model, text_request
 from collapse.stores.manifest import is_store

@@ -3,7 +3,7 @@
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from collapse.errors import UsageError
 from collapse.inputs.collection_spec import CollectionSpec, TextNames
@@ -22,21 +22,11 @@ class Texts:
         training: None if a trained store only lacks its validation.
         validation: None if there is none.
         optional: The user did not name the validation split, so it may be absent.
-        trained_on: Identity of the training text of that store.
     """
 
     training: Corpus | None
     validation: Corpus | None = None
     optional: bool = False
-    trained_on: dict[str, Any] | None = None
-
-    @property
-    def identity(self) -> dict[str, Any]:
-        """What a request's identity records of the texts."""
-        return {
-            "corpus": self.training.identity() if self.training else self.trained_on,
-            "validation": self.validation.identity() if self.validation else None,
-        }
 
     @property
     def names(self) -> dict[str, str | None]:
@@ -60,32 +50,36 @@ class Texts:
             return None
 
 
-def find_texts(spec: CollectionSpec, otherwise: Callable[[], str]) -> Texts:
-    """Find the texts that a spec names; ``otherwise`` returns the training text's name if the spec has none.
+def find_texts(spec: CollectionSpec) -> Texts:
+    """Find the texts that a spec names.
 
     Raises:
         UsageError: A validation option does not apply, or as for :func:`collapse.inputs.corpus.find_corpus`.
         CollapseError: A text cannot be found or read.
     """
-    named = spec.text or otherwise()
-    training = find_corpus(named, split=spec.split, text_column=spec.text_column)
+    assert spec.text is not None
+    training = find_corpus(spec.text, split=spec.split, text_column=spec.text_column)
+    if not training.files and not spec.validation_text:
+        return Texts(training, find_validation(spec, spec.text), optional=spec.validation_split is None)
+    return Texts(training, find_named_validation(spec))
+
+
+def find_named_validation(spec: CollectionSpec) -> Corpus | None:
+    """Find the validation text that a spec names; None if it names none.
+
+    Raises:
+        UsageError: There is an option for the validation text, and no such text.
+        CollapseError: As :func:`find_validation`.
+    """
     if spec.validation_text:
-        return Texts(training, find_validation(spec, spec.validation_text))
-    if not training.files:
-        return Texts(training, find_validation(spec, named), optional=spec.validation_split is None)
-    texts = Texts(training)
-    check_limits(spec, texts)
-    return texts
+        return find_validation(spec, spec.validation_text)
+    options = {"--validation-split": spec.validation_split, "--max-validation-chunks": spec.max_validation_chunks}
+    for flag, value in options.items():
+        if value is not None:
+            raise UsageError(f"{flag} {value} does not apply without a validation text: give --validation-text")
+    return None
 
 
 def find_validation(spec: CollectionSpec, text: TextNames) -> Corpus:
     """Find a validation text; raises as :func:`collapse.inputs.corpus.find_corpus`."""
     return find_corpus(text, split=spec.validation_split, text_column=spec.text_column, validation=True)
-
-
-def check_limits(spec: CollectionSpec, texts: Texts) -> None:
-    """Raise UsageError if there is an option for the validation text, and no such text."""
-    options = {"--validation-split": spec.validation_split, "--max-validation-chunks": spec.max_validation_chunks}
-    for flag, value in options.items():
-        if value is not None and texts.validation is None:
-            raise UsageError(f"{flag} {value} does not apply without a validation text: give --validation-text")

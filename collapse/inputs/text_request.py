@@ -9,19 +9,10 @@ from typing import Any
 
 from collapse.errors import UsageError
 from collapse.inputs.checkpoints import check_model_args
-from collapse.inputs.collection_spec import CollectionSpec, flag_of
-from collapse.inputs.corpus import find_corpus
-from collapse.inputs.opening_texts import open_texts
-from collapse.inputs.references import (
-    ModelReference,
-    check_chunk_length,
-    code_of,
-    default_chunk_length,
-    find_model,
-    find_tokenizer,
-)
-from collapse.inputs.store_options import options_held
-from collapse.inputs.text_pair import Texts, check_limits, find_texts, find_validation
+from collapse.inputs.collection_spec import CollectionSpec, flag_of, options_held
+from collapse.inputs.references import ModelReference, chunk_length_of, code_of, find_model, find_tokenizer
+from collapse.inputs.text_pair import Texts, find_named_validation, find_texts, find_validation
+from collapse.inputs.text_source import open_texts
 from collapse.measurement.comparing import SAME_TEXTS
 from collapse.plugin.plugin_manager import plugins
 from collapse.stores.manifest import LAYER
@@ -71,16 +62,23 @@ def text_request(
         CollapseError: The tokenizer or a text cannot be found or read.
     """
     tokenizer = find_tokenizer(spec.tokenizer) if spec.tokenizer else reference
-    named = _with_texts(spec, reference, held)
-    length = named.chunk_length or (None if leave_open else default_chunk_length(reference))
-    if length is not None:
-        check_chunk_length(reference, length)
-    whole = replace(named, chunk_length=length)
+    whole = _with_texts(spec, reference, held)
+    if whole.chunk_length or not leave_open:
+        whole = replace(whole, chunk_length=chunk_length_of(reference, whole.chunk_length))
     unsaid = _unsaid(whole) if leave_open else frozenset()
-    texts = _texts_of(whole, reference, held, any_text="corpus" in unsaid)
+    trained_on: dict[str, Any] | None = None
+    if "corpus" in unsaid:
+        texts = Texts(None, find_validation(whole, whole.validation_text) if whole.validation_text else None)
+    elif held is not None and whole.text is None:  # a local text, whose content alone the store records
+        trained_on = held.identity["corpus"]
+        texts = Texts(None, find_named_validation(whole if whole.validation_text else spec))
+        if held.state == "trained" and held.identity.get("validation") and not texts.validation:
+            raise UsageError(f"{held} lacks its validation: name its validation text again with --validation-text")
+    else:
+        texts = find_texts(whole if whole.text else replace(whole, text=_text_of_card(reference)))
     if held is not None and spec.validation_text is None and spec.validation_split is None:  # the store's
         texts = replace(texts, optional=True)
-    identity = _identity_of(whole, reference, tokenizer, texts)
+    identity = _identity_of(whole, reference, tokenizer, texts) | ({"corpus": trained_on} if trained_on else {})
     if identity["validation"] and identity["validation"] == identity["corpus"]:
         log.warning(SAME_TEXTS)
     step = {} if reference.step is None else {"step": str(reference.step)}
@@ -97,22 +95,6 @@ def text_request(
     )
 
 
-def _texts_of(spec: CollectionSpec, reference: ModelReference, held: Store | None, *, any_text: bool) -> Texts:
-    """Find the texts of a request; the training text is not looked for if it may be any, or if a store holds it."""
-    trained_on = held.identity["corpus"] if held is not None and spec.text is None else None
-    if trained_on or any_text:
-        validation = find_validation(spec, spec.validation_text) if spec.validation_text else None
-        texts = Texts(None, validation, trained_on=trained_on)
-    else:
-        texts = find_texts(spec, lambda: _text_of_card(reference))
-    if any_text:
-        return texts
-    if held is not None and held.state == "trained" and held.identity.get("validation") and not texts.validation:
-        raise UsageError(f"{held} lacks its validation: name its validation text again with --validation-text")
-    check_limits(spec, texts)
-    return texts
-
-
 def _identity_of(
     spec: CollectionSpec, reference: ModelReference, tokenizer: ModelReference, texts: Texts
 ) -> dict[str, Any]:
@@ -120,7 +102,8 @@ def _identity_of(
     identity = {
         "weights": reference.weights,
         "tokenizer": tokenizer.tokenizer,
-        **texts.identity,
+        "corpus": texts.training.identity() if texts.training else None,
+        "validation": texts.validation.identity() if texts.validation else None,
         "layers": [LAYER],
         **spec.identity,
     }
@@ -143,7 +126,7 @@ def _with_texts(spec: CollectionSpec, model: ModelReference, held: Store | None)
         known: Mapping[str, Any] = next((known for _, known in answers if known), {})
         if spec.validation_text:  # the known split is one of the known text
             known = {name: value for name, value in known.items() if not name.startswith("validation_")}
-        if known and (held is None or _is_trained_on(held, known)):
+        if known:
             return CollectionSpec(**{**known, **spec.given})
     if held is None:
         return spec
@@ -151,11 +134,6 @@ def _with_texts(spec: CollectionSpec, model: ModelReference, held: Store | None)
         if name in spec.given:
             raise UsageError(f"{held} holds its training text: leave out {flag_of(name)}, or give --text with it")
     return CollectionSpec(**options_held(held.identity, spec.given, texts_only=True))
-
-
-def _is_trained_on(store: Store, text: Mapping[str, Any]) -> bool:
-    found = find_corpus(text["text"], split=text.get("split"), text_column=text.get("text_column"))
-    return found.identity() == store.identity.get("corpus")
 
 
 def _unsaid(spec: CollectionSpec) -> frozenset[str]:

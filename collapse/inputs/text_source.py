@@ -1,17 +1,35 @@
-"""Packed text run through a causal language model: each position's embedding, labelled with the following token.
+"""A model run on texts as a source: each position's embedding, labelled with the following token.
 
 Shapes: B chunks of T tokens, d dimensions; T−1 samples per chunk.
 """
 
+import logging
+import shlex
+from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from collapse.core.progress import Report
+from collapse.errors import CollapseError, counted
+from collapse.inputs.collection_spec import CollectionSpec
+from collapse.inputs.corpus import Corpus
 from collapse.inputs.language_model import LanguageModel
-from collapse.inputs.packing import Chunks, tokens_hash
-from collapse.inputs.source import Phase
+from collapse.inputs.model_loading import load_model, load_tokenizer
+from collapse.inputs.option_words import typed
+from collapse.inputs.packing import Chunks, pack
+from collapse.inputs.references import ModelReference, remember_tokenizer
+from collapse.inputs.source import Phase, Source
 from collapse.inputs.suitability import check_model
+from collapse.inputs.text_pair import Texts
+from collapse.stores.files import sha256_of
+from collapse.stores.manifest import OF_VALIDATION
+from collapse.stores.provenance import Clock
+from collapse.stores.store import Store
+
+log = logging.getLogger("collapse")
 
 _LARGEST_SLICE = 1024  # chunks
 _SLICES, _FEWEST_SLICES = 16, 8  # at least, where the text is long enough
@@ -74,7 +92,8 @@ class TextPhase(Phase):
 
     def batch_units(self, asked: int | str) -> int:
         """Return the initial number of chunks per batch."""
-        return asked if isinstance(asked, int) else first_batch(self.units, self.size, self.model.device.type)
+        tokens = _CPU_TOKENS if self.model.device.type == "cpu" else _GPU_TOKENS
+        return asked if isinstance(asked, int) else largest_batch(self.units, self.size, tokens)
 
     def check(self) -> None:
         """Raise CollapseError if the model is not causal on the first chunk, or its head is not linear."""
@@ -82,7 +101,97 @@ class TextPhase(Phase):
 
     def provenance(self) -> dict[str, Any]:
         """Return the hash of the tokens."""
-        return {"tokens": tokens_hash(self.chunks)}
+        return {"tokens": self.chunks.sha256}
+
+
+def open_texts(
+    identity: Mapping[str, Any],
+    spec: CollectionSpec,
+    reference: ModelReference,
+    tokenizer: ModelReference,
+    texts: Texts,
+    trained: Store | None,
+    report: Report | None,
+) -> Source:
+    """Load a model and pack texts.
+
+    Args:
+        identity: That of the request.
+        spec: The options.
+        reference, tokenizer: The model and the tokenizer.
+        texts: The texts.
+        trained: The store that lacks only its validation, or None.
+        report: Called as report(what, done, total).
+
+    Raises:
+        UsageError: A text is too short for one chunk.
+        CollapseError: Something cannot be loaded or read, or the tokenizer does not match the model.
+    """
+    clock = Clock()
+    tokenize = load_tokenizer(tokenizer, trust_remote_code=spec.trust_remote_code)
+    remember_tokenizer(tokenizer)
+    chosen = [each for each in (tokenizer.model_args, identity.get("code")) if each]  # also decide how it is loaded
+    key = sha256_of([tokenizer.tokenizer, *chosen]) if chosen else tokenizer.tokenizer
+
+    def packed(corpus: Corpus, cut: CollectionSpec) -> Chunks:
+        _warn_of_added_tokens(corpus, tokenize)
+        return pack(corpus, tokenize, cut, tokenizer_key=key, progress=report)
+
+    train = packed(texts.training, spec) if trained is None and texts.training else None
+    validates = trained is not None or spec.part is None  # parts may be validated after merging
+    validation = texts.pack_validation(lambda corpus: packed(corpus, spec.of_validation)) if validates else None
+    model = load_model(reference, spec, report)
+    for chunks in (train, validation):
+        if chunks is not None:
+            _check_ids(chunks, tokenize, model, reference.name)
+    identity = {**identity, "attention": model.attention, "head": {"tied": model.tied, "bias": model.bias is not None}}
+    corpus = {"name": texts.names["corpus"], "validation": texts.names["validation"]}
+    if validates and validation is None:  # there is none, or its split is optional and absent
+        identity = {name: each for name, each in identity.items() if name not in OF_VALIDATION} | {"validation": None}
+        corpus["validation"] = None
+    phase = partial(TextPhase, model=model, shuffled=spec.null == "shuffled")
+    return Source(
+        identity=identity,
+        model=_about(model, reference, tokenizer),
+        corpus=corpus,
+        weight=model.weight,
+        bias=model.bias,
+        train=None if train is None else phase("train", train),
+        validation=None if validation is None else phase("validation", validation),
+        remedy=f"the row is a vocabulary entry: {advice(model.weight.dtype)}",
+        command=f"collapse collect {shlex.quote(reference.name)} {typed(spec)}".rstrip(),
+        exact_loss=spec.exact_loss,
+        clock=clock,
+    )
+
+
+def _about(model: LanguageModel, reference: ModelReference, tokenizer: ModelReference) -> dict[str, Any]:
+    """Return the manifest's entry for the model."""
+    about: dict[str, Any] = {"name": reference.name, "revision": reference.revision}
+    about |= {"n_params": model.n_params, "vocabulary": len(model.weight)}
+    if reference.step is not None:
+        about["step"] = reference.step
+    if tokenizer is not reference and not tokenizer.is_local:
+        about["tokenizer"] = f"{tokenizer.location}@{tokenizer.revision}"  # by which it is found again
+    return about
+
+
+def _warn_of_added_tokens(corpus: Corpus, tokenizer: Any) -> None:
+    added = tokenizer.num_special_tokens_to_add()
+    if added and corpus.lines:
+        log.warning(
+            f"the tokenizer adds {counted(added, 'special token')} to each line of {corpus.name}, which count as "
+            "classes and samples: texts of several lines can be rows of a .jsonl file"
+        )
+
+
+def _check_ids(chunks: Chunks, tokenizer: Any, model: LanguageModel, name: str) -> None:
+    rows = min(model.input_rows, len(model.weight))
+    if (largest := int(chunks.tokens.max())) >= rows:
+        raise CollapseError(
+            f"the text holds token id {largest:,}, but {name} embeds {rows:,} tokens: "
+            f"its tokenizer (of {len(tokenizer):,}) is larger than that; name the right one with --tokenizer"
+        )
 
 
 def slice_length(chunks: int, chunk_length: int) -> int:
@@ -98,20 +207,12 @@ def slice_length(chunks: int, chunk_length: int) -> int:
     return max(batch, min(_LARGEST_SLICE, chunks // _SLICES) // batch * batch)
 
 
-def largest_batch(chunks: int, chunk_length: int) -> int:
-    """Return the largest batch size of ``auto``: a power of two, at most 16,384 tokens, that leaves enough slices."""
+def largest_batch(chunks: int, chunk_length: int, tokens: int = _GPU_TOKENS) -> int:
+    """Return the largest batch size of ``auto``: a power of two, at most so many tokens, that leaves enough slices."""
     batch = 1
-    while batch * 2 * chunk_length <= _GPU_TOKENS:
+    while batch * 2 * chunk_length <= tokens:
         small = batch * 2 * chunk_length <= _CPU_TOKENS
         if batch * 2 * (_FEWEST_SLICES if small else _SLICES) > chunks:
             break
         batch *= 2
-    return batch
-
-
-def first_batch(chunks: int, chunk_length: int, device: str) -> int:
-    """Return the initial batch size of ``auto``: a power of two that divides the slices."""
-    batch = largest_batch(chunks, chunk_length)
-    while device == "cpu" and batch > 1 and batch * chunk_length > _CPU_TOKENS:
-        batch //= 2
     return batch

@@ -8,9 +8,8 @@ from typing import Any
 
 from collapse.core.paths import expanded
 from collapse.errors import CollapseError, first_line
-from collapse.inputs.known_tokenizers import known_tokenizer
 from collapse.inputs.model_loading import load_tokenizer
-from collapse.inputs.references import ModelReference, find_tokenizer
+from collapse.inputs.references import ModelReference, find_tokenizer, known_tokenizer
 from collapse.stores.store import Store
 
 
@@ -36,7 +35,7 @@ def find_tokenizer_of(store: Store | None, given: Any = None) -> tuple[Any, str 
     arguments = store.found_at[1] if store is not None else {}
     if isinstance(given, str | os.PathLike):
         found = _named(str(given), arguments, held)
-        return load_tokenizer(found, model_args=found.model_args), _difference(found, held)
+        return load_tokenizer(found), _difference(found, held)
     if given is not None:
         return given, None
     if store is None or not held:
@@ -45,7 +44,7 @@ def find_tokenizer_of(store: Store | None, given: Any = None) -> tuple[Any, str 
     try:
         own = _own(store, arguments, held)
         if own is not None:
-            return load_tokenizer(own, model_args=own.model_args), None
+            return load_tokenizer(own), None
     except CollapseError as error:
         why = first_line(error)
     name = f"the file {store.model}" if arguments.get("gguf_file") else "its folder"

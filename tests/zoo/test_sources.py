@@ -3,6 +3,7 @@
 import shutil
 
 import pytest
+from client_cache import offline_cache
 
 import collapse
 from collapse.errors import UsageError
@@ -11,20 +12,11 @@ from collapse.inputs.text_pair import find_texts
 from collapse.measurement.comparing import SAME_TEXTS
 from collapse_zoo.sources import find_source
 
-COMMIT = "a" * 40
-
 
 @pytest.fixture(autouse=True)
 def _offline(tmp_path, monkeypatch):
     """A cache of the Hub's client that knows the commit of a data set; no network."""
-    from huggingface_hub import constants
-
-    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
-    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "hub"))
-    file = tmp_path / "hub" / "datasets--owner--data" / "refs" / "main"
-    file.parent.mkdir(parents=True)
-    file.write_text(COMMIT)
-    (tmp_path / "hub" / "datasets--owner--data" / "snapshots" / COMMIT).mkdir(parents=True)
+    offline_cache(tmp_path, monkeypatch)("owner/data", kind="dataset")
 
 
 @pytest.mark.parametrize(
@@ -55,7 +47,7 @@ def test_a_run_is_collected_on_the_texts_that_it_was_trained_on(tiny, options, o
     source = find_source(tokenizer=str(tiny.model), **options)
     assert source.texts.optional == optional
     collecting = source.collecting(64)
-    texts = find_texts(CollectionSpec(**collecting), lambda: "never asked")
+    texts = find_texts(CollectionSpec(**collecting))
     assert texts == source.texts
     assert (collecting["shards"], collecting.get("max_chunks")) == (2, options.get("max_chunks"))
 

@@ -124,7 +124,7 @@ class Run:
         """
         record = self.record
         options = dict(record["here"]["texts"])
-        found = find_texts(CollectionSpec(**options), lambda: "")
+        found = find_texts(CollectionSpec(**options))
         for which, corpus in {"corpus": found.training, "validation": found.validation}.items():
             recorded = record["text"][which]  # None where the data set has no validation split
             if recorded and (corpus is None or corpus.identity() != recorded):

@@ -63,8 +63,10 @@ class Source:
 
     def identity(self) -> dict[str, Any]:
         """Return the identity of the texts and of how they are cut."""
+        texts = {"corpus": self.corpus, "validation": self.texts.validation}
+        of_texts = {name: text.identity() if text else None for name, text in texts.items()}
         cut = {name: getattr(self.spec, name) for name in _CUT}
-        return {**self.texts.identity, "tokenizer": self.reference.tokenizer, **cut}
+        return {**of_texts, "tokenizer": self.reference.tokenizer, **cut}
 
     def chunks(self, chunk_length: int, progress: Report | None = None) -> Chunks:
         """Pack the training text; raises as :func:`collapse.inputs.packing.pack`."""
@@ -86,8 +88,8 @@ class Source:
         return {name: value for name, value in options.items() if value is not None}
 
     def _pack(self, corpus: Corpus, spec: CollectionSpec, chunk_length: int, progress: Report | None) -> Chunks:
-        spec, hashed = replace(spec, chunk_length=chunk_length), self.reference.tokenizer
-        return pack(corpus, self.tokenizer, spec, tokenizer_hash=hashed, cache=home(), progress=progress)
+        spec, key = replace(spec, chunk_length=chunk_length), self.reference.tokenizer
+        return pack(corpus, self.tokenizer, spec, tokenizer_key=key, progress=progress)
 
 
 @accepts
@@ -111,7 +113,7 @@ def find_source(*, generated: int | None = None, **options: Any) -> Source:
         tokenizer = spec.tokenizer or str(folder / "tokenizer")
         spec = replace(spec, text=train, validation_text=validation, tokenizer=tokenizer)
     try:
-        texts = find_texts(spec, lambda: DATA_SET)
+        texts = find_texts(replace(spec, text=spec.text or DATA_SET))
         reference = find_tokenizer(spec.tokenizer or TOKENIZER)
         loaded = load_tokenizer(reference)
     except CollapseError as error:

@@ -1,0 +1,56 @@
+"""GGUF files: the context length in the header, and tensors that transformers does not read."""
+
+from pathlib import Path
+from typing import Any
+
+from collapse.core.extras import missing_package
+from collapse.errors import CollapseError, first_line, some
+
+
+def gguf_context(file: Path) -> int | None:
+    """Return the context length in a GGUF file's header, or None; raises as :func:`check_gguf`."""
+    reader, architecture = _opened(file)
+    number = reader.fields.get(f"{architecture}.context_length")
+    return int(number.contents()) if number else None
+
+
+def check_gguf(name: str, file: Path, model: Any) -> None:
+    """Refuse a GGUF file with a tensor, or a scaling of rotary angles, that transformers ignores.
+
+    Args:
+        name: The model's name.
+        file: The file.
+        model: The model that transformers loaded from it.
+
+    Raises:
+        CollapseError: It cannot be read, or transformers ignores a part of it; the message names some.
+    """
+    from transformers import modeling_gguf_pytorch_utils as reading
+
+    reader, architecture = _opened(file)
+    processor = reading.TENSOR_PROCESSORS.get(architecture, reading.TensorProcessor)(config={})
+    known = {*reading.get_gguf_hf_weights_map(model, processor)}
+    left = [each.name for each in reader.tensors if not {each.name, each.name.removesuffix(".weight")} & known]
+    scaling = reader.fields.get(key := f"{architecture}.rope.scaling.type")
+    rotations = getattr(model.config, "rope_parameters", None) or {}
+    if scaling and scaling.contents() not in ("none", rotations.get("rope_type")):
+        left.append(f"{key} = {scaling.contents()}")
+    if left:
+        raise CollapseError(
+            f"{name}: transformers does not use all of the GGUF file, so it would compute another model "
+            f"({some(left)}): measure the original model instead"
+        )
+
+
+def _opened(file: Path) -> tuple[Any, str]:
+    """Return a reader of a GGUF file, and the name of its architecture."""
+    try:
+        import gguf
+
+        reader = gguf.GGUFReader(file)
+        return reader, str(reader.fields["general.architecture"].contents())
+    except Exception as error:  # of a damaged file the reader can raise anything
+        raise CollapseError(
+            missing_package(error)
+            or f"{file} cannot be read as GGUF: {first_line(error)}; it may be damaged or cut short: download it again"
+        ) from error

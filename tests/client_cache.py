@@ -1,0 +1,38 @@
+"""The cache of the Hub's client, filled by hand, for tests without a network."""
+
+import shutil
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+import pytest
+
+A, B = "a" * 40, "b" * 40
+"""Commits."""
+
+
+def offline_cache(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Path]:
+    """Let the client use a cache in a folder, and no network.
+
+    Returns:
+        A function that puts the files of a repository there, as a branch or tag of a commit; it returns their folder.
+    """
+    from huggingface_hub import constants
+
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
+    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(folder / "hub"))
+
+    def put(
+        repo: str, files: Mapping[str, str | bytes] = {}, *, ref: str = "main", commit: str = A, kind: str = "model"
+    ) -> Path:
+        at = folder / "hub" / f"{kind}s--{repo.replace('/', '--')}"
+        snapshot = at / "snapshots" / commit
+        shutil.rmtree(snapshot, ignore_errors=True)
+        snapshot.mkdir(parents=True)
+        (at / "refs").mkdir(exist_ok=True)
+        (at / "refs" / ref).write_text(commit)
+        for name, content in files.items():
+            (snapshot / name).parent.mkdir(parents=True, exist_ok=True)
+            (snapshot / name).write_bytes(content.encode() if isinstance(content, str) else content)
+        return snapshot
+
+    return put
