@@ -134,7 +134,7 @@ def test_rows_that_cannot_be_compared_are_warned_of(page):
     made = page(Results(rows))
     assert "Rows of different training texts are mixed: stories 1 (4 rows), news 2 (1 row)." in made.text
     assert "1 row with the model name of another row (a): they may not be independent." in made.text
-    assert "on news and stories" in made.text
+    assert "on news, stories" in made.text
     assert made.data["data-measurements"]["columns"][1] == "corpus"
 
 

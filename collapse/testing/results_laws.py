@@ -14,6 +14,7 @@ from collapse.measurement.analyzing import analyzed
 from collapse.measurement.comparing import mixed
 from collapse.measurement.drawing import drawn
 from collapse.measurement.results import Results
+from collapse.measurement.table import Table
 from collapse.plugin.figures import Figure
 from collapse.plugin.metrics import Analysis, declaration
 from collapse.plugin.plugin_manager import plugins
@@ -51,7 +52,7 @@ def check_analysis(
     declared: Analysis = declaration(function)
     given = _random_results() if results is None else results
     with Checked(_ANALYSIS_LAWS, without) as checked:
-        trial = _Trial(checked, declared.name, "table", lambda table: analyzed(declared, table, **options))
+        trial = _Trial(checked, declared.name, "table", lambda table: _table_of(declared, table, options))
         table = trial.check(given, _gaps(given))
         if table is None:
             return
@@ -143,6 +144,15 @@ class _Trial:
         for law, less in little:
             self.run(law, less)
         return first
+
+
+def _table_of(declared: Analysis, results: Results, options: dict[str, Any]) -> Table:
+    made = analyzed(declared, results, **options)
+    if not isinstance(made, Table):
+        raise PluginError(f"it returned {type(made).__name__}, not a collapse.Table")
+    if any(len(row) != len(made.columns) for row in made.rows):
+        raise PluginError("it returned rows that do not have one value for each of its columns")
+    return made
 
 
 def _random_results() -> Results:
