@@ -71,6 +71,11 @@ def test_json_keeps_the_whole_row(tmp_path):
     assert json.loads(frame["versions"][0]) == {"val_loss": 1}
 
 
+def test_whole_numbers_stay_whole_where_a_row_has_none(tmp_path):
+    Results([replace(row("a"), chunk_length=32), row("b")]).write(tmp_path / "table.csv")
+    assert ",32," in (tmp_path / "table.csv").read_text()
+
+
 def test_a_foreign_csv_is_a_table_without_rows_of_ours(tmp_path):
     (tmp_path / "theirs.csv").write_text("model,val_loss,validation\nNA,1.25,10\n\n", encoding="utf-8")
     theirs = Results.read(tmp_path / "theirs.csv")
@@ -88,6 +93,7 @@ def test_a_foreign_csv_is_a_table_without_rows_of_ours(tmp_path):
         ("absent.csv", None, "collapse measure … --output"),
         ("t.csv", b"", "No columns to parse from file"),
         ("t.csv", "a,b\n1,2\n".encode("utf-16"), "codec can't decode"),
+        ("t.csv", b"model,val_loss\na,b,1.5\n", "a row has more values than the heading has names"),
         ("t.parquet", b"\xff\xfe\x00bad\x00", "cannot be read as a"),
         ("t.json", b"", r"cannot be read as a \.json results table: "),
         *(("t.json", each, "it is not a list of rows") for each in (b"5", b"[[1, 2]]", b'{"model": "x"}')),

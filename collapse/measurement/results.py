@@ -11,7 +11,7 @@ from collapse.measurement.columns import choose_rows
 from collapse.measurement.model_names import with_parts
 from collapse.measurement.named_results import file_of, named_results
 from collapse.measurement.output import RESULTS, write_table
-from collapse.measurement.rows import ABOUT
+from collapse.measurement.rows import ABOUT, COUNTS
 from collapse.measurement.rows import Note as Note
 from collapse.measurement.rows import Row as Row
 from collapse.measurement.table_files import read_csv, read_rows
@@ -60,7 +60,8 @@ class Results:
             | {"versions": json.dumps(row.versions, sort_keys=True)}
             for row in self.rows
         ]
-        return pd.DataFrame(records, columns=None if records else [*ABOUT, "versions"])
+        made = pd.DataFrame(records, columns=None if records else [*ABOUT, "versions"])
+        return made.astype({name: "Int64" for name in COUNTS if name in made})  # whole also where some are missing
 
     @classmethod
     def read(cls, path: str | Path) -> "Results":

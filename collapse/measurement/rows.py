@@ -148,3 +148,5 @@ ABOUT = tuple(
     if each.type in (str, int, str | None, int | None) and each.name not in ("layer", "step", "schema")
 )
 """The columns of a table before its measurements: what was measured."""
+COUNTS = tuple(each.name for each in fields(Row) if each.type == int | None)
+"""Columns of whole numbers that may be missing."""

@@ -1,5 +1,6 @@
 """Read tables: CSV and JSON, from collapse or elsewhere."""
 
+import warnings
 from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -37,7 +38,7 @@ def read_csv(path: Path) -> "pd.DataFrame":
     """Read a .csv file exactly; names of models and the texts of our columns stay as they are.
 
     Raises:
-        ValueError: It is not CSV in UTF-8.
+        ValueError: It is not CSV in UTF-8, or a row has more values than the heading.
     """
     import pandas as pd
 
@@ -46,4 +47,11 @@ def read_csv(path: Path) -> "pd.DataFrame":
     exactly: dict[str, Any] = {"float_precision": "round_trip"} if old else {}
     missing = {name: _MISSING for name in pd.read_csv(path, nrows=0) if name not in _NAMES}
     # without index_col=False, pandas moves the values of rows with a comma at their end to other columns
-    return pd.read_csv(path, index_col=False, dtype=_TEXTS, keep_default_na=False, na_values=missing, **exactly)
+    how: dict[str, Any] = {"index_col": False, "dtype": _TEXTS, "keep_default_na": False, "na_values": missing}
+    with warnings.catch_warnings():
+        # an unquoted comma in a name shifts the values that follow it, and pandas only warns
+        warnings.simplefilter("error", pd.errors.ParserWarning)
+        try:
+            return pd.read_csv(path, **how, **exactly)
+        except pd.errors.ParserWarning as error:
+            raise ValueError("a row has more values than the heading has names: quote names with commas") from error

@@ -85,6 +85,8 @@ def correlation(
     >>> round(row["r"], 9), round(row["p"], 9)
     (0.8, 0.2)
     """
+    if strata and cluster:
+        raise UsageError("--strata shows r in each group of one column of --within: leave out --cluster")
     options: dict[str, Any] = {"against": against, "columns": columns, "where": where, "within": within}
     chosen = choose(results, **options, control=control, needs=cluster, also=[LOG_CDNV])
     return _strata(chosen) if strata else _correlated(chosen, names_of(cluster, chosen.frame), resamples)
