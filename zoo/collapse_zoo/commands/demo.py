@@ -1,5 +1,7 @@
 """collapse demo: train and measure eight toy models, offline."""
 
+import logging
+
 import click
 
 from collapse.cli.terminal import say, say_aside
@@ -22,6 +24,9 @@ def command(output: str) -> None:
     say_aside(
         f"Stories, a tokenizer and eight toy models go to {output}/ (two to five minutes, depending on the machine) …"
     )
+    log = logging.getLogger("collapse")
+    if log.level == logging.INFO:  # off a terminal: eight models have several phases each
+        log.setLevel(logging.WARNING)
     with progress(every=30) as report:
         rows, analysis = demo(output, progress=report)
     best = min(rows, key=lambda row: row.measurements["val_loss"] or 0)
