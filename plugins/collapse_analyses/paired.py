@@ -187,8 +187,12 @@ def _values(frame: "pd.DataFrame", by: str, wanted: str | None) -> tuple[Any, An
     """The two values of the column that are named, or that it has."""
     known = {str(value): value for value in map(whole, sorted(frame[by].dropna().unique()))}
     names = list(known) if wanted is None else [text.strip() for text in wanted.split(",")]
-    if len(names) != 2 or len(set(names)) != 2 or not set(names) <= set(known):
-        raise UsageError(
-            f"{by} has {len(known)} values ({', '.join([*known][:8])}): name two with --values, or use --where"
-        )
+    if len(known) < 2:
+        only = f"only the value {', '.join(known)}" if known else "no value"
+        raise UsageError(f"{by} has {only}: give a table with two, or another --by")
+    listed = ", ".join([*known][:8]) + (", …" if len(known) > 8 else "")
+    if unknown := [name for name in names if name not in known]:
+        raise UsageError(f"{by} has no value {unknown[0]}: --values must name two of {listed}")
+    if len(names) != 2 or len(set(names)) != 2:
+        raise UsageError(f"{by} has {len(known)} values ({listed}): name two with --values")
     return known[names[0]], known[names[1]]

@@ -97,7 +97,10 @@ def _varying_sizes(frame: "pd.DataFrame") -> list[str]:
     if "width" in there and "dim" in there:
         there.remove("dim")
     if not there:
-        raise CollapseError(f"no size varies in the table: {', '.join(FIXED)}")
+        raise CollapseError(
+            f"no power law can be fitted: none of {', '.join(FIXED)} varies between the rows. Give a table of models "
+            "of several sizes"
+        )
     return there
 
 
