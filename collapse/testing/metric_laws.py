@@ -178,7 +178,10 @@ def _changed_by_rounding(pairs: Pairs, *_: Any) -> str:
 
 
 def _off_limit(pairs: Pairs, *_: Any) -> str:
-    """Say how numbers at a simplex differ from their declared limits; no number reaches an infinite limit."""
+    """Describe the first number at a simplex that differs from its declared limit; "" if none does.
+
+    Infinite limits are not checked.
+    """
     for limit, number in pairs:
         if limit is not None and math.isfinite(limit) and _first_apart([(limit, number)], rel=0, least=1e-7):
             return f"towards= says {_shown(limit)}, and it is {_shown(number)} at an exact simplex"

@@ -48,7 +48,10 @@ class Explained:
     basis_nq: Floats
 
     def residuals(self, values: Floats) -> Floats:
-        """Subtract from (rows,) or (k, rows) what the model explains, twice, for the rounding error of the first."""
+        """Return the residuals of values of shape (rows,) or (k, rows).
+
+        The projection is subtracted twice: the second time removes the rounding error of the first.
+        """
         values = values - values.mean(axis=-1, keepdims=True)
         for _ in range(2):
             values = values - (values @ self.basis_nq) @ self.basis_nq.T

@@ -30,7 +30,7 @@ def predicted_note(goal: str) -> str:
 
 
 def _cell(record: Record, cell: Cell) -> Any:
-    """Return what people read of a record; – where a value is missing.
+    """Format one cell of the printed table; – if a value is missing.
 
     >>> record = {"r_low": -0.5, "r_high": 0.25, "p": 1e-43, "max_t_p": 0.0001, "max_t_p_is_bound": True}
     >>> _cell(record, ("r_low", "r_high", SIGNED)), _cell(record, ("p", P)), _cell(record, ("max_t_p", P))

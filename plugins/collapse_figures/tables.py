@@ -168,7 +168,7 @@ def remarks(frame: "pd.DataFrame", left_out: int = 0) -> tuple[str, ...]:
 
 
 def caution(frame: "pd.DataFrame") -> str:
-    """Return the sentence of a caption with R² of models of several sizes."""
+    """Return the warning, for a caption, that size alone can give a large R²; "" if all models have one size."""
     said = sizes_said(frame)
     return f" {said[0].upper()}{said[1:]}: size alone can give a large R²." if said else ""
 

@@ -8,6 +8,8 @@ from jaxtyping import Float
 from torch import Tensor
 
 from collapse import Mean, MeanLog, Noted, Std, derived, metric, pair_metric
+
+# asked for by name as parameters below
 from collapse_metrics.covariance import within_covariance as within_covariance
 from collapse_metrics.debiasing import Estimates
 from collapse_metrics.debiasing import resolved as resolved
@@ -59,7 +61,9 @@ def cdnv_ratio(variances: Tensor, mean_sqdist: Tensor) -> Tensor:
 
 @metric("nc1.cdnv_k2_ratio_debiased", towards=0, scale=-2)
 def debiased_cdnv_k2_ratio(resolved: Estimates) -> float:
-    """The same without the bias of few samples, one over squared units of h; 0 at full collapse.
+    """Mean variance over squared mean squared distance (k = 2), without the bias of few samples; 0 at full collapse.
+
+    Its unit is one over squared units of h.
 
     Equation: mean σ̃_c² / (mean D̃)²
     Source: ratio of unbiased means, after Wu & Papyan 2024, Eq. 4

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from collapse import CoV, Mean, Noted, Std, class_metric, metric, pair_metric
 from collapse_metrics.debiasing import Estimates
-from collapse_metrics.debiasing import debiased as debiased
+from collapse_metrics.debiasing import debiased as debiased  # asked for by name as a parameter below
 from collapse_metrics.effective_dimension import InverseMeanSquare, simplex_dimension, uniform_dimension
 
 _CANCELLED = 1e-12  # a float64 sum smaller than this, relative to its terms, has lost most of its digits
@@ -169,7 +169,7 @@ def debiased_scaled_norm(debiased: Estimates, d: int) -> float:
     >>> value(debiased_scaled_norm, two_classes(distance=4, variances=(1, 5), samples=2))  # 4 − 6 / 4
     2.5
     """
-    return float(debiased.sqnorms.mean()) / math.sqrt(d)
+    return debiased.sqnorm / math.sqrt(d)
 
 
 @metric("nc2.interference_debiased", towards=simplex_interference, version=2)

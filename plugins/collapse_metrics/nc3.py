@@ -5,7 +5,7 @@ from torch import Tensor
 from collapse import CoV, Mean, Noted, Std, class_metric, metric, row_cosine
 from collapse.numerics.statistics import unit_rows
 from collapse_metrics.debiasing import UNRESOLVED, Estimates
-from collapse_metrics.debiasing import resolved as resolved
+from collapse_metrics.debiasing import resolved as resolved  # asked for by name as a parameter below
 from collapse_metrics.nc2 import etf_distance, least_etf_error
 
 
@@ -131,7 +131,7 @@ def debiased_self_duality_ratio(resolved: Estimates, classifier: Tensor) -> Note
     >>> round(value(debiased_self_duality_ratio, s), 6)  # 2 / √(4 − 1 / 4): with so few samples it can exceed 1
     1.032796
     """
-    assert resolved.classifier is not None  # the function asks for it
+    assert resolved.classifier is not None  # the parameter classifier is there only to require one
     return _cosine_of_matrices(resolved.classifier, resolved.means, resolved.sqnorms)
 
 
