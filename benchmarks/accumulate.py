@@ -11,7 +11,7 @@ from torch import Tensor
 
 from benchmarks.record import Record
 from benchmarks.timing import in_turn, peak_growth
-from collapse.numerics.accumulate import ClassMoments
+from collapse.numerics.class_moments import ClassMoments
 
 
 def benchmark(quick: bool) -> Record:

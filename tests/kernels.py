@@ -34,7 +34,7 @@ SETTINGS = {
 
 NUMERICAL = (
     "tests/plugins",
-    "tests/test_accumulate.py",
+    "tests/test_class_moments.py",
     "tests/test_collecting.py",
     "tests/test_decisions.py",
     "tests/test_products.py",

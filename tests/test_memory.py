@@ -6,7 +6,7 @@ import pytest
 import torch
 
 import collapse
-from collapse.numerics.accumulate import ClassMoments
+from collapse.numerics.class_moments import ClassMoments
 from collapse.numerics.decisions import Decider
 
 MB = 1 << 20

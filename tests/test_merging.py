@@ -8,7 +8,7 @@ import torch
 
 import collapse
 from collapse.errors import StoreError, UsageError
-from collapse.numerics.accumulate import ClassMoments
+from collapse.numerics.class_moments import ClassMoments
 from collapse.plugin.plugin_manager import plugins
 from collapse.plugin.statistic import State, ValidationStatistic
 from collapse.stores.folding import fold_training

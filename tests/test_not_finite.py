@@ -86,9 +86,10 @@ def test_a_bias_is_named_too():
     arrays = {"features": np.eye(4), "labels": np.arange(4) % 2, "classifier": np.eye(2, 4)}
     with pytest.raises(CollapseError, match=r"arrays: classifier_bias row 1 is NaN or infinite, .* is a class"):
         collapse.collect_arrays(**arrays, bias=np.array([0, np.inf]))
-    said = "the bias of the model's output embedding row 2 is NaN or infinite, so no class can be .* from it; check it"
+    names = ("the model's output embedding", "the bias of the model's output embedding")
+    said = f"{names[1]} row 2 is NaN or infinite, so no class can be .* from it; check it"
     with pytest.raises(CollapseError, match=said):
-        check_classifier(torch.ones(3, 2), torch.tensor([0, 0, torch.nan]), "the model's output embedding", "check it")
+        check_classifier(torch.ones(3, 2), torch.tensor([0, 0, torch.nan]), names, "check it")
 
 
 def test_logits_that_overflow_though_the_head_does_not(tiny, told, tmp_path):
@@ -119,6 +120,6 @@ def test_large_finite_numbers_give_the_losses_of_float64(size, exact_loss):
     classes = torch.arange(300)
     s = EmbeddingStatistics(classes=classes, counts=classes + 1, means=weight / 2, variances=torch.ones(300).double())
     tally = ValidationTally(Decider(s, weight, None, exact_loss=exact_loss))
-    tally.add(h_nd, y_n, chunks=4)
+    tally.add(h_nd, y_n, units=4)
     expected = torch.logsumexp(logits, dim=1) - logits[torch.arange(100), y_n]
     assert tally.state()["block_totals"][:, 3] == pytest.approx(expected.view(4, 25).sum(dim=1), rel=1e-9)

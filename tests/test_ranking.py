@@ -36,7 +36,7 @@ def assert_decided(weight, h, classes, bias=None, **options):
     """Decisions over some classes and over all rows are those of float64, the first of equal scores."""
     found = decider(weight, classes, bias, **options).linear(h, torch.zeros(len(h)).long())
     logits = direct(weight, h, bias)
-    assert torch.equal(found.everywhere, logits.argmax(dim=1))
+    assert torch.equal(found.vocabulary, logits.argmax(dim=1))
     assert torch.equal(found.with_mean, classes[logits[:, classes].argmax(dim=1)])
 
 
@@ -221,7 +221,7 @@ def test_memory_does_not_grow_with_samples_times_vocabulary(monkeypatch):
     draw = torch.Generator().manual_seed(0)
     made = decider(torch.randn(5000, 8, generator=draw))
     made.linear(torch.randn(3000, 8, generator=draw).double(), torch.zeros(3000).long())
-    assert 0 < largest <= ranking._SAMPLES * torch.get_num_threads() * ranking._ROWS
+    assert 0 < largest <= ranking._SAMPLES_PER_THREAD * torch.get_num_threads() * ranking._ROWS
 
 
 @pytest.mark.parametrize("classes", [40, 600])

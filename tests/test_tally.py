@@ -45,7 +45,16 @@ def direct(s, weight, bias, h, y):
 
 @pytest.mark.parametrize("exact_loss", [True, False])
 @pytest.mark.parametrize("with_bias", [True, False])
-@pytest.mark.parametrize("sizes", [{}, {"_ROWS": 4}, {"_ROWS": 1, "_SAMPLES": 7}, {"_KEPT": 0}, {"_GATHER": 1}])
+@pytest.mark.parametrize(
+    "sizes",
+    [
+        {},
+        {"_ROWS": 4},
+        {"_ROWS": 1, "_SAMPLES_AT_A_TIME": 7, "_SAMPLES_PER_THREAD": 7},
+        {"_KEPT": 0},
+        {"_GATHER": 1},
+    ],
+)
 def test_blocks_decide_as_the_whole(problem, monkeypatch, with_bias, sizes, exact_loss):
     for name, size in sizes.items():
         for module in (decisions, ranking):
@@ -118,11 +127,11 @@ def test_counts_of_batches_resumed_between_are_the_direct_ones(problem):
     empty = tally.state()
     assert empty["block_totals"].shape == (0, 5)
     assert len(empty["classes"]) == 0
-    tally.add(h[:20].float().double(), y[:20], chunks=4)
+    tally.add(h[:20].float().double(), y[:20], units=4)
     resumed = ValidationTally(Decider(s, weight, bias, exact_loss=True))
     resumed.resume(tally.state(), [Seen])
-    resumed.add(h[20:50], y[20:50], chunks=6, first=4)
-    resumed.add(h[50:], y[50:], chunks=2, first=10)
+    resumed.add(h[20:50], y[20:50], units=6, first=4)
+    resumed.add(h[50:], y[50:], units=2, first=10)
     h[:20] = h[:20].float()
     state = resumed.state()
     assert_state(state, expected_state(problem, chunk=5))
@@ -145,10 +154,10 @@ def test_sums_and_blocks_add_up_over_chunks_batches_and_parts(problem):
     decider = Decider(s, weight, bias, exact_loss=True)
     block = torch.repeat_interleave(torch.arange(5), torch.tensor([7, 20, 3, 21, 9]))  # across chunks of 5
     whole = ValidationTally(decider)
-    whole.add(h, y, chunks=12, block_B=block)
+    whole.add(h, y, units=12, block_B=block)
     batches, parts = ValidationTally(decider), []
     for run in (slice(0, 10), slice(10, 15), slice(15, 60)):
-        given = {"chunks": len(h[run]) // 5, "first": run.start // 5, "block_B": block[run]}
+        given = {"units": len(h[run]) // 5, "first": run.start // 5, "block_B": block[run]}
         batches.add(h[run], y[run], **given)
         part = ValidationTally(decider)
         part.add(h[run], y[run], **given)

@@ -19,9 +19,9 @@ from collapse.core.progress import Report
 from collapse.errors import StoreError
 from collapse.inputs.language_model import fitting
 from collapse.inputs.source import Phase, Source
-from collapse.numerics.accumulate import ClassMoments
+from collapse.numerics.class_moments import ClassMoments
 from collapse.numerics.decisions import Decider, ValidationTally
-from collapse.numerics.devices import float64_device, in_memory, keep_freed_memory, ran_out
+from collapse.numerics.devices import explaining_out_of_memory, float64_device, keep_freed_memory, out_of_memory_message
 from collapse.numerics.finite import check_classifier
 from collapse.plugin.filling import Filled
 from collapse.plugin.plugin_manager import plugins
@@ -55,7 +55,7 @@ class Training:
             self.moments = ClassMoments(source.weight.shape[1], device, Filled(kinds))
         else:
             self.moments = ClassMoments.from_state(state, device, kinds)
-        self.statistics = self.moments.statistics
+        self.filled = self.moments.filled
 
     def add(self, h_nd: Tensor, y_n: Tensor, *_: int) -> None:
         """Add samples; of which units they are does not matter."""
@@ -84,11 +84,11 @@ class Validation:
         self.phase, self.tally = phase, ValidationTally(decider, Filled(kinds))
         if state is not None:
             self.tally.resume(state, kinds)
-        self.statistics = self.tally.statistics
+        self.filled = self.tally.filled
 
     def add(self, h_nd: Tensor, y_n: Tensor, first: int, units: int) -> None:
         """Add samples of some units."""
-        self.tally.add(h_nd, y_n, chunks=units, first=first, block_B=self.phase.blocks(first, first + units))
+        self.tally.add(h_nd, y_n, units=units, first=first, block_B=self.phase.blocks(first, first + units))
 
     def state(self) -> dict[str, Tensor]:
         """See :meth:`Training.state`."""
@@ -119,7 +119,7 @@ class Collection:
         """Do the passes that an existing store lacks; return the store, or the part if slices are still missing."""
         keep_freed_memory()
         source, self._clock = self.source, self.source.clock
-        check_classifier(source.weight, source.bias, source.classifier, source.remedy)
+        check_classifier(source.weight, source.bias, source.names, source.remedy)
         if (first := source.train or source.validation) is not None:  # the model is that of both
             with fitting(source.model["name"], source.device):
                 first.check()
@@ -194,7 +194,7 @@ class Collection:
 
         def save(done: int, batch: int) -> Shard:
             sizes = {"batch_size": batch, "first_batch": first_batch}
-            whole = {**about, **self._made(phase, accumulator.statistics, batch, before), **sizes}
+            whole = {**about, **self._made(phase, accumulator.filled, batch, before), **sizes}
             shard = Shard(phase.name, shard_from, done, whole, held=accumulator.state())
             return shard if self.folder is None else shard.write(self.folder)
 
@@ -207,7 +207,8 @@ class Collection:
         doing = f"the {phase.name} pass of {self.source.model['name']}"
         remedies = ["--batch-size 1", "fewer chunks (--max-chunks)"] if phase.words[0] == "chunk" else []
         remedies = remedies[: 1 if classes else 2]
-        return in_memory(ran_out(doing, most, dim, self.source.device, *remedies, most=not classes))
+        message = out_of_memory_message(doing, most, dim, self.source.device, *remedies, most=not classes)
+        return explaining_out_of_memory(message)
 
     def _made(self, phase: Phase, filled: Filled, batch: int, before: Shard | None) -> dict[str, Any]:
         """Return what a shard records of its statistics and of how it was made."""

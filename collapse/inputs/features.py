@@ -161,7 +161,7 @@ def source_of(
         bias=features.get("classifier_bias"),
         train=phases["train"],
         validation=phases.get("validation"),
-        classifier=f"{called}: classifier",
+        names=(f"{called}: classifier", f"{called}: classifier_bias"),
         remedy="the row is a class: correct it, or leave the class out",
     )
 

@@ -12,7 +12,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from collapse.errors import CollapseError, first_line
-from collapse.numerics.devices import in_memory, is_out_of_memory
+from collapse.numerics.devices import explaining_out_of_memory, is_out_of_memory
 
 
 class _HeadReached(Exception):
@@ -26,7 +26,7 @@ def fitting(name: str, device: torch.device) -> AbstractContextManager[None]:
         CollapseError: Memory ran out; the message names the model and the options that need less.
     """
     other = "a machine with more memory" if device.type == "cpu" else "--device cpu"
-    return in_memory(f"{name} does not fit on {device}: use --dtype bfloat16 or {other}")
+    return explaining_out_of_memory(f"{name} does not fit on {device}: use --dtype bfloat16 or {other}")
 
 
 @dataclass

@@ -96,7 +96,7 @@ class Source:
         bias: Its bias, shape (V,), or None.
         train: The training samples; None if a store already holds their statistics.
         validation: The validation samples, or None.
-        classifier: What messages call the classifier.
+        names: What messages call the classifier, and its bias.
         remedy: What they advise if it is not finite.
         command: A command line that collects the same.
         exact_loss: Whether the loss is summed in float64; where a model computes the embeddings, float32 may do.
@@ -110,7 +110,7 @@ class Source:
     bias: Float[Tensor, " V"] | None
     train: Phase | None
     validation: Phase | None
-    classifier: str = "the model's output embedding"
+    names: tuple[str, str] = ("the model's output embedding", "the bias of the model's output embedding")
     remedy: str = ""
     command: str | None = None
     exact_loss: bool = True

@@ -14,7 +14,7 @@ from torch import Tensor
 from collapse.core.precision import exact_arithmetic
 from collapse.core.progress import Report
 from collapse.errors import CollapseError, PluginError, UsageError, near_names
-from collapse.measurement.measuring import Measurable, by_metric, evaluated, measured
+from collapse.measurement.measuring import Measurable, by_metric, evaluate_store, measured
 from collapse.measurement.noting import numbers_of
 from collapse.measurement.rows import Row
 from collapse.numerics.reducing import TopPairs
@@ -45,7 +45,7 @@ def vectors(store: Measurable, name: str, *, min_count: int = 1) -> tuple[Tensor
     """
     check_name(name, [*class_measurements(), *VECTORS], "no measurement with a value per class")
     chosen = [] if name in VECTORS else by_metric([name])
-    _, found = evaluated(store, chosen, min_count, by_class=True)
+    _, found = evaluate_store(store, chosen, min_count, by_class=True)
     if name in VECTORS:
         return found.s.classes.clone(), getattr(found.s, name).clone()
     (each,) = found.metrics

@@ -12,7 +12,7 @@ from collapse.core.progress import Report
 from collapse.errors import CollapseError, UsageError
 from collapse.measurement.noting import numbers_of, same_texts
 from collapse.measurement.results import Row
-from collapse.numerics.devices import float64_device, is_out_of_memory, pick_device, ran_out
+from collapse.numerics.devices import float64_device, is_out_of_memory, out_of_memory_message, pick_device
 from collapse.numerics.evaluating import Evaluation, evaluate
 from collapse.numerics.statistics import EmbeddingStatistics
 from collapse.numerics.values import Values, copied
@@ -65,7 +65,7 @@ def measured(
     """
     names = plugins().select(metrics)
     options = {"by_class": by_class, "top": top, "progress": progress}
-    opened, found = evaluated(store, by_metric(names), min_count, classes_of, device, **options)
+    opened, found = evaluate_store(store, by_metric(names), min_count, classes_of, device, **options)
     made, s = numbers_of(found), found.s
     notes = (*made.notes, *(same_texts(opened) if isinstance(opened, Store) else ()))
     of = about(opened) if isinstance(opened, Store) else {"model": "", "revision": None, "corpus": "", "store": ""}
@@ -88,7 +88,7 @@ def measured(
     return row, found
 
 
-def evaluated(
+def evaluate_store(
     store: Measurable,
     chosen: Sequence[tuple[Metric, Sequence[Measure]]],
     min_count: int,
@@ -116,7 +116,7 @@ def evaluated(
     except Exception as error:
         if not is_out_of_memory(error):
             raise
-        message = ran_out("the measurements", classes, dim, pick_device(device or "cpu"), "--min-count")
+        message = out_of_memory_message("the measurements", classes, dim, pick_device(device or "cpu"), "--min-count")
         raise CollapseError(message) from error
 
 

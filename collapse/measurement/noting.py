@@ -9,7 +9,7 @@ from collapse.errors import counted
 from collapse.measurement.comparing import SAME_TEXTS
 from collapse.measurement.rows import Note
 from collapse.numerics.evaluating import Evaluation
-from collapse.numerics.reducing import Evaluated, Tally
+from collapse.numerics.reducing import MetricResult, Tally
 from collapse.numerics.statistics import EmbeddingStatistics
 from collapse.plugin.guarding import Failed
 from collapse.plugin.metrics import CoV, Measure, Metric
@@ -60,7 +60,7 @@ def numbers_of(found: Evaluation) -> Numbers:
     return made
 
 
-def _number(made: Numbers, each: Evaluated, measure: Measure, reasons: dict[str, str]) -> int | float | None:
+def _number(made: Numbers, each: MetricResult, measure: Measure, reasons: dict[str, str]) -> int | float | None:
     """Return a measurement's number, or None if it has none, and note why."""
     name = measure.name
     if each.failed is not None:
@@ -101,7 +101,7 @@ def _is_any_left(made: Numbers, name: str, tally: Tally, left_out: int, noun: st
     return left_out < tally.added
 
 
-def _left_out(each: Evaluated, found: Evaluation, s: EmbeddingStatistics) -> dict[str, str]:
+def _left_out(each: MetricResult, found: Evaluation, s: EmbeddingStatistics) -> dict[str, str]:
     """Say which classes or pairs have no finite value, and which pairs are closer than can be told apart, by kind."""
     if each.tally is None:
         return {}

@@ -5,7 +5,8 @@ within a proven error bound, and these are computed in float64 (ranking.py). The
 ⟨h − μ̄, a_c⟩ − ½‖a_c‖², a_c = μ_c − μ̄; where that leaves several, ‖h − μ_c‖² is computed by direct difference. Ties go
 to the lowest id. The loss takes the label's logit and the highest ones from float64, the others from float32.
 
-Shapes: B samples of a batch, C classes with a mean, V the output vocabulary, d dimensions, K candidates.
+Shapes: B samples of a batch, C classes with a mean, V the output vocabulary, d dimensions, K candidates, or classes of
+a batch.
 """
 
 import math
@@ -24,22 +25,22 @@ from collapse.plugin.batch import ValidationBatch
 from collapse.plugin.filling import Filled
 from collapse.plugin.statistic import Statistic
 
-_SAMPLES = 2048  # of which decisions are searched at a time
+_SAMPLES_AT_A_TIME = 2048
 _GATHER = 1 << 15  # numbers gathered at a time for direct differences, which stay in the cache
 
 
-class Linear(NamedTuple):
-    """What the linear classifier decides of samples.
+class LinearDecisions(NamedTuple):
+    """The decisions of the linear classifier, and the loss.
 
     Attributes:
         with_mean: The argmax over the classes with a mean.
-        everywhere: That over all V.
-        confidence: The probability of the latter.
-        loss: The loss over all V, in nats.
+        vocabulary: The argmax over the whole vocabulary.
+        confidence: Its probability.
+        loss: The loss over the whole vocabulary, in nats.
     """
 
     with_mean: Int[Tensor, " B"]
-    everywhere: Int[Tensor, " B"]
+    vocabulary: Int[Tensor, " B"]
     confidence: Float[Tensor, " B"]
     loss: Float[Tensor, " B"]
 
@@ -78,31 +79,32 @@ class Decider:
         every_row = torch.arange(len(centres), device=device)
         self._centres = Ranking(centres, [every_row], -half_sqnorms, originals=self.means)
 
-    def linear(self, h_Bd: Float[Tensor, "B d"], y_B: Int[Tensor, " B"]) -> Linear:
+    def linear(self, h_Bd: Float[Tensor, "B d"], y_B: Int[Tensor, " B"]) -> LinearDecisions:
         """Return the decisions of the linear classifier, and the loss."""
-        blocks = zip(h_Bd.split(_SAMPLES), y_B.split(_SAMPLES), strict=True)
-        parts = [self._linear_block(h, y) for h, y in blocks]
-        return Linear(*map(torch.cat, zip(*parts, strict=True)))
+        pieces = zip(h_Bd.split(_SAMPLES_AT_A_TIME), y_B.split(_SAMPLES_AT_A_TIME), strict=True)
+        parts = [self._linear_piece(h, y) for h, y in pieces]
+        return LinearDecisions(*map(torch.cat, zip(*parts, strict=True)))
 
-    def _linear_block(self, h_Bd: Tensor, y_B: Tensor) -> Linear:
+    def _linear_piece(self, h_Bd: Tensor, y_B: Tensor) -> LinearDecisions:
         found = self._head.search(h_Bd, sums=True, exact=self._exact_loss)
         sample_K, row_K = found.samples, found.rows
         score_K = self._head.scores_of(h_Bd, sample_K, row_K)
-        best_B, everywhere_B = highest(len(h_Bd), sample_K, row_K, score_K)
-        with_mean_B = everywhere_B
-        if not bool(self.has_mean[everywhere_B].all()):
+        best_B, vocabulary_B = highest(len(h_Bd), sample_K, row_K, score_K)
+        with_mean_B = vocabulary_B
+        if not bool(self.has_mean[vocabulary_B].all()):
             # Ranking also finds the highest scores of its first part alone: the best class with a mean is a candidate
             kept_K = self.has_mean[row_K]
             _, with_mean_B = highest(len(h_Bd), sample_K[kept_K], row_K[kept_K], score_K[kept_K])
         own_B = self._head.scores_of(h_Bd, torch.arange(len(h_Bd), device=h_Bd.device), y_B)
         rest_B = found.rest(best_B)
-        return Linear(with_mean_B, everywhere_B, 1 / (1 + rest_B), (best_B - own_B).clamp(min=0) + rest_B.log1p())
+        loss_B = (best_B - own_B).clamp(min=0) + rest_B.log1p()
+        return LinearDecisions(with_mean_B, vocabulary_B, 1 / (1 + rest_B), loss_B)
 
     def nearest(self, h_Bd: Float[Tensor, "B d"]) -> Int[Tensor, " B"]:
         """Return the class with the nearest mean, shape (B,)."""
-        return torch.cat([self._nearest_block(block) for block in h_Bd.split(_SAMPLES)])
+        return torch.cat([self._nearest_piece(piece) for piece in h_Bd.split(_SAMPLES_AT_A_TIME)])
 
-    def _nearest_block(self, h_Bd: Tensor) -> Tensor:
+    def _nearest_piece(self, h_Bd: Tensor) -> Tensor:
         # Division by powers of two is exact, and makes all values at most 1, so no product overflows.
         x_Bd = h_Bd - self.global_mean
         scale = max(_power_of_two(x_Bd), self._scale)
@@ -131,7 +133,7 @@ class Decider:
         rounding = (h_Bd.shape[1] + 8) * torch.finfo(torch.float64).eps
         nearest_B = -highest(len(h_Bd), sample_K, row_K, -sqdist_K)[0]
         near_K = sqdist_K <= nearest_B[sample_K] * (1 + rounding)
-        return highest(len(h_Bd), sample_K[near_K], row_K[near_K], torch.zeros_like(sqdist_K[near_K]))[1]
+        return first_row(len(h_Bd), sample_K[near_K], row_K[near_K])
 
 
 class ValidationTally:
@@ -139,13 +141,13 @@ class ValidationTally:
 
     Args:
         decider: The classifiers.
-        statistics: Plugin statistics of the validation phase.
+        filled: Plugin statistics of the validation phase.
     """
 
-    def __init__(self, decider: Decider, statistics: Filled | None = None) -> None:
+    def __init__(self, decider: Decider, filled: Filled | None = None) -> None:
         vocabulary, device = len(decider.weight), decider.weight.device
         self.decider = decider
-        self.statistics = Filled() if statistics is None else statistics
+        self.filled = Filled() if filled is None else filled
         self._sums = {name: torch.zeros(vocabulary, dtype=dtype, device=device) for name, dtype in SUMS.items()}
         self._blocks = torch.zeros(0, 5, dtype=torch.float64, device=device)
         self._argmax_without_mean = 0
@@ -154,22 +156,21 @@ class ValidationTally:
         self,
         h_Bd: Float[Tensor, "B d"],
         y_B: Int[Tensor, " B"],
-        chunks: int = 1,
+        units: int = 1,
         first: int = 0,
         block_B: Int[Tensor, " B"] | None = None,
     ) -> None:
-        """Add a batch of whole chunks of equal length.
+        """Add a batch of whole units of equal length.
 
-        ``first`` is the index of the first chunk. ``block_B`` is the number of each sample's block, ascending; by
-        default each chunk is one.
+        ``first`` is the index of the first unit. ``block_B`` is the number of each sample's block, ascending; by
+        default each unit is one.
         """
         device = self.decider.weight.device
-        given_Bd = h_Bd
         h_Bd, y_B = h_Bd.to(device, torch.float64), y_B.to(device)
         if not within_range(h_Bd):
             check_finite(h_Bd)
         linear, ncc_B = self.decider.linear(h_Bd, y_B), self.decider.nearest(h_Bd)
-        agree_B, hit_B = linear.with_mean == ncc_B, linear.everywhere == y_B
+        agree_B, hit_B = linear.with_mean == ncc_B, linear.vocabulary == y_B
         ones_B = torch.ones_like(y_B)
         for name, class_B, values in (
             ("counts", y_B, ones_B),
@@ -182,30 +183,29 @@ class ValidationTally:
             ("ncc_predictions", ncc_B, ones_B),
         ):
             self._sums[name].index_add_(0, class_B, values)
-        self._argmax_without_mean += int((~self.decider.has_mean[linear.everywhere]).sum())
+        self._argmax_without_mean += int((~self.decider.has_mean[linear.vocabulary]).sum())
         place_B = torch.arange(len(y_B), device=device)
-        chunk_B = place_B // (len(y_B) // chunks) + first
+        chunk_B = place_B // (len(y_B) // units) + first
         block_B = chunk_B if block_B is None else block_B.to(device)
         per_sample = torch.stack([ones_B.double(), agree_B.double(), hit_B.double(), linear.loss], dim=1)
         self._blocks = with_samples(self._blocks, per_sample, chunk_B, block_B)
-        if self.statistics:
+        if self.filled:
             decided = {
                 "linear": linear.with_mean,
                 "ncc": ncc_B,
-                "vocabulary": linear.everywhere,
+                "vocabulary": linear.vocabulary,
                 "confidence": linear.confidence,
                 "loss": linear.loss,
                 "chunk": chunk_B,
                 "block": block_B,
-                "position": place_B % (len(y_B) // chunks),
+                "position": place_B % (len(y_B) // units),
             }
-            self.statistics.take(self._batch(given_Bd, y_B, decided))
+            self.filled.take(self._batch(h_Bd, y_B, decided))
 
     @torch.inference_mode()  # so that torch refuses a write by a statistic
-    def _batch(self, given_Bd: Tensor, y_B: Tensor, decided: Mapping[str, Tensor]) -> ValidationBatch:
+    def _batch(self, h_Bd: Tensor, y_B: Tensor, decided: Mapping[str, Tensor]) -> ValidationBatch:
         """Return a batch for statistics, in its own memory."""
-        y_B = y_B.clone()
-        h_Bd = given_Bd.to(self.decider.weight.device, torch.float64, copy=True)
+        h_Bd, y_B = h_Bd.clone(), y_B.clone()
         classes_K, inverse_B, counts_K = torch.unique(y_B, return_inverse=True, return_counts=True)
         rows_K = torch.searchsorted(self.decider.classes, classes_K).clamp_(max=len(self.decider.classes) - 1)
         means_Kd = self.decider.means[rows_K]
@@ -229,7 +229,7 @@ class ValidationTally:
         state = {"classes": classes, "block_totals": self._blocks}
         state |= {name: values[classes] for name, values in self._sums.items()}
         state["argmax_without_mean"] = torch.tensor([self._argmax_without_mean])
-        state |= self.statistics.state()
+        state |= self.filled.state()
         return {name: value.cpu().contiguous() for name, value in state.items()}
 
     def resume(self, state: Mapping[str, Tensor], kinds: Sequence[type[Statistic]] = ()) -> None:
@@ -240,7 +240,7 @@ class ValidationTally:
             values[classes] = state[name].to(device)
         self._blocks = state["block_totals"].to(device)
         self._argmax_without_mean = int(state["argmax_without_mean"])
-        self.statistics = Filled.from_state(state, device, kinds)
+        self.filled = Filled.from_state(state, device, kinds)
 
 
 def highest(
@@ -253,9 +253,18 @@ def highest(
     """
     score_B = score_K.new_full((samples,), float("-inf")).scatter_reduce_(0, sample_K, score_K, "amax")
     best_K = score_K == score_B[sample_K]
+    return score_B, first_row(samples, sample_K[best_K], row_K[best_K])
+
+
+def first_row(samples: int, sample_K: Int[Tensor, " K"], row_K: Int[Tensor, " K"]) -> Int[Tensor, " B"]:
+    """Return the lowest row of each sample, shape (B,); 0 of a sample without.
+
+    >>> first_row(2, torch.tensor([0, 0]), torch.tensor([6, 5]))
+    tensor([5, 0])
+    """
     last = torch.iinfo(torch.int64).max
-    row_B = row_K.new_full((samples,), last).scatter_reduce_(0, sample_K[best_K], row_K[best_K], "amin")
-    return score_B, row_B.where(row_B < last, 0)
+    row_B = row_K.new_full((samples,), last).scatter_reduce_(0, sample_K, row_K, "amin")
+    return row_B.where(row_B < last, 0)
 
 
 def _power_of_two(values: Tensor) -> float:

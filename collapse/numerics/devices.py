@@ -51,8 +51,8 @@ def is_out_of_memory(error: BaseException) -> bool:
 
 
 @contextmanager
-def in_memory(message: str) -> Iterator[None]:
-    """Report that memory ran out.
+def explaining_out_of_memory(message: str) -> Iterator[None]:
+    """Explain an error by which memory ran out.
 
     Raises:
         CollapseError: It did; with this message.
@@ -65,10 +65,12 @@ def in_memory(message: str) -> Iterator[None]:
         raise CollapseError(message) from error
 
 
-def ran_out(doing: str, classes: int, dim: int, device: torch.device, *remedies: str, most: bool = False) -> str:
+def out_of_memory_message(
+    doing: str, classes: int, dim: int, device: torch.device, *remedies: str, most: bool = False
+) -> str:
     """Return the message for a computation on C class means of d dimensions; ``most`` if C is an upper bound.
 
-    >>> ran_out("the pair sweep", 262_144, 2_304, torch.device("cpu"), "--min-count")
+    >>> out_of_memory_message("the pair sweep", 262_144, 2_304, torch.device("cpu"), "--min-count")
     'memory ran out in the pair sweep: C = 262,144 classes × d = 2,304 dimensions, 8·C·d = 4,831.8 MB for each matrix \
 of class means: use a machine with more memory or --min-count'
     """

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from collapse.core.progress import Report
 from collapse.numerics.pairs import sweep
-from collapse.numerics.reducing import Evaluated, Tally, TopPairs
+from collapse.numerics.reducing import MetricResult, Tally, TopPairs
 from collapse.numerics.standard_errors import influence_of, standard_error
 from collapse.numerics.statistics import EmbeddingStatistics
 from collapse.numerics.values import Values, as_number, as_tensor, plain
@@ -35,7 +35,7 @@ class Evaluation:
             ``sqdist``, those of unequal means closer than the embeddings' rounding.
     """
 
-    metrics: list[Evaluated]
+    metrics: list[MetricResult]
     s: EmbeddingStatistics
     counts: Counter[str] = field(default_factory=Counter)
 
@@ -55,10 +55,12 @@ def evaluate(
     tile: int | None = None,
     progress: Report | None = None,
 ) -> Evaluation:
-    """Evaluate metrics, those of pairs in one sweep. One that writes to what others read costs a second evaluation.
+    """Evaluate metrics; all pair metrics share one sweep.
+
+    If a metric writes to a shared tensor, it fails, and all others are evaluated again.
 
     Args:
-        fresh: Returns what their functions ask for, in tensors that nothing else refers to.
+        fresh: Returns new, unshared tensors with the inputs of the metrics.
         chosen: Metrics, each with its measures.
         by_class: Also keep the values behind each measurement, one per class.
         top: Also keep so many pairs of largest value of each pair metric.
@@ -68,18 +70,21 @@ def evaluate(
     wrote: dict[int, Failed | None] = {}
     while True:  # each turn but the last excludes at least one more metric, which wrote
         values = fresh()
-        made = [Evaluated(*each, missing(values.s, each[0]), wrote.get(id(each[0]))) for each in chosen]
-        there = [each for each in made if each.remark is None and each.failed is None]
+        made = [
+            MetricResult(metric, measures, remark=missing(values.s, metric), failed=wrote.get(id(metric)))
+            for metric, measures in chosen
+        ]
+        running = [each for each in made if each.remark is None and each.failed is None]
         try:
-            counts = _fill(there, values, by_class, top, tile, progress)
-        except Wrote:
-            wrote |= {id(each.metric): each.failed for each in there if isinstance(each.failed, Wrote)}
+            counts = _evaluate_all(running, values, by_class, top, tile, progress)
+        except Wrote:  # on_its_own() has kept the error in each.failed
+            wrote |= {id(each.metric): each.failed for each in running if isinstance(each.failed, Wrote)}
         else:
             return Evaluation(made, values.s, counts)
 
 
-def _fill(
-    wanted: Sequence[Evaluated], values: Values, by_class: bool, top: int, tile: int | None, progress: Report | None
+def _evaluate_all(
+    wanted: Sequence[MetricResult], values: Values, by_class: bool, top: int, tile: int | None, progress: Report | None
 ) -> Counter[str]:
     pairs = []
     for each in wanted:
@@ -122,17 +127,17 @@ def missing(s: EmbeddingStatistics, metric: Metric) -> Noted | None:
     return None
 
 
-def _tally(each: Evaluated, values: Values, groups: int = 1) -> Tally:
+def _tally(each: MetricResult, values: Values, groups: int = 1) -> Tally:
     return Tally(each.measures, values.s.n_classes, values.s.dim, values.s.means.device, groups)
 
 
-def _value(each: Evaluated, values: Values) -> object:
+def _value(each: MetricResult, values: Values) -> object:
     found = values.value(each.metric.function)
     each.remark = found if isinstance(found, Noted) else None
     return plain(found)
 
 
-def _scalar(each: Evaluated, values: Values, by_class: bool) -> None:
+def _scalar(each: MetricResult, values: Values, by_class: bool) -> None:
     metric, name = each.metric, each.measures[0].name
     value = _value(each, values)
     if value is None:
@@ -152,7 +157,7 @@ def _scalar(each: Evaluated, values: Values, by_class: bool) -> None:
             each.standard_error = standard_error(each.influence)
 
 
-def _classwise(each: Evaluated, tally: Tally, values: Values, by_class: bool) -> None:
+def _classwise(each: MetricResult, tally: Tally, values: Values, by_class: bool) -> None:
     value, like = _value(each, values), values.s.means[:, 0]
     if value is None and each.remark is not None:
         return

@@ -43,21 +43,20 @@ def check_finite(h_Bd: Float[Tensor, "B d"]) -> None:
 
 
 def check_classifier(
-    weight: Float[Tensor, "V d"], bias: Float[Tensor, " V"] | None, where: str, remedy: str = ""
+    weight: Float[Tensor, "V d"], bias: Float[Tensor, " V"] | None, names: tuple[str, str], remedy: str = ""
 ) -> None:
     """Refuse an output embedding with a value that is NaN, infinite or so large that its square overflows.
 
     Args:
         weight: Its rows.
         bias: Its bias, or None.
-        where: Names the weight in the message; "_bias" is appended for the bias, unless it begins with "the".
+        names: What the message calls the weight, and the bias.
         remedy: What the message advises.
 
     Raises:
         CollapseError: There is one; the message gives the row, which is the class id.
     """
-    of_bias = f"the bias of {where}" if where.startswith("the ") else f"{where}_bias"
-    for name, values in ((where, weight), (of_bias, bias)):
+    for name, values in zip(names, (weight, bias), strict=True):
         if values is not None and not within_range(values) and (found := _first_bad(values.reshape(len(values), -1))):
             row, wrong = found
             advice = f"; {remedy}" if remedy else ""

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from collapse.core.progress import Report
 from collapse.numerics.devices import keep_freed_memory
-from collapse.numerics.reducing import Evaluated
+from collapse.numerics.reducing import MetricResult
 from collapse.numerics.tiles import ClassGeometry, Tile
 from collapse.numerics.values import Values, plain
 from collapse.plugin.metrics import Noted
@@ -25,7 +25,7 @@ TILE = 768
 
 
 def sweep(
-    values: Values, wanted: Sequence[Evaluated], *, tile: int | None = None, progress: Report | None = None
+    values: Values, wanted: Sequence[MetricResult], *, tile: int | None = None, progress: Report | None = None
 ) -> Counter[str]:
     """Add the values of pair metrics over all pairs c < c′ to their tallies.
 
@@ -54,35 +54,39 @@ def sweep(
         for each in wanted:
             if each.failed is None:
                 with each.on_its_own():
-                    _add(each, piece, rows, columns)
+                    _add(each, piece)
         if progress:
             progress("sweeping pairs", done, len(walk))
     return geometry.counts
 
 
 def _prepare(values: Values, function: Callable[..., Any]) -> None:
-    """Compute the class values that a function of pairs asks for."""
+    """Compute the class values that a function of pairs asks for.
+
+    A function of classes that fails, or writes to a shared tensor, then does so before any tile is computed.
+    """
     for each in closure(function):
         if each.kind != "field" and not (each.kind == "function" and of_tiles(each.target)):
             values.argument(each)
 
 
-def _add(each: Evaluated, tile: Tile, rows: slice, columns: slice) -> None:
+def _add(each: MetricResult, tile: Tile) -> None:
     """Add a metric's values of a tile; a diagonal one holds every pair twice."""
     found = tile.value(each.metric.function)
     each.remark = found if isinstance(found, Noted) else each.remark
     values = plain(found)
-    if values is None or each.tally is None:
+    if values is None:
         return
-    diagonal = rows.start == columns.start
+    assert each.tally is not None  # every pair metric has one
     if each.top is not None:
-        each.top.add(values, rows, columns)
-    if each.class_tally is not None and not diagonal:
-        each.class_tally.add(values, rows)
-        each.class_tally.add(values.T, columns)
-    elif each.class_tally is not None and len(values) > 1:
-        each.class_tally.add(_without_diagonal(values), rows)
-    if diagonal:
+        each.top.add(values, tile.rows, tile.columns)
+    if each.class_tally is not None:
+        if not tile.diagonal:
+            each.class_tally.add(values, tile.rows)
+            each.class_tally.add(values.T, tile.columns)
+        elif len(values) > 1:
+            each.class_tally.add(_without_diagonal(values), tile.rows)
+    if tile.diagonal:
         row_n, column_n = torch.triu_indices(len(values), len(values), 1, device=values.device)
         values = values[row_n, column_n]
     each.tally.add(values.view(1, -1))

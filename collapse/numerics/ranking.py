@@ -25,7 +25,7 @@ from torch import Tensor
 from collapse.numerics.products import product
 
 _ROWS = 512  # of a block, at most
-_SAMPLES = 1024  # at a time for each thread: their scores of a block take 2 MB of its cache
+_SAMPLES_PER_THREAD = 1024  # at a time: their scores of a block take 2 MB of its cache
 _KEPT = 1 << 26  # rows of at most this many numbers are kept in float32 (256 MB); of more, each block is made anew
 _MANY = 32  # candidates of a sample in a block: more are compared in float64
 _GATHER = 1 << 15  # numbers gathered at a time for products of pairs, which stay in the cache
@@ -50,7 +50,8 @@ class Found:
 
     def rest(self, best_B: Float[Tensor, " B"]) -> Float[Tensor, " B"]:
         """Return the sum of exp(score − best) over all rows but the best one, of which the exact score is given."""
-        # they differ by the error of float32; with huge logits the errors of float64 are larger than that
+        # top and best differ by the rounding of float32 (far below 1), unless logits are so huge that float64 rounds by
+        # more
         return self.others * (self.top - best_B).clamp(-1, 1).exp()
 
 
@@ -59,7 +60,8 @@ class Ranking:
 
     Args:
         matrix: Of any dtype, shape (V, d).
-        parts: The rows, ascending within each part. What is asked of a part is asked of it and all earlier ones.
+        parts: Groups of rows, ascending within each. The candidates include the best rows of the first group, of the
+            first two together, and so on.
         bias: A bias for each row of the matrix, shape (V,), or None.
         originals: The matrix before rounding, or None; its rows tell which are equal.
     """
@@ -81,7 +83,9 @@ class Ranking:
         self._mean = torch.zeros(self._dim, dtype=torch.float64, device=matrix.device)
         for block in self._blocks:
             self._mean += self._exact(block).sum(dim=0) / count
-        self._kept = torch.empty(count, self._dim, device=matrix.device) if count * self._dim <= _KEPT else None
+        self._kept: Tensor | None = None
+        if count * self._dim <= _KEPT:
+            self._kept = torch.empty(count, self._dim, dtype=torch.float32, device=matrix.device)
         norms = []
         for block in self._blocks:
             exact_rd = self._exact(block)
@@ -99,9 +103,9 @@ class Ranking:
 
         Args:
             x_Bd: Samples, float64.
-            share: Factor of the bias.
+            share: The bias is multiplied by this.
             sums: Whether to sum exp(score) too.
-            exact: Compute all scores in float64, as sums do where float32 leaves them too few digits.
+            exact: Compute all scores in float64. With ``sums`` this also happens if float32 is not accurate enough.
         """
         norm_B = x_Bd.norm(dim=1)
         exact = exact or (sums and not self._sums_in_float32(norm_B))
@@ -113,14 +117,17 @@ class Ranking:
             least_B = torch.maximum(least_B, (highest_GB[blocks] - error_GB[blocks]).amax(dim=0))
             least_GB[blocks] = least_B
         open_GB = highest_GB + error_GB >= least_GB
-        near_GB = (least_GB - error_GB).to(dtype)  # the bound leaves room for this rounding
+        near_GB = (least_GB - error_GB).to(dtype)  # error() is twice what is needed, which covers rounding to dtype
         sample_K, row_K, best_GB, rest_GB = self._reopen(
             x_Bd, share, dtype, open_GB, near_GB, highest_GB, total_GB, sums=sums
         )
         top_B, others_B = best_GB.masked_fill(~open_GB, -torch.inf).amax(dim=0), torch.zeros_like(norm_B)
         if sums:
+            # A closed block's total counts its highest row; an open block's rest leaves it out (see _reopen), so it is
+            # added here.
             weight_GB = (best_GB - top_B).exp_()
-            others_B = (rest_GB * weight_GB).sum(dim=0) + (weight_GB * open_GB).sum(dim=0) - 1  # open blocks lack a 1
+            of_highest_B = (weight_GB * open_GB).sum(dim=0)
+            others_B = (rest_GB * weight_GB).sum(dim=0) + of_highest_B - 1  # less the row that has the top score
         return Found(sample_K, row_K, top_B + x_Bd @ self._mean + share * self._highest_bias, others_B)
 
     def scores_of(
@@ -142,11 +149,11 @@ class Ranking:
         the highest in float64 is not left out.
         """
         kind, of_float64 = torch.finfo(dtype), (self._dim + 8) * torch.finfo(torch.float64).eps
-        part, lost = (self._dim + 8) * kind.eps, 8 * self._dim**0.5 * kind.tiny
-        slope_G = part * self._shifted_norm_G + of_float64 * self._norm_G + lost
+        relative, lost = (self._dim + 8) * kind.eps, 8 * self._dim**0.5 * kind.tiny
+        slope_G = relative * self._shifted_norm_G + of_float64 * self._norm_G + lost
         more_G = lost * self._shifted_norm_G + 8 * (self._dim + 8) * kind.tiny + of_float64 * abs(self._highest_bias)
         error_GB = torch.outer(slope_G, norm_B) + more_G.unsqueeze(1)
-        return error_GB if self._bias is None else error_GB + part * score.abs()
+        return error_GB if self._bias is None else error_GB + relative * score.abs()
 
     def _sums_in_float32(self, norm_B: Float[Tensor, " B"]) -> bool:
         """Whether scores in float32 of samples with these norms are so good that sums of their exponentials are."""
@@ -181,7 +188,7 @@ class Ranking:
         x_Bd, bias_n = x_Bd.to(dtype).contiguous(), self._biases(share, dtype)
         highest_GB = x_Bd.new_empty(len(self._blocks), len(x_Bd))
         total_GB = torch.zeros_like(highest_GB)
-        step = _SAMPLES * torch.get_num_threads()
+        step = _SAMPLES_PER_THREAD * torch.get_num_threads()
         for g, block in enumerate(self._blocks):
             for start in range(0, len(x_Bd), step):
                 some = slice(start, start + step)
@@ -207,7 +214,7 @@ class Ranking:
 
         Args:
             x_Bd: Samples, float64.
-            share: Factor of the bias.
+            share: The bias is multiplied by this.
             dtype: Of the scores.
             open_GB: Which blocks are open.
             near_GB: The least score of a candidate.

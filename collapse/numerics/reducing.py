@@ -54,11 +54,14 @@ class Tally:
         finite, nan = values.isfinite(), int(values.isnan().sum())
         self.nan += nan
         self.infinite += values.numel() - int(finite.sum()) - nan
+        # drop columns without any finite value (a class of undefined value spoils its whole column); mostly only whole
+        # rows are left
         some = finite.any(dim=0)
-        values, finite = values[:, some], finite[:, some]  # a class without a value has none in any row
+        values, finite = values[:, some], finite[:, some]
         if bool(finite.all()):
             self._add(values, values.sum(dim=1, dtype=torch.float64), run)
             return
+        # what is left: runs of whole rows together, each other row alone
         start, whole = run.start or 0, finite.all(dim=1).tolist()
         for row, stop in _runs(whole):
             kept = values[row:stop] if whole[row] else values[row:stop, finite[row]]
@@ -89,7 +92,7 @@ class Tally:
 
 
 def _runs(whole: Sequence[bool]) -> Iterator[tuple[int, int]]:
-    """Yield the first row and the end of runs of whole rows, and of each other row.
+    """Yield (start, stop) of each run of consecutive rows that are whole, and of each other row by itself.
 
     >>> list(_runs([True, True, False, False, True]))
     [(0, 2), (2, 3), (3, 4), (4, 5)]
@@ -136,8 +139,8 @@ class TopPairs:
 
 
 @dataclass
-class Evaluated:
-    """What a metric gives.
+class MetricResult:
+    """The result of evaluating one metric.
 
     Attributes:
         metric, measures: As wanted.
@@ -151,9 +154,10 @@ class Evaluated:
         undefined: Whether a class has no finite value, shape (C,), for a metric of classes.
         by_class: By measurement, token ids and their values, NaN for a class that the measurement excludes, if wanted.
         top: The pairs of largest value, if wanted.
-        influence: Of each validation block, or group of them, shape (S,), on a number that has a standard error.
+        influence: Influence of each validation block or group of blocks on the number, shape (S,); None if it has no
+            standard error.
         standard_error: Of the number, from two blocks or more.
-        error_failure: Why there is no standard error, if its function failed.
+        error_failure: The failure of the function for the standard error, if it failed.
     """
 
     metric: Metric

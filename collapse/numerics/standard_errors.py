@@ -39,6 +39,7 @@ def influence_of(values: Values, metric: Metric) -> Float[Tensor, " S"]:
     assert values.s.validation is not None  # as it has chunks
     blocks_S4 = values.s.validation.block_totals[:, :4]
     totals = blocks_S4.sum(dim=0).requires_grad_()
+    # the metric again, its parameter chunks replaced by these totals, to differentiate
     with torch.enable_grad():
         number = plain(Values(values.s, totals).value(metric.function))
     if not isinstance(number, Tensor) or not number.requires_grad:
@@ -46,7 +47,9 @@ def influence_of(values: Values, metric: Metric) -> Float[Tensor, " S"]:
     (slope,) = torch.autograd.grad(number, totals)
     n_S, blocks = blocks_S4[:, 0], len(blocks_S4)
     change_S = blocks_S4 @ slope
-    return change_S * n_S.sum() / (n_S.sum() - n_S) * (1 - 1 / blocks) if blocks > 1 else change_S
+    if blocks < 2:
+        return change_S
+    return change_S * n_S.sum() / (n_S.sum() - n_S) * (1 - 1 / blocks)
 
 
 def standard_error(influence_S: Float[Tensor, " S"]) -> float:

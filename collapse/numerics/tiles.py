@@ -18,9 +18,9 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from collapse.numerics.statistics import ROUNDING, EmbeddingStatistics, unit_rows
-from collapse.numerics.values import Values, as_tensor, evaluated, plain, remarked
+from collapse.numerics.values import Values, as_tensor, call_by_names, plain, remarked
 from collapse.plugin.metrics import Noted
-from collapse.plugin.parameters import Asked
+from collapse.plugin.parameters import Asked, of_tiles
 
 _REDO = 1e-6  # a squared distance below this share of ‖a‖² + ‖b‖² has lost too many digits in a Gram product
 _TOGETHER = 1 << 11  # near pairs that are recomputed at a time
@@ -46,9 +46,14 @@ class Points:
     close: float = 0.0
 
     @cached_property
-    def _most(self) -> tuple[float, float]:
-        """Squared distances from which none is inaccurate, and from which no points are equal."""
-        return 2 * _REDO * float(self.sqnorms.max()), 4 * float(self.rounding.max()) ** 2
+    def _inaccurate_below(self) -> float:
+        """A tile with no squared distance below this needs no recomputation."""
+        return 2 * _REDO * float(self.sqnorms.max())
+
+    @cached_property
+    def _equal_up_to(self) -> float:
+        """A squared distance above this is of two different points."""
+        return 4 * float(self.rounding.max()) ** 2
 
     def correct(self, sqdist: Float[Tensor, "R S"], rows: slice, columns: slice) -> tuple[int, int]:
         """Recompute the near pairs of a tile, in place, and set the distances of equal points to 0.
@@ -56,19 +61,18 @@ class Points:
         Returns:
             Numbers of pairs that were set to 0 because they differ by no more than rounding, and of close pairs.
         """
-        most_near, most_equal = self._most
         diagonal = rows.start == columns.start
         if diagonal:  # a class is not its own neighbour
             sqdist.fill_diagonal_(math.inf)
         rounded, close, least = 0, 0, _least(sqdist)
-        if least < most_near:
+        if least < self._inaccurate_below:
             near = sqdist < _REDO * (self.sqnorms[rows].unsqueeze(1) + self.sqnorms[columns])
             for some in near.nonzero().split(_TOGETHER):
                 row_n, column_n = some.unbind(dim=1)
                 delta = self.at(row_n + rows.start) - self.at(column_n + columns.start)
                 sqdist[row_n, column_n] = torch.linalg.vecdot(delta, delta)
             least = _least(sqdist)
-        if least <= most_equal:
+        if least <= self._equal_up_to:
             equal = sqdist <= (self.rounding[rows].unsqueeze(1) + self.rounding[columns]).square()
             rounded = int((equal & (sqdist > 0)).sum())
             sqdist.masked_fill_(equal, 0)
@@ -82,7 +86,7 @@ class Points:
 
 def _least(sqdist: Tensor) -> float:
     least = float(sqdist.amin())
-    return least if least == least else float(sqdist.nan_to_num(nan=math.inf).amin())
+    return float(sqdist.nan_to_num(nan=math.inf).amin()) if math.isnan(least) else least
 
 
 class ClassGeometry:
@@ -98,12 +102,12 @@ class ClassGeometry:
 
     @torch.inference_mode()
     def __init__(self, s: EmbeddingStatistics) -> None:
-        lengths_C, nowhere = s.means.norm(dim=1), torch.nan
+        lengths_C = s.means.norm(dim=1)
         unit_C = torch.ones_like(s.norms)
         self.means, self.uncentred, self.variances = s.centred_means, s.means, s.variances
         self.sqnorms = torch.einsum("cd,cd->c", s.centred_means, s.centred_means)  # without their elementwise product
-        self.inverse_norms = (1 / s.norms).where(s.norms > 0, nowhere)
-        self.inverse_lengths = (1 / lengths_C).where(lengths_C > 0, nowhere)
+        self.inverse_norms = (1 / s.norms).where(s.norms > 0, torch.nan)
+        self.inverse_lengths = (1 / lengths_C).where(lengths_C > 0, torch.nan)
         self.projections = s.centred_means @ s.global_mean  # ⟨μ_c − μ̄, μ̄⟩
         self.global_sqnorm = float(s.global_mean @ s.global_mean)
         # beside such a mean ‖μ̄‖² is so large that uncentred products from centred ones are inaccurate
@@ -124,9 +128,13 @@ class Tile:
     Args:
         of: What fields are made of.
         values: What functions of classes give.
-        rows, columns: The tile's classes; equal ones make a diagonal tile, which holds every pair twice.
+        rows, columns: The tile's classes.
         gram: ⟨μ_c − μ̄, μ_c′ − μ̄⟩, shape (R, S); computed if not given.
         kept: Functions of pairs whose values are kept, because others ask for them.
+
+    Attributes:
+        rows, columns: As given.
+        gram: As given, or computed.
     """
 
     def __init__(
@@ -139,11 +147,16 @@ class Tile:
         kept: Collection[Callable[..., Any]] = (),
     ) -> None:
         self._of, self._values, self._kept = of, values, kept
-        self._rows, self._columns = rows, columns
+        self.rows, self.columns = rows, columns
         self._held: dict[Any, Any] = {}
         with torch.inference_mode():
             self.gram = of.means[rows] @ of.means[columns].T if gram is None else gram
         self._held["gram"] = self.gram
+
+    @property
+    def diagonal(self) -> bool:
+        """Whether rows and columns begin with the same class: such a tile holds every pair twice."""
+        return self.rows.start == self.columns.start
 
     def value(self, function: Callable[..., Any]) -> Float[Tensor, "R S"] | Noted:
         """Return the value of a function of pairs for this tile; a remark if what it asks for has one.
@@ -153,7 +166,7 @@ class Tile:
         """
         if function in self._held:
             return self._held[function]
-        found = evaluated(function, self._argument)
+        found = call_by_names(function, self._argument)
         if isinstance(found, Noted) and found.value is None:
             return found
         tile = remarked(found, as_tensor(function, plain(found), self.gram, self.gram.shape).contiguous())
@@ -176,7 +189,7 @@ class Tile:
             if each.name not in self._held:
                 self._held[each.name] = self._block(each)
             return self._held[each.name]
-        if each.kind == "function" and each.target in self._kept:
+        if each.kind == "function" and of_tiles(each.target):
             return self.value(each.target)
         return self._values.argument(each)
 
@@ -187,14 +200,14 @@ class Tile:
         value = plain(found)
         if not isinstance(value, Tensor):
             return found
-        block = value[self._rows if of_rows else self._columns]
+        block = value[self.rows if of_rows else self.columns]
         if block.dim() == 1:
             block = block.unsqueeze(1 if of_rows else 0)
         return remarked(found, block)
 
     def _sides(self, values_C: Float[Tensor, " C"]) -> tuple[Float[Tensor, "R 1"], Float[Tensor, " S"]]:
         """Return the numbers of the rows' and of the columns' classes."""
-        return values_C[self._rows].unsqueeze(1), values_C[self._columns]
+        return values_C[self.rows].unsqueeze(1), values_C[self.columns]
 
     def _variance_sum(self) -> Tensor:
         a_R1, b_S = self._sides(self._of.variances)
@@ -217,7 +230,7 @@ class Tile:
         """It needs no second product: ⟨μ, μ′⟩ = ⟨μ − μ̄, μ′ − μ̄⟩ + ⟨μ − μ̄, μ̄⟩ + ⟨μ′ − μ̄, μ̄⟩ + ‖μ̄‖²."""
         of = self._of
         if of.has_short_means:
-            product = of.uncentred[self._rows] @ of.uncentred[self._columns].T
+            product = of.uncentred[self.rows] @ of.uncentred[self.columns].T
         else:
             a_R1, b_S = self._sides(of.projections)
             product = (a_R1 + of.global_sqnorm + b_S).add_(self.gram)
@@ -230,6 +243,6 @@ class Tile:
         return (product * a_R1).mul_(b_S)
 
     def _corrected(self, name: str, sqdist: Tensor, points: Points) -> Tensor:
-        rounded, close = points.correct(sqdist, self._rows, self._columns)
+        rounded, close = points.correct(sqdist, self.rows, self.columns)
         self._of.counts.update({name: rounded, "close": close})
         return sqdist

@@ -28,10 +28,11 @@ def with_samples(
     """Add samples to the totals of blocks, chunk by chunk, so that the batch size changes no digit."""
     begins_B = torch.ones_like(block_B, dtype=torch.bool)
     begins_B[1:] = (block_B.diff() != 0) | (chunk_B.diff() != 0)
+    run_B = begins_B.long().cumsum(0) - 1  # a run: the samples of one chunk in one block
     of_K = block_B[begins_B].double().unsqueeze(1)
-    sums = per_sample.new_zeros(len(of_K), 4).index_add_(0, begins_B.long().cumsum(0) - 1, per_sample)
-    begun = max(len(blocks) - 1, 0)  # only the last block continues
-    return torch.cat([blocks[:begun], by_block(torch.cat([blocks[begun:], torch.cat([sums, of_K], dim=1)]))])
+    sums = per_sample.new_zeros(len(of_K), 4).index_add_(0, run_B, per_sample)
+    done, last = blocks[:-1], blocks[-1:]  # only the last block can continue
+    return torch.cat([done, by_block(torch.cat([last, torch.cat([sums, of_K], dim=1)]))])
 
 
 def by_block(rows: Float[Tensor, "K 5"]) -> Float[Tensor, "S 5"]:

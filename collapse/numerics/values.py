@@ -26,7 +26,9 @@ _ATTRIBUTES = {"ids": "classes", "C": "n_classes", "d": "dim"}
 
 @dataclass(frozen=True)
 class ValidationTotals:
-    """Totals of the validation chunks, each a number of float64: what a standard error is differentiated through.
+    """Totals over the validation text, summed from its blocks, each a number of float64.
+
+    A standard error is differentiated through them.
 
     Attributes:
         samples: Validation samples.
@@ -46,12 +48,12 @@ class Values:
 
     Args:
         s: The statistics, in tensors made in inference mode.
-        totals: Totals of the validation chunks in place of those of the statistics, shape (4,).
+        totals: Totals over the validation text in place of those of the statistics, shape (4,).
     """
 
     def __init__(self, s: EmbeddingStatistics, totals: Tensor | None = None) -> None:
-        self.s, self._totals = s, totals
-        self._held: dict[str, Any] = {}
+        self.s = s
+        self._held: dict[str, Any] = {} if totals is None else {"chunks": ValidationTotals(*totals.unbind())}
         self._found: dict[Callable[..., Any], Any] = {}
 
     def value(self, function: Callable[..., Any]) -> Any:
@@ -62,7 +64,7 @@ class Values:
         """
         if function not in self._found:
             try:
-                found = evaluated(function, lambda each: self.argument(each, keep=each.name not in _LARGE))
+                found = call_by_names(function, lambda each: self.argument(each, keep=each.name not in _LARGE))
             except Failed as error:
                 found = error
             self._found[function] = found
@@ -74,8 +76,6 @@ class Values:
         """Return the value of one parameter; without ``keep``, one that is not held already is not kept."""
         if each.kind == "function":
             return self.value(each.target)
-        if each.name == "chunks" and self._totals is not None:
-            return ValidationTotals(*self._totals.unbind())
         if each.name in self._held:
             return self._held[each.name]
         found = self._read(each)
@@ -96,7 +96,7 @@ class Values:
         return ValidationTotals(*self.s.validation.block_totals[:, :4].sum(dim=0).unbind())
 
 
-def evaluated(function: Callable[..., Any], argument: Callable[[Asked], Any]) -> Any:
+def call_by_names(function: Callable[..., Any], argument: Callable[[Asked], Any]) -> Any:
     """Call a function with what its parameters ask for; a remark on one of these is passed on with the value.
 
     Raises:

@@ -13,10 +13,10 @@ from collapse.plugin.statistic import Statistic
 
 
 class Filled:
-    """The statistics of one phase, while they are filled.
+    """The plugin statistics of one pass, while it runs.
 
     Args:
-        kinds: Their classes; each begins empty.
+        kinds: Subclasses of Statistic; one empty instance of each is made.
     """
 
     def __init__(self, kinds: Iterable[type[Statistic]] = ()) -> None:
@@ -38,12 +38,12 @@ class Filled:
         """Distribution whose plugin fills each statistic, by name."""
         return {name: plugins().owner(type(each).__module__).maker for name, each in self._held.items()}
 
-    def take(self, batch: Batch, mine: Side | None = None) -> None:
+    def take(self, batch: Batch, before: Side | None = None) -> None:
         """Update every statistic with a batch.
 
         Args:
             batch: The batch, in tensors made in inference mode, so that a write to one is refused.
-            mine: Counts and means before this batch; None in the validation phase.
+            before: Counts and means before this batch; None in the validation phase.
 
         Raises:
             PluginError: A statistic raises, or writes to the batch.
@@ -60,7 +60,7 @@ class Filled:
                     f"{error.text if isinstance(error, Failed) else error}. Correct the plugin, or collect without the "
                     f"statistic (--without {part.name}); the same command then resumes after the last slice written"
                 ) from error
-            each.merge(part, mine or theirs, theirs)
+            each.merge(part, before, theirs)  # before is None in the validation phase, which has no "chan"
 
     def merge(self, other: "Filled", mine: Side | None = None, theirs: Side | None = None) -> None:
         """Merge other statistics of the same kinds; those of the training phase need both sides' counts and means."""

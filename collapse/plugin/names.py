@@ -11,7 +11,7 @@ HELD = {
     "classifier": "rows w_c of the output embedding, (C, d)",
     "bias": "its bias, (C,)",
     "validation": "counts of the validation text, one number per label: a ValidationStatistics",
-    "chunks": "totals of the validation chunks: .samples, .agreements, .hits, .loss; the way to a standard error",
+    "chunks": "totals over the validation text: .samples, .agreements, .hits, .loss; the way to a standard error",
     "n_params": "number of parameters of the model",
     "dtype": "dtype of the embeddings, such as 'float32'",
     "min_count": "least number of samples of a class",

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from collapse.errors import StoreError, UsageError
-from collapse.numerics.accumulate import ClassMoments
+from collapse.numerics.class_moments import ClassMoments
 from collapse.numerics.statistics import EmbeddingStatistics, ValidationStatistics
 from collapse.numerics.validation_totals import merge_validation
 from collapse.plugin.filling import Filled, conflict
@@ -64,11 +64,11 @@ def fold_validation(folder: Path | None, store: Store, shards: Sequence[Shard], 
     """
     kinds = _common(shards, kinds)
     states = [shard.tensors() for shard in shards]
-    statistics, *others = [Filled.from_state(state, "cpu", kinds) for state in states]
+    filled, *others = [Filled.from_state(state, "cpu", kinds) for state in states]
     for each in others:
-        statistics.merge(each)
+        filled.merge(each)
     total = merge_validation([_counts(state) for state in states])
-    layer = {"validation": {name: getattr(total, name) for name in vars(total)}, **statistics.tensors()}
+    layer = {"validation": {name: getattr(total, name) for name in vars(total)}, **filled.tensors()}
     files: dict[str, Mapping[str, Tensor]] = {f"{LAYER}/{name}.safetensors": each for name, each in layer.items()}
     kept = dict(store.manifest["files"])
     if folder is None or folder != store.path:
@@ -80,8 +80,8 @@ def fold_validation(folder: Path | None, store: Store, shards: Sequence[Shard], 
         "model": held["model"],
         "corpus": {**held["corpus"], "validation": first["corpus"]["validation"]},
         "coverage": {**held["coverage"], "validation": first["coverage"]},
-        "statistics": {**held["statistics"], **statistics.versions},
-        "statistics_by": {**held.get("statistics_by", {}), **statistics.makers},
+        "statistics": {**held["statistics"], **filled.versions},
+        "statistics_by": {**held.get("statistics_by", {}), **filled.makers},
     }
     provenance = {**held["provenance"], "validation": _provenance(shards)}
     return build(folder, about, files, provenance=provenance, kept=kept)

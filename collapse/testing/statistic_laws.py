@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from collapse.errors import PluginError
-from collapse.numerics.accumulate import ClassMoments
+from collapse.numerics.class_moments import ClassMoments
 from collapse.numerics.decisions import Decider, ValidationTally
 from collapse.plugin.filling import Filled
 from collapse.plugin.registry import check_declared
@@ -109,7 +109,7 @@ class _Text:
         filled = Filled(self.kinds)
         if self.kinds[0].phase == "validation":
             return ValidationTally(self.decider, filled)
-        return ClassMoments(_DIM, statistics=filled)
+        return ClassMoments(_DIM, filled=filled)
 
     def accumulated(self, runs: Runs, begun: ClassMoments | ValidationTally) -> ClassMoments | ValidationTally:
         """Add batches to a pass."""
@@ -118,18 +118,18 @@ class _Text:
                 begun.add(self.h[run], self.y[run])
             else:
                 chunks = (run.stop - run.start) // _CHUNK
-                begun.add(self.h[run], self.y[run], chunks=chunks, first=run.start // _CHUNK)
+                begun.add(self.h[run], self.y[run], units=chunks, first=run.start // _CHUNK)
         return begun
 
     def filled(self, runs: Runs) -> State:
         """Fill it from batches."""
-        return self.accumulated(runs, self.begin()).statistics.state()
+        return self.accumulated(runs, self.begin()).filled.state()
 
     def resumed(self, runs: Runs) -> State:
         """Fill it from batches; it is restored from its tensors before the third."""
         begun = self.accumulated(runs[:2], self.begin())
-        begun.statistics = Filled.from_state(begun.statistics.state(), "cpu", self.kinds)
-        return self.accumulated(runs[2:], begun).statistics.state()
+        begun.filled = Filled.from_state(begun.filled.state(), "cpu", self.kinds)
+        return self.accumulated(runs[2:], begun).filled.state()
 
     def merged(self, runs: Runs) -> State:
         """Merge statistics of one batch each, one after the other."""
@@ -139,8 +139,8 @@ class _Text:
             if isinstance(total, ClassMoments) and isinstance(part, ClassMoments):
                 total.merge(part)
             else:
-                total.statistics.merge(part.statistics)
-        return total.statistics.state()
+                total.filled.merge(part.filled)
+        return total.filled.state()
 
 
 def _called(name: str) -> str:

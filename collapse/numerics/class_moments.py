@@ -29,10 +29,10 @@ class ClassMoments:
     merge depends only on the classes in it.
     """
 
-    def __init__(self, dim: int, device: str | torch.device = "cpu", statistics: Filled | None = None) -> None:
+    def __init__(self, dim: int, device: str | torch.device = "cpu", filled: Filled | None = None) -> None:
         self.dim = dim
         self.device = torch.device(device)
-        self.statistics = Filled() if statistics is None else statistics
+        self.filled = Filled() if filled is None else filled
         self._used = 0
         self._classes = torch.empty(0, dtype=torch.int64, device=device)
         self._counts = torch.empty(0, dtype=torch.int64, device=device)
@@ -50,9 +50,9 @@ class ClassMoments:
             CollapseError: An embedding is NaN or infinite; the message and ``error.row`` give its row.
         """
         batch, squares_K = self._split(h_Bd, y_B)
-        mine = self._merge(batch.side, squares_K)
-        if self.statistics:
-            self.statistics.take(batch, mine)
+        before = self._merge(batch.side, squares_K)
+        if self.filled:
+            self.filled.take(batch, before)
 
     @torch.inference_mode()  # so that torch refuses a write by a statistic
     def _split(self, h_Bd: Tensor, y_B: Tensor) -> tuple[Batch, Tensor]:
@@ -65,11 +65,14 @@ class ClassMoments:
         means_Kd = h_Bd.new_zeros(len(classes_K), self.dim)
         means_Kd.index_add_(0, inverse_B, h_Bd).div_(counts_K.unsqueeze(1))
         size = largest(means_Kd)
+        # holds each sample's mean first, to need no more memory
         deviations_Bd = torch.index_select(means_Kd, 0, inverse_B, out=self._deviations[: len(h_Bd)])
         torch.sub(h_Bd, deviations_Bd, out=deviations_Bd)
         squares_K = h_Bd.new_zeros(len(classes_K))
         squares_K.index_add_(0, inverse_B, _row_squares(deviations_Bd))
-        if not (size < LARGEST and within_range(squares_K)):  # NaN too; for squares the bound is far too low, so safe
+        # Also true for NaN. Large squares alone are no error: then check_finite() looks at the embeddings themselves
+        # and passes.
+        if not (size < LARGEST and within_range(squares_K)):
             check_finite(h_Bd)
         if _may_be_constant(squares_K, counts_K, self.dim * size**2):
             self._average_again(means_Kd, deviations_Bd, squares_K, inverse_B, counts_K)
@@ -112,23 +115,23 @@ class ClassMoments:
             counts=other._counts[:used].double(),
             means=other._means[:used].clone(),
         )
-        mine = self._merge(side, other._squares[:used])
-        if self.statistics:
-            self.statistics.merge(other.statistics, mine, side)
+        before = self._merge(side, other._squares[:used])
+        if self.filled:
+            self.filled.merge(other.filled, before, side)
 
     def _merge(self, theirs: Side, squares_K: Tensor) -> Side:
-        """Merge counts, means and squares; return the previous counts and means."""
+        """Merge counts, means and squares; return the counts and means from before, which statistics need."""
         rows_K = self._rows_for(theirs.classes)
-        mine_counts_K = self._counts[rows_K].double()
-        mine_means_Kd = self._means.index_select(0, rows_K)
-        total_K = mine_counts_K + theirs.counts
+        before_counts_K = self._counts[rows_K].double()
+        before_means_Kd = self._means.index_select(0, rows_K)
+        total_K = before_counts_K + theirs.counts
         share_K = theirs.counts / total_K
-        delta_Kd = theirs.means - mine_means_Kd
+        delta_Kd = theirs.means - before_means_Kd
         # Chan et al. 1983: M2 = M2a + M2b + ‖δ‖² na nb / n; a new class has na = 0 and gets exactly the other mean
-        self._squares[rows_K] += squares_K + _row_squares(delta_Kd) * (mine_counts_K * share_K)
-        self._means[rows_K] = torch.addcmul(mine_means_Kd, delta_Kd, share_K.unsqueeze(1), out=delta_Kd)
+        self._squares[rows_K] += squares_K + _row_squares(delta_Kd) * (before_counts_K * share_K)
+        self._means[rows_K] = torch.addcmul(before_means_Kd, delta_Kd, share_K.unsqueeze(1), out=delta_Kd)
         self._counts[rows_K] = total_K.long()
-        return Side(classes=theirs.classes.clone(), counts=mine_counts_K, means=mine_means_Kd)
+        return Side(classes=theirs.classes.clone(), counts=before_counts_K, means=before_means_Kd)
 
     def _rows_for(self, classes_K: Tensor) -> Tensor:
         top = int(classes_K.max()) if len(classes_K) else -1
@@ -156,7 +159,7 @@ class ClassMoments:
             "means": self._means[order],
             "squares": self._squares[order],
         }
-        state |= self.statistics.state()
+        state |= self.filled.state()
         return {key: value.cpu().contiguous() for key, value in state.items()}
 
     @classmethod
@@ -179,16 +182,16 @@ class ClassMoments:
             counts=state["counts"],
             means=state["means"],
             variances=state["squares"] / state["counts"],
-            extra=self.statistics.tensors(),
-            versions=self.statistics.versions,
-            made_by=self.statistics.makers,
+            extra=self.filled.tensors(),
+            versions=self.filled.versions,
+            made_by=self.filled.makers,
         )
 
 
 def _may_be_constant(squares_K: Tensor, counts_K: Tensor, most: float) -> bool:
     """Whether a class may need :meth:`ClassMoments._average_again`; quick, because most batches have none.
 
-    Its own condition implies this one, since ‖μ‖² ≤ ``most`` = d·size².
+    A necessary condition of the exact test in ``_average_again``, since ‖μ‖² ≤ ``most`` = d·size².
     """
     # double(): integers times a Python float give float32, in which the square of a small size underflows to 0
     return bool(((squares_K <= counts_K.double() * (_CONSTANT**2 * most)) & (counts_K > 1)).any())

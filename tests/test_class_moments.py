@@ -8,14 +8,14 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from collapse.numerics.accumulate import ClassMoments
+from collapse.numerics.class_moments import ClassMoments
 from collapse.numerics.finite import NotFinite
 from collapse.plugin.filling import Filled
 from collapse_metrics.covariance import WithinClassCovariance
 
 
 def accumulated(h: torch.Tensor, y: torch.Tensor, batches: list[slice]) -> ClassMoments:
-    moments = ClassMoments(h.shape[1], statistics=Filled([WithinClassCovariance]))
+    moments = ClassMoments(h.shape[1], filled=Filled([WithinClassCovariance]))
     for batch in batches:
         moments.add(h[batch], y[batch])
     return moments
