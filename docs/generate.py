@@ -121,7 +121,8 @@ def options() -> str:
         default = about.unset or ("–" if each.default in (None, ()) else f"`{each.default}`")
         where = " and ".join(f"`{name}`" for name in about.role.split())
         held = ROLES.get(about.role, f"hashes or versions of what it selects, in {where}")
-        rows.append((f"`{flag_of(each.name)}`", f"`{each.name}`", default, _cell(about.help), held))
+        said = f"{about.off} In Python: `{each.name}=False`." if about.off else about.help
+        rows.append((f"`{flag_of(each.name)}`", f"`{each.name}`", default, _cell(said), held))
     return _table(head, rows)
 
 

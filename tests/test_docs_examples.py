@@ -37,6 +37,7 @@ SMALLER = {
     "1/16": "1/3",
     "(k, 16)": "(k, 3)",
     "range(1, 17)": "range(1, 4)",
+    "--part 1/8": "--part 1/2",
     "--generated": "--generated --stories 200 --heads 4 --max-steps 2",
     "--max-steps 300": "",
     "2x128_03d": "2x16_03d --heads 2 --max-steps 2 --batch-size 2 --chunk-length 32",

@@ -47,7 +47,7 @@ _OF_ALL = re.compile(r"(?P<flag>-v|--verbose)|(?P<joined>--(plugin|threads)=.*|-
     "--threads",
     type=click.IntRange(1, 1024),
     metavar="N",
-    help="Number of threads; overrides OMP_NUM_THREADS.  [default: the CPUs that may be used]",
+    help="Number of threads; overrides OMP_NUM_THREADS.  [default: SLURM_CPUS_PER_TASK, or the CPUs that may be used]",
 )
 @click.option("-v", "--verbose", is_flag=True, help="Print more details on stderr.")
 def cli(plugin: tuple[str, ...], threads: int | None, verbose: bool) -> None:

@@ -14,7 +14,9 @@ if TYPE_CHECKING:
 @click.command()
 @click.argument("a", metavar="A")
 @click.argument("b", metavar="B")
-@click.option("--metrics", metavar="NAMES", help="Measurements or prefixes, with commas: gnc2,nc1.cdnv.")
+@click.option(
+    "--metrics", metavar="NAMES", help="Measurements or prefixes, with commas: gnc2,nc1.cdnv.  [default: the headlines]"
+)
 @click.option("--all", "all_", is_flag=True, help="Compare every measurement, not only the headlines.")
 @click.option("--min-count", type=click.IntRange(min=1), default=1, show_default=True, help="Drop rarer classes.")
 @click.option("--classes-of", metavar="STORE", help="Keep only classes that STORE, A and B all have.")
@@ -48,11 +50,11 @@ def command(
 
     The table has A, B, the difference B − A, and its standard error. A and B are folders, digests or models of cached
     stores, or stores on the Hub. Measurements of the validation text have a standard error over its texts. Those of
-    the training text have one if both texts were also collected in parts (--part 1/2 and 2/2).
+    the training text have one if both models were also collected in parts (--part 1/8 to 8/8).
 
     \b
     collapse compare stores/a stores/b
-    collapse compare stores/a stores/b --parts halves/a halves/b --all
+    collapse compare stores/a stores/b --parts parts/a parts/b --all
     """
     from collapse.cli.progress_bar import progress
     from collapse.hub.opening import load

@@ -25,7 +25,9 @@ if TYPE_CHECKING:
     help="Store of the model; of several models, the folder of their stores; or a repository of stores.",
 )
 @click.option(
-    "--metrics", metavar="NAMES", help="Measurements or prefixes, with commas: gnc2,nc1.cdnv.  [default: all]"
+    "--metrics",
+    metavar="NAMES",
+    help="Measurements or prefixes, with commas: gnc2,nc1.cdnv.  [default: all, of which the headlines are printed]",
 )
 @click.option(
     "--min-count",

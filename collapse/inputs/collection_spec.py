@@ -104,7 +104,7 @@ class CollectionSpec:
         "At most this many chunks of the validation text, in place of --max-chunks.", "changed", metavar="N", least=1
     )
     batch_size: int | str = option("Chunks per batch; auto halves it when memory runs out.", "running", default="auto")
-    shards: int = option("Shards of the text before it is cut into chunks.", "recorded", default=2, least=1)
+    shards: int = option("Pieces of the text, cut into chunks one by one.", "recorded", default=2, least=1)
     eos_between: bool = option("Put the end-of-text token after each text.", "recorded", default=False)
     dtype: str = option("Data type in which the model runs.", "recorded", default="float32", choices=DTYPES)
     device: str = option("auto, cpu, cuda, cuda:1, ...", "running", default="auto")
@@ -116,11 +116,11 @@ class CollectionSpec:
         "Do not collect this statistic of a plugin.", "statistics", default=(), metavar="STATISTIC", many=True
     )
     fast_attention: bool = option(
-        "Let plugins swap in an equal, faster attention.",
+        "Let plugins swap in equal, faster modules, such as attention.",
         "changed",
         default=True,
         flag="--no-fast-attention",
-        off="Keep the model's own attention, however slow.",
+        off="Keep the model's own modules, such as attention and GELU, however slow.",
     )
     exact_loss: bool = option("Sum the loss over the vocabulary in float64.", "changed", default=False)
     null: str | None = option(

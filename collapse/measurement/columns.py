@@ -158,7 +158,7 @@ def choose_rows(frame: "pd.DataFrame", where: str | Sequence[str] | None) -> "pd
     for each in [where] if isinstance(where, str) else where or ():
         name, equals, glob = (part.strip() for part in each.partition("="))
         if not equals:
-            raise UsageError(f"{each!r} is not a filter: write column=glob, such as 'model=TinyStories-02x0768_01d*@0'")
+            raise UsageError(f"{each!r} is not a filter: write column=glob, such as 'model=02x0768_01d*@0'")
         if name not in frame:
             raise UsageError(f"no column is called {name!r} (--where); {near_names(name, map(str, frame.columns))}")
         texts = [_text(value) for value in frame[name]]

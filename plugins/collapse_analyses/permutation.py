@@ -47,7 +47,7 @@ def permutation(
         against: The column to permute: a name, expression, or label=expression.
         columns: Columns to test, separated by commas: names, prefixes, arithmetic, or label=expression. All
             measurements by default; paper means the seven of Table 1.
-        where: Keep the rows whose column matches a glob, such as 'model=TinyStories-02x0768_01d*@0'.
+        where: Keep the rows whose column matches a glob, such as 'model=02x0768_01d*@0'.
         within: Permute only rows with equal values of this column, or of all of these columns (with commas), such as
             architecture, and correlate what differs from the group's mean: sizes are not exchangeable.
         n: Number of random permutations.

@@ -44,7 +44,7 @@ _TRAINING = (
         "--save-every", type=click.IntRange(min=1), metavar="STEPS", help="Also save a checkpoint every so many steps."
     ),
     click.option("--device", default="auto", show_default=True, type=click.Choice(["auto", "cpu", "cuda"])),
-    click.option("--no-fast-attention", is_flag=True, help="Use transformers' own attention."),
+    click.option("--no-fast-attention", is_flag=True, help="Use transformers' own attention and GELU."),
 )
 
 
