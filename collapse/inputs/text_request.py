@@ -13,7 +13,7 @@ from collapse.inputs.collection_spec import CollectionSpec, flag_of, options_hel
 from collapse.inputs.references import ModelReference, chunk_length_of, code_of, find_model, find_tokenizer
 from collapse.inputs.text_pair import Texts, find_named_validation, find_texts, find_validation
 from collapse.inputs.text_source import open_texts
-from collapse.measurement.comparing import SAME_TEXTS
+from collapse.measurement.comparable import SAME_TEXTS
 from collapse.plugin.plugin_manager import plugins
 from collapse.stores.manifest import LAYER
 from collapse.stores.request import Request, cached_folder

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from torch import Tensor
 
 from collapse.errors import counted
-from collapse.measurement.comparing import SAME_TEXTS
+from collapse.measurement.comparable import SAME_TEXTS
 from collapse.measurement.rows import Note
 from collapse.numerics.evaluating import Evaluation
 from collapse.numerics.reducing import Evaluated, Tally

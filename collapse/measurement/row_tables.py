@@ -10,7 +10,7 @@ from typing import Any
 
 from collapse.errors import counted, some
 from collapse.measurement.cells import number
-from collapse.measurement.comparing import distinct, is_crossed, limit_of, mixed
+from collapse.measurement.comparable import distinct, is_crossed, limit_of, mixed
 from collapse.measurement.results import Results
 from collapse.measurement.rows import Row
 from collapse.measurement.table import Table

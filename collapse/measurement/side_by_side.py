@@ -11,7 +11,7 @@ from torch import Tensor
 from collapse.core.precision import exact_arithmetic
 from collapse.core.progress import Report, shows_progress
 from collapse.errors import CollapseError, counted
-from collapse.measurement.comparing import ONE_TEXT, differing, distinct, mixed
+from collapse.measurement.comparable import ONE_TEXT, differing, distinct, mixed
 from collapse.measurement.measuring import Classes, measured
 from collapse.measurement.part_errors import Error, errors_of_parts, exceeded
 from collapse.measurement.results import Results, Row

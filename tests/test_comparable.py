@@ -4,7 +4,7 @@ import pandas as pd
 import pytest
 from golden_store import GOLDEN
 
-from collapse.measurement.comparing import corpora_of, distinct, mixed
+from collapse.measurement.comparable import corpora_of, distinct, mixed
 from collapse.measurement.results import Row
 from collapse.stores.described import about
 from collapse.stores.files import sha256_of
