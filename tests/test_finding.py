@@ -144,8 +144,8 @@ def test_whole_texts_come_first_then_the_longest_chunks(publish, options, caplog
     publish(there)
     found = find_store("owner/m", texts)
     assert found.origin == f"owner/m/collapse/c@{A}"
-    assert "measuring the published store owner/m/collapse/c@" in caplog.text
-    assert "32 tokens per chunk (--recollect collects)" in caplog.text
+    assert "using the existing store owner/m/collapse/c@" in caplog.text
+    assert "32 tokens per chunk). To collect it yourself, add --recollect" in caplog.text
     assert found.named == {"model": "owner/m", "corpus": "text.jsonl", "validation": "validation.jsonl"}
     only = find_at("owner/m/collapse/a", texts)
     assert only.origin == f"owner/m/collapse/a@{A}"
