@@ -15,7 +15,7 @@ from collapse.measurement.comparable import ONE_TEXT, differing, distinct, mixed
 from collapse.measurement.measuring import Classes, measured
 from collapse.measurement.part_errors import Error, errors_of_parts, exceeded
 from collapse.measurement.results import Results, Row
-from collapse.measurement.row_tables import by_property, headings_of, notes_of
+from collapse.measurement.row_tables import by_property, notes_of, titles_of
 from collapse.measurement.seeds import spread_of_seeds
 from collapse.measurement.table import Table
 from collapse.numerics.standard_errors import standard_error
@@ -113,7 +113,7 @@ def _lines(rows: Sequence[Row], errors: Mapping[str, Error], spread: Mapping[str
 def _table(rows: Sequence[Row], lines: list[list[Any]], notes: list[str]) -> Table:
     first, second = distinct(rows)
     shown = [line[0] for line in lines]
-    about_each = [f"{side} = {''.join(heading)}" for side, heading in zip("AB", headings_of(rows), strict=True)]
+    about_each = [f"{side} = {''.join(title)}" for side, title in zip("AB", titles_of(rows), strict=True)]
     same = ["A and B are the same store"] if rows[0].store == rows[1].store else []
     remarks = [*about_each, *same, *notes, *notes_of(rows, shown), *mixed(rows, apart=ONE_TEXT)]
     columns = _COLUMNS[: len(lines[0])]
