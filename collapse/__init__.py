@@ -25,7 +25,7 @@ _PUBLIC = {
     "measurement.converging": "convergence",
     "measurement.drawing": "draw",
     "measurement.results": "Note Results Row join",
-    "measurement.side_by_side": "compare",
+    "measurement.comparing": "compare",
     "measurement.table": "Table",
     "numerics.statistics": "EmbeddingStatistics ValidationStatistics cov row_cosine",
     "numerics.values": "ValidationTotals",
@@ -61,13 +61,13 @@ if TYPE_CHECKING:
     from collapse.measurement.analyzing import analyze as analyze
     from collapse.measurement.analyzing import permutation as permutation
     from collapse.measurement.class_values import vectors as vectors
+    from collapse.measurement.comparing import compare as compare
     from collapse.measurement.converging import convergence as convergence
     from collapse.measurement.drawing import draw as draw
     from collapse.measurement.results import Note as Note
     from collapse.measurement.results import Results as Results
     from collapse.measurement.results import Row as Row
     from collapse.measurement.results import join as join
-    from collapse.measurement.side_by_side import compare as compare
     from collapse.measurement.table import Table as Table
     from collapse.numerics.statistics import EmbeddingStatistics as EmbeddingStatistics
     from collapse.numerics.statistics import ValidationStatistics as ValidationStatistics

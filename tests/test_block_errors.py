@@ -21,11 +21,11 @@ from collapse_metrics.generalization import val_loss
 def test_blocks_are_runs_of_whole_texts_of_a_chunks_length():
     lengths = [3, 9, 2, 2, 4, 1, 7]
     starts = np.cumsum([0, *lengths[:-1]])
-    chunks = Chunks(group([range(length) for length in lengths], 4), starts)
+    chunks = Chunks(group([range(length) for length in lengths], 4), starts, "")
     # texts 0 and 1 begin at 0 and 3: at 3 there are fewer than 4 tokens, so that both are one block
     assert chunks.blocks(0, 7).reshape(-1).tolist() == [0] * 12 + [1] * 4 + [2] * 4 + [3] * 8
     assert chunks.blocks(3, 4).tolist() == [[1, 1, 1, 1]]
-    assert Chunks(chunks.tokens).blocks(1, 3).tolist() == [[1] * 4, [2] * 4]
+    assert Chunks(chunks.tokens, None, "").blocks(1, 3).tolist() == [[1] * 4, [2] * 4]
 
 
 def covered(draw, texts, length, chunk, paired):
@@ -36,7 +36,7 @@ def covered(draw, texts, length, chunk, paired):
     if paired:  # what both models have in common cancels
         values = values - 0.2 * draw.normal(size=texts)[of_token]
     tokens = group([[0] * int(each) for each in lengths], chunk)
-    blocks = Chunks(tokens, np.cumsum([0, *lengths[:-1]])).blocks(0, len(tokens)).reshape(-1)
+    blocks = Chunks(tokens, np.cumsum([0, *lengths[:-1]]), "").blocks(0, len(tokens)).reshape(-1)
     values = values[: len(blocks)]
     totals = torch.zeros(blocks[-1] + 1, 5, dtype=torch.float64)
     totals[:, 0] = torch.from_numpy(np.bincount(blocks))

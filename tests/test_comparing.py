@@ -1,112 +1,211 @@
-"""What tells rows apart, and the remark on rows that should not be compared."""
+"""Two stores side by side: paired differences, parts, the spread of seeds, and what is refused."""
 
-import pandas as pd
+import json
+import math
+import shutil
+from dataclasses import replace
+
+import made_validations as made
+import numpy as np
 import pytest
-from golden_store import GOLDEN
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from safetensors.torch import load_file, save_file
 
-from collapse.measurement.comparing import corpora_of, distinct, mixed
-from collapse.measurement.results import Row
-from collapse.stores.described import about
-from collapse.stores.files import sha256_of
-from collapse.stores.store import Store
+import collapse
+from collapse import CollapseError, Results, Row
+from collapse.errors import UsageError
+from collapse.stores.folding import statistics_of
 
-A, B = "a" * 64, "b" * 64
-
-
-def golden(**identity: object) -> Store:
-    store = Store.load(GOLDEN)
-    store.manifest["identity"] |= identity
-    return store
+NAMES = ["nc4", "val_loss", "val_accuracy", "perplexity", "nc2.norm"]
+ERRORS = ["nc4.agreement", "perplexity", "val_accuracy", "val_loss"]
 
 
-def test_a_row_is_of_a_store():
-    store = golden()
-    row, identity = about(store), store.identity
-    assert (row["model"], row["corpus"], row["validation"]) == ("model", "text.jsonl", "validation.jsonl")
-    assert (row["store"], row["chunk_length"], row["max_chunks"]) == (store.digest, 32, 40)
-    assert row["corpus_id"] == sha256_of(identity["corpus"])
-    store.called({"model": "m", "corpus": "c", "validation": None})
-    named = about(store)
-    assert (named["model"], named["corpus"], named["validation"]) == ("m", "c", "validation.jsonl")
-    without = about(golden(validation=None, corpus=None, weights=None))
-    assert without["validation_id"] is without["corpus_id"] is without["weights"] is None
-    assert about(golden(features=A))["weights"] == f"features:{A}"
+def records(table):
+    return {record["measurement"]: record for record in table.records()}
 
 
-@pytest.mark.parametrize("option", [{"shards": 7}, {"eos_between": True}])
-def test_a_text_that_is_laid_out_otherwise_is_another(option):
-    assert [each.split(" are mixed")[0] for each in mixed([about(golden()), about(golden(**option))])] == [
-        "rows of different training texts",
-        "rows of different validation texts",
+def test_differences_are_paired_by_block():
+    v = [made.samples(60, seed, skill=0.5 + seed / 4) for seed in (0, 1)]
+    rows = records(collapse.compare(*map(made.store, v), metrics=NAMES, seeds=None))
+    n = np.bincount(v[0]["chunk"])
+    residuals = [np.bincount(each["chunk"], each["loss"]) - each["loss"].mean() * n for each in v]
+    changes = (residuals[1] - residuals[0]) / (n.sum() - n)
+    expected = math.sqrt(59 / 60 * (changes**2).sum())
+    loss = rows["val_loss"]
+    assert loss["difference"] == pytest.approx(v[1]["loss"].mean() - v[0]["loss"].mean(), rel=1e-12)
+    assert loss["standard_error"] == pytest.approx(expected, rel=1e-12)
+    assert loss["t"] == loss["difference"] / loss["standard_error"]
+    draw, drawn = np.random.default_rng(0), []
+    for _ in range(600):
+        weights = np.bincount(draw.integers(0, 60, 60), minlength=60)[v[0]["chunk"]]
+        means = [np.average(each["linear"] == each["ncc"], weights=weights) for each in v]
+        drawn.append(means[1] - means[0])
+    assert rows["nc4.agreement"]["standard_error"] == pytest.approx(np.std(drawn), rel=0.15)
+    alone = [collapse.measure(made.store(each), metrics="val_loss").standard_errors["val_loss"] for each in v]
+    assert loss["standard_error"] < 0.5 * math.hypot(*alone)  # chunks are hard for both models
+
+
+@settings(max_examples=15, deadline=None)
+@given(st.integers(2, 12), st.integers(0, 99), st.integers(0, 99))
+def test_the_other_order_has_the_other_sign_and_equal_stores_do_not_differ(chunks, a, b):
+    stores = [made.store(made.samples(chunks, seed)) for seed in (a, b)]
+    there, back = (records(collapse.compare(*each, metrics=NAMES, seeds=None)) for each in (stores, stores[::-1]))
+    for name, row in there.items():
+        assert row["difference"] == -back[name]["difference"]
+        assert (row["A"], row["B"]) == (back[name]["B"], back[name]["A"])
+        assert (row["standard_error"] is not None) == (name in ERRORS)
+        assert row["standard_error"] in (None, pytest.approx(back[name]["standard_error"] or 0, rel=1e-12))
+    same = collapse.compare(stores[0], stores[0], metrics=NAMES, seeds=None)
+    assert "A and B are the same store" in same.notes
+    for name, row in records(same).items():
+        assert row["difference"] == 0
+        assert row["standard_error"] == (0 if name in ERRORS else None)
+        assert row["t"] is None
+
+
+def test_other_texts_are_refused_or_not_paired():
+    a, b = made.samples(30), made.samples(30, 1)
+    first = made.store(a)
+    for change, said in (
+        ({"chunk_length": 64}, "chunk lengths: 32 and 64"),
+        ({"max_chunks": None}, "limits of --max-chunks: 40 and none"),
+        ({"max_validation_chunks": 20}, "limits of --max-validation-chunks: 40 and 20"),
+        ({"tokenizer": "other"}, "tokenizers: sha256"),
+        ({"validation": {"name": "v"}}, "validation texts: validation.jsonl "),
+        ({"corpus": {"name": "c"}}, "training texts: text.jsonl "),
+    ):
+        other = made.store(b, **change)
+        with pytest.raises(CollapseError, match=said):
+            collapse.compare(first, other)
+        table = collapse.compare(first, other, metrics="val_loss", seeds=None, anyway=True)
+        alone = [collapse.measure(each, metrics="val_loss").standard_errors["val_loss"] for each in (first, other)]
+        assert records(table)["val_loss"]["standard_error"] == pytest.approx(math.hypot(*alone))
+        assert "standard error of val_loss: over 30 blocks, not paired" in table.notes
+        assert any(note.startswith(f"A and B differ in {said}") for note in table.notes)
+        assert ("tokenizer" in change) == any("losses and perplexities" in note for note in table.notes)
+        assert not any("are mixed" in note for note in table.notes)
+    other = made.store(b, chunk_length=64, tokenizer="other")
+    with pytest.raises(CollapseError, match=r"in tokenizers: .* and other; chunk lengths: 32 and 64: comp"):
+        collapse.compare(first, other)
+    table = collapse.compare(first, made.store(b, dtype="bfloat16"), metrics="val_loss", seeds=None)
+    assert records(table)["val_loss"]["standard_error"] < math.hypot(*alone)
+    assert [note for note in table.notes if "different dtypes" in note]
+
+
+def test_what_has_no_error_is_said():
+    a = made.store(made.samples(30))
+    table = collapse.compare(a, made.store(made.samples(30, 1)), metrics=NAMES, seeds=None)
+    said = [note for note in table.notes if note.startswith("no standard error")]
+    assert said == [
+        "no standard error of nc2.norm: of the training text, it needs parts (--parts)",
+        "no standard error of nc4.chance_agreement, nc4.kappa, nc4.ncc_accuracy: "
+        "stores do not keep its counts by block",
+    ]
+    table = collapse.compare(a, made.store(None), metrics=NAMES, seeds=None)  # not validated
+    assert records(table)["val_loss"] == {
+        "measurement": "val_loss",
+        "A": records(table)["val_loss"]["A"],
+        "B": None,
+        "difference": None,
+        "standard_error": None,
+        "t": None,
+    }
+    one = [made.store(made.samples(1, seed)) for seed in (0, 1)]
+    table = collapse.compare(*one, metrics="val_loss", seeds=None)
+    assert "no standard error of val_loss: the validation text is one block" in table.notes
+
+
+def test_the_published_seeds_are_a_yardstick(tmp_path):
+    store = made.store(made.samples(5))
+    published = Results.read("paper").frame().query(r"model.str.fullmatch(r'02x0768_01d\d*@0')")
+    assert len(published) == 21
+    table = collapse.compare(store, store, metrics="nc2.norm,nc4,nc3.self_duality", seeds="paper")
+    rows = records(table)
+    for name in ("nc2.norm", "nc4.agreement", "nc3.self_duality"):
+        assert rows[name]["seeds_sd"] == pytest.approx(np.std(published[name], ddof=1), rel=1e-12)
+    assert rows["nc4.kappa"]["seeds_sd"] is None
+    assert [note for note in table.notes if "over 21 models" in note]
+    own = [Row(f"m{at}", None, "", "", 1, 9, 4, 99, {"nc2.norm": at / 2}) for at in range(3)]
+    Results(own).write(tmp_path / "own.csv")
+    for seeds in (Results(own), tmp_path / "own.csv", str(tmp_path / "own.csv")):
+        assert records(collapse.compare(store, store, metrics="nc2.norm", seeds=seeds))["nc2.norm"]["seeds_sd"] == 0.5
+    assert "seeds_sd" not in collapse.compare(store, store, metrics="nc2.norm").columns
+    of_sizes = [replace(own[at % 3], model=f"2x{64 * (1 + at // 3)}_01d0{at}@0") for at in range(6)]
+    pooled = collapse.compare(store, store, metrics="nc2.norm", seeds=Results(of_sizes))
+    assert records(pooled)["nc2.norm"]["seeds_sd"] == 0.5
+    with pytest.raises(UsageError, match="papre"):
+        collapse.compare(store, store, seeds="papre")
+    with pytest.raises(CollapseError, match="two models or more"):
+        collapse.compare(store, store, seeds=Results(own[:1]))
+
+
+@pytest.fixture(scope="module")
+def collected(tiny, tmp_path_factory):
+    """A model and one with larger weights, each collected as a whole and in parts."""
+    folder = tmp_path_factory.mktemp("compared")
+    other = shutil.copytree(tiny.model, folder / "other")
+    weights = load_file(other / "model.safetensors")
+    save_file({key: each * 1.5 for key, each in weights.items()}, other / "model.safetensors")
+    options = {**tiny.options(), "max_chunks": 48}
+    for name, model in (("a", tiny.model), ("b", other)):
+        collapse.collect(model, store=folder / name, **options)
+        for part in (1, 2):
+            collapse.collect(model, store=folder / "parts" / name / str(part), part=(part, 2), **options)
+    return folder
+
+
+def test_training_measurements_have_errors_from_parts(collected):
+    parts = [[collected / "parts" / name / part for part in "21"] for name in "ab"]
+    table = collapse.compare(collected / "a", collected / "b", metrics="nc1,nc2,nc4,val_loss", parts=parts, seeds=None)
+    rows = records(table)
+    halves = [[statistics_of(collapse.Part.load(each).shards) for each in side[::-1]] for side in parts]
+    measured = [[collapse.measure(each, metrics="nc1,nc2") for each in side] for side in halves]
+    for name in measured[0][0].measurements:
+        if any(each[name] is None for side in measured for each in side):
+            assert rows[name]["standard_error"] is None
+            continue
+        d = [measured[1][k][name] - measured[0][k][name] for k in (0, 1)]
+        assert rows[name]["standard_error"] == pytest.approx(abs(d[0] - d[1]) / 2, rel=1e-9), name
+    assert rows["nc4.agreement"]["standard_error"] is not None
+    assert rows["nc4.kappa"]["standard_error"] is None
+    assert [
+        note
+        for note in table.notes
+        if "jackknife of 2 parts, paired; with 1 degree of freedom, |t| exceeds 12.7" in note
     ]
 
 
 @pytest.mark.parametrize(
-    ("arguments", "name"),
+    ("parts", "said"),
     [
-        ({}, "model"),
-        ({"attn_implementation": "eager"}, "model"),
-        ({"subfolder": "s"}, "model/s"),
-        ({"gguf_file": "x.gguf", "subfolder": "s"}, "x.gguf"),
+        ([["a/1"], ["b/1", "b/2"]], "this needs two parts or more, got 1"),
+        ([["a/1", "a/1"], ["b/1", "b/2"]], "overlap: both hold"),
+        ([["b/1", "b/2"], ["a/1", "a/2"]], "is not a part of"),
+        ([["a/1", "../a"], ["b/1", "b/2"]], "holds no part of a collection"),
     ],
 )
-def test_arguments_tell_models_of_one_name_apart(arguments, name):
-    store = golden(model_args=arguments)
-    weights = store.identity["weights"]
-    row = about(store)
-    assert row["model"] == name
-    assert row["weights"] == (f"{weights}+{sha256_of(arguments)[:12]}" if arguments else weights)
+def test_wrong_parts_are_refused(collected, parts, said):
+    folder = collected / "parts"
+    given = [[folder / part for part in side] for side in parts]
+    with pytest.raises(CollapseError, match=said):
+        collapse.compare(collected / "a", collected / "b", metrics="nc2.norm", parts=given)
 
 
-def test_a_features_file_names_no_corpus():
-    table = pd.DataFrame(
-        {"corpus": ["a.safetensors", "b.safetensors", "c", None], "weights": [f"features:{A}"] * 2 + [A, None]}
-    )
-    assert corpora_of(table) == ["c"]
-    assert corpora_of(table[["corpus"]]) == ["a.safetensors", "b.safetensors", "c"]
-    assert corpora_of(pd.DataFrame({"val_loss": [1.0]})) == []
-
-
-def row(model: str, store: str = A, **more: object) -> Row:
-    return Row(model, None, "c", store, 1, 5, 3, 60, {"nc3.self_duality": 0.5}, **more)
-
-
-def test_names_of_several_stores_are_followed_by_their_digests():
-    rows = [row("m", A), row("m", A), row("n", A)]
-    assert distinct(rows) == ["m", "m", "n"]
-    assert distinct([*rows, row("m", B)]) == [f"m ({'a' * 12})", f"m ({'a' * 12})", "n", f"m ({'b' * 12})"]
-
-
-PLAIN = {"chunk_length": 32, "max_chunks": 5, "dtype": "float32", "min_count": 1, "corpus": "c", "validation": "v"}
-PLAIN |= {"corpus_id": A, "validation_id": A}
-
-
-@pytest.mark.parametrize(
-    ("change", "said"),
-    [
-        ({}, []),
-        ({"model": "other", "weights": "x", "classes": 3}, []),
-        ({"corpus_id": B, "corpus": "d"}, [f"training texts are mixed: c {A[:12]} (2 rows), d {B[:12]} (1 row)"]),
-        ({"corpus": "e", "dtype": "float16"}, ["dtypes are mixed: float32 (2 rows), float16 (1 row)"]),
-        ({"chunk_length": 32.0}, []),
-        ({"chunk_length": 16.0}, ["chunk lengths are mixed: 32 (2 rows), 16 (1 row)"]),
-        ({"max_chunks": float("nan")}, ["limits of --max-chunks are mixed: 5 (2 rows), none (1 row)"]),
-        ({"max_chunks": None, "chunk_length": None}, []),  # features: they have no chunks
-        ({"max_validation_chunks": 3}, ["limits of --max-validation-chunks are mixed: 5 (2 rows), 3 (1 row)"]),
-        ({"max_validation_chunks": 5.0}, []),  # as many as --max-chunks leaves the others
-        ({"max_validation_chunks": 3, "validation_id": None}, []),  # nothing was validated
-        ({"dtype": None}, []),
-        ({"dtype": pd.NA, "validation_id": pd.NA}, []),
-        ({"dtype": "bfloat16", "min_count": 2}, [
-            "dtypes are mixed: float32 (2 rows), bfloat16 (1 row)",
-            "limits of --min-count are mixed: 1 (2 rows), 2 (1 row)",
-        ]),
-    ],
-)  # fmt: skip
-def test_what_should_be_equal_and_differs_is_remarked(change, said):
-    assert mixed([PLAIN, PLAIN | change, PLAIN]) == [f"rows of different {each}" for each in said]
-
-
-def test_many_values_are_not_all_listed():
-    rows = [{"min_count": count} for count in range(1, 7)]
-    assert mixed(rows)[0].endswith("4 (1 row) and 2 more")
+def test_the_command_compares(collected, out, told, tmp_path):
+    words = ["compare", collected / "a", collected / "b"]
+    parts = ("--parts", collected / "parts/a", collected / "parts/b", "--json")
+    shown = json.loads(out(*words, *parts))
+    rows = {record["measurement"]: record for record in shown["rows"]}
+    assert None not in (rows["nc1.cdnv"]["t"], rows["val_loss"]["t"])
+    assert "seeds_sd" not in rows["nc1.cdnv"]
+    with_seeds = json.loads(out(*words, *parts, "--seeds", "paper"))["rows"]
+    assert {each["measurement"]: each for each in with_seeds}["nc1.cdnv"]["seeds_sd"] is not None
+    named = ",".join(str(collected / "parts/a" / part) for part in "12")
+    assert json.loads(out(*words, "--parts", named, collected / "parts/b", "--json")) == shown
+    written = out(*words, "--metrics", "nc4", "--output", tmp_path / "c.csv")
+    assert "difference = B − A" in written
+    assert (tmp_path / "c.csv").read_text().startswith("measurement,A,B,difference,standard_error,t\n")
+    assert "nc2.norm" in out(*words, "--all")
+    assert "merge the parts: collapse merge" in told(1, "compare", collected / "parts/a/1", collected / "b")
+    assert "holds no part of a collection" in told(1, *words, "--parts", tmp_path, collected / "parts/b")

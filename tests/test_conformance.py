@@ -24,7 +24,7 @@ from collapse import (
     row_cosine,
 )
 from collapse.measurement.columns import read_column
-from collapse.measurement.comparing import mixed
+from collapse.measurement.comparable import mixed
 from collapse.plugin.plugin_manager import plugins
 from collapse.testing import LawBroken, check_analysis, check_metric, check_statistic, random_results
 

@@ -144,12 +144,12 @@ def test_whole_texts_come_first_then_the_longest_chunks(publish, options, caplog
     publish(there)
     found = find_store("owner/m", texts)
     assert found.origin == f"owner/m/collapse/c@{A}"
-    assert "measuring the published store owner/m/collapse/c@" in caplog.text
-    assert "32 tokens per chunk (--recollect collects)" in caplog.text
+    assert "using the existing store owner/m/collapse/c@" in caplog.text
+    assert "32 tokens per chunk). To collect it yourself, add --recollect" in caplog.text
     assert found.named == {"model": "owner/m", "corpus": "text.jsonl", "validation": "validation.jsonl"}
     only = find_at("owner/m/collapse/a", texts)
     assert only.origin == f"owner/m/collapse/a@{A}"
-    assert "64 tokens per chunk, 5 chunks (--recollect" in caplog.text
+    assert "64 tokens per chunk, 5 chunks). To collect" in caplog.text
     assert find_at("owner/m/a", texts).origin == only.origin
     assert find_store("owner/m", {}).named == {"model": "owner/m"}  # the store's own texts keep their names
 
@@ -159,7 +159,7 @@ def test_a_limit_of_the_validation_text_is_open_only_where_that_of_each_text_is(
     assert find_store("owner/m", options) is None  # --max-chunks limits both
     assert find_store("owner/m", {**options, "max_validation_chunks": 3}) is not None
     assert find_store("owner/m", {**options, "max_chunks": None}) is not None
-    assert "32 tokens per chunk, 40 chunks, 3 validation chunks (--recollect" in caplog.text
+    assert "32 tokens per chunk, 40 chunks, 3 validation chunks). To collect" in caplog.text
 
 
 def test_a_store_of_a_statistic_that_is_left_out_is_not_used(publish, options):

@@ -38,7 +38,8 @@ def test_a_subfolder_is_hashed_and_read(tiny, tmp_path):
     given = {"subfolder": "sub/deep"}
     there, direct = plan(tiny, nested, model_args=given), plan(tiny, deep)
     assert there.identity == direct.identity | {"model_args": given}
-    loaded, expected = load_model(find_model(str(nested), model_args=given)), load_model(find_model(str(deep)))
+    loaded = load_model(find_model(str(nested), model_args=given), CollectionSpec())
+    expected = load_model(find_model(str(deep)), CollectionSpec())
     assert torch.equal(loaded.weight, expected.weight)
     options = {"max_chunks": 8, "model_args": given, **tiny.options(), "validation_text": None}
     store = collapse.collect(nested, store=tmp_path / "s", **options)

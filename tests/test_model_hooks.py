@@ -61,7 +61,7 @@ def test_a_plugin_that_changes_a_model_is_refused(windowed, plugin, kind, return
     change, said = CHANGES[kind]
     plugin(change, returns)
     with pytest.raises(PluginError, match=r"plugin .*changing\.py.*: collapse_prepare_model\(\) changed") as error:
-        load_model(find_model(str(windowed)))
+        load_model(find_model(str(windowed)), CollectionSpec())
     assert re.search(said, str(error.value))
     assert str(error.value).endswith("continue without it: --no-fast-attention")
     assert load_model(find_model(str(windowed)), CollectionSpec(fast_attention=False)).attention == "sdpa"
@@ -69,7 +69,7 @@ def test_a_plugin_that_changes_a_model_is_refused(windowed, plugin, kind, return
 
 def test_a_plugin_that_rounds_otherwise_is_used(windowed, plugin):
     plugin("model.model.norm.weight.data.mul_(1 + 1e-6)")
-    assert load_model(find_model(str(windowed))).attention == "swift"
+    assert load_model(find_model(str(windowed)), CollectionSpec()).attention == "swift"
 
 
 SHAPES = {

@@ -10,6 +10,7 @@ import torch
 import transformers
 
 import collapse
+from collapse.inputs.collection_spec import CollectionSpec
 from collapse.inputs.model_loading import load_model
 from collapse.inputs.references import find_model
 from collapse.inputs.suitability import check_model
@@ -87,7 +88,7 @@ def test_measurements_equal_float64_on_dumped_embeddings(tiny, tmp_path, referen
 
 
 def test_training_text_is_run_without_logits(tiny):
-    loaded = load_model(find_model(str(tiny.model)))
+    loaded = load_model(find_model(str(tiny.model)), CollectionSpec())
     calls = []
     loaded.model.get_output_embeddings().register_forward_hook(lambda *_: calls.append(1))
     tokens = torch.randint(500, (3, 32))

@@ -66,12 +66,12 @@ def test_it_is_used_if_the_whole_identity_is_the_requested_one(published, hub, a
     expected = collapse.measure(published, metrics=["nc3"]).measurements["nc3.self_duality"]
     commit = hub.repos["models", "owner/tiny"].branches["main"]
     done = as_user("measure", *words)
-    assert f"measuring the published store owner/tiny/{FOLDER}@{commit}" in done.stderr
+    assert f"using the existing store owner/tiny/{FOLDER}@{commit}" in done.stderr
     assert number(done) == pytest.approx(expected, rel=1e-9)
     (row,) = json.loads(done.stdout)
     assert (row["model"], row["origin"]) == ("owner/tiny", f"owner/tiny/{FOLDER}@{commit}")
     unsaid = as_user("measure", "owner/tiny", "--metrics", "nc3", "--json")  # the store says which text
-    assert "on text.jsonl, 32 tokens per chunk, 24 chunks" in unsaid.stderr
+    assert "(text.jsonl, 32 tokens per chunk, 24 chunks)" in unsaid.stderr
     assert number(unsaid) == number(done)
 
 
@@ -79,21 +79,21 @@ def test_it_is_used_at_another_commit_of_the_same_files_only(published, hub, as_
     for name in ("tokenizer.json", "config.json"):
         content = (tiny.model / name).read_bytes()
         hub.add("owner/tiny", {name: json.dumps(json.loads(content) | {"unheard_of": 1}).encode()})
-        assert "published store" not in as_user("measure", *words, ok=False).stderr
+        assert "existing store" not in as_user("measure", *words, ok=False).stderr
         hub.add("owner/tiny", {name: content, "README.md": b"another card"})
-    assert "published store" in as_user("measure", *words).stderr
+    assert "existing store" in as_user("measure", *words).stderr
 
 
 def test_offline_the_weights_are_compared_too(published, hub, as_user, words):
     online = as_user("measure", *words)
     offline = as_user("measure", *words, offline=True)
-    assert "published store" in offline.stderr
+    assert "existing store" in offline.stderr
     assert number(offline) == number(online)
     hub.add("owner/tiny", {"model.safetensors": b"other weights, of the same store"})
     for more in ({}, {"offline": True}):  # that commit is main's now
         changed = as_user("measure", *words, ok=False, **more)
         assert changed.returncode == 1
-        assert "published store" not in changed.stderr
+        assert "existing store" not in changed.stderr
 
 
 CARD = b"---\nlibrary_name: collapse\ntags: [collapse]\nbase_model: owner/tiny\n---\n"
@@ -105,10 +105,10 @@ def test_a_third_partys_store_is_used_only_if_it_is_named(hub, as_user, words, t
     expected = collapse.measure(stored, metrics=["nc3"]).measurements["nc3.self_duality"]
     done = as_user("measure", *words)
     assert number(done) == pytest.approx(expected, rel=1e-6)
-    assert "measuring the published store" not in done.stderr
+    assert "using the existing store" not in done.stderr
     assert not any("/other/" in path for _, path in hub.requests)
     named = as_user("measure", *words, "--store", "other/forged", home="reader")
-    assert f"measuring the published store other/forged/{FOLDER}@" in named.stderr
+    assert f"using the existing store other/forged/{FOLDER}@" in named.stderr
     assert number(named) != pytest.approx(expected, rel=1e-3)
     unlike = as_user("measure", *words, "--store", "other/forged", "--shards", 3, home="reader", ok=False)
     assert unlike.returncode == 2

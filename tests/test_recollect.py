@@ -113,6 +113,20 @@ def test_an_unfinished_collection_of_something_else_is_kept(tiny, options, tmp_p
     assert content(tmp_path / "u") == before
 
 
+def test_an_unfinished_recollection_of_something_else_is_discarded(tiny, options, tmp_path, caplog):
+    folder = tmp_path / "r"
+    with pytest.raises(Stopped):
+        collapse.collect(tiny.model, store=folder, progress=stop_at("train", 30), recollect=True, **options)
+    done = collapse.collect(tiny.model, store=folder, recollect=True, dtype="bfloat16", **options)
+    (said,) = (each for each in caplog.messages if "discarding" in each)
+    differ = "dtype: float32 (stored), bfloat16 (requested)"
+    assert said == (
+        f"{folder}: discarding an unfinished collection of --recollect: {differ}. Collecting again from the start"
+    )
+    assert done.identity["dtype"] == "bfloat16"
+    assert {each.name for each in folder.iterdir()} == {MANIFEST, "top"}
+
+
 def test_killed_at_any_file_of_the_replacement_the_next_command_finishes_it(
     tiny, options, store, tmp_path, monkeypatch
 ):

@@ -104,11 +104,11 @@ def test_the_files_of_a_tokenizer(tmp_path):
     folder = Folder(
         made(tmp_path, " ".join(every) + " config.json m.gguf deep/tokenizer.json notes.txt tokenizers.json")
     )
-    assert tokenizer_files(folder, None) == sorted(every)
+    assert tokenizer_files(folder, {}) == sorted(every)
     assert tokenizer_files(folder, {"gguf_file": "m.gguf"}) == [*sorted(every), "m.gguf"]
     assert tokenizer_files(folder, {"subfolder": "deep"}) == ["deep/tokenizer.json"]
     deep = Folder(made(tmp_path / "other", {"tokenizer.json": "{}"}))
-    assert tokenizer_fingerprint(folder, {"subfolder": "deep"}) == tokenizer_fingerprint(deep, None)
+    assert tokenizer_fingerprint(folder, {"subfolder": "deep"}) == tokenizer_fingerprint(deep, {})
 
 
 def test_code_is_the_python_files_of_a_model(tmp_path):
@@ -126,10 +126,10 @@ def reference(folder: Path, **more: object) -> ModelReference:
 def test_a_folder_is_known_by_its_files(tmp_path):
     folder = made(tmp_path / "small", ONE + "tokenizer.json s/t/config.json s/t/pytorch_model.bin README.md")
     found = find_model(str(folder))
-    weights, tokenizer = (each(Folder(folder), None) for each in (weights_fingerprint, tokenizer_fingerprint))
+    weights, tokenizer = (each(Folder(folder), {}) for each in (weights_fingerprint, tokenizer_fingerprint))
     assert found == ModelReference("small", Folder(folder), weights, tokenizer)
     deep = find_model(str(folder), model_args={"subfolder": "s/t/"})
-    assert deep.weights == weights_fingerprint(Folder(folder / "s" / "t"), None) != found.weights
+    assert deep.weights == weights_fingerprint(Folder(folder / "s" / "t"), {}) != found.weights
 
 
 @pytest.fixture
@@ -159,7 +159,7 @@ def test_a_name_on_the_hub_is_known_by_its_commit(hub):
         assert (each.weights, each.tokenizer) == (same.weights, same.tokenizer) != (deep.weights, deep.tokenizer)
     assert find_tokenizer("owner/m@v1").tokenizer == found.tokenizer
     local = find_tokenizer(str(made(hub / "tokens", "tokenizer.json")))
-    assert local.tokenizer == tokenizer_fingerprint(Folder(hub / "tokens"), None)
+    assert local.tokenizer == tokenizer_fingerprint(Folder(hub / "tokens"), {})
     with pytest.raises(UsageError, match="is a local folder, which has no revisions: omit --revision"):
         find_model(str(hub / "tokens"), revision="v2")
 

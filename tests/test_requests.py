@@ -125,7 +125,7 @@ def test_without_a_text_the_card_names_it(model, offline, caplog):
     assert made.names["corpus"] == "owner/data"
     assert "corpus: owner/data, named by the card of small" in caplog.text
     own = request(model, text=None, validation_text=None, validation_split="test")
-    assert not own.optional  # a split that is named must be there
+    assert not own.split_may_be_absent  # a split that is named must be there
     assert own.identity["validation"] == made.identity["corpus"] | {"split": "test"}
 
 
@@ -133,8 +133,8 @@ def test_a_data_set_is_validated_on_its_own_split(model, offline):
     made = request(model, text="owner/data@v1", validation_text=None, split="most", text_column="story")
     assert made.identity["corpus"] == {"name": "owner/data", "revision": B, "split": "most", "column": "story"}
     assert made.identity["validation"] == made.identity["corpus"] | {"split": "validation"}
-    assert made.optional  # the data set may lack such a split
-    assert not request(model, text="owner/data", validation_text="owner/data@v1").optional
+    assert made.split_may_be_absent  # the data set may lack such a split
+    assert not request(model, text="owner/data", validation_text="owner/data@v1").split_may_be_absent
 
 
 def test_parts_are_runs_without_gaps():

@@ -70,7 +70,7 @@ def test_collect_on_a_finished_store_compares_every_option(tiny, stored):
 
 
 def test_options_that_do_not_apply_to_local_texts(told, tiny, tmp_path):
-    with pytest.raises(UsageError, match="a part needs a folder of its own, to be merged from: give --store"):
+    with pytest.raises(UsageError, match="--part needs a folder to keep the part in: give --store"):
         collapse.collect(tiny.model, part=(1, 2), **tiny.options())
     local = f"--split test does not apply: {tiny.text.name} is local and has no splits"
     assert local in told(2, "collect", *tiny.words("--store", tmp_path / "s"), "--split", "test")

@@ -83,7 +83,7 @@ def test_ranks_are_of_any_column_and_nan_has_none():
         ({"ids": [20, 511]}, "511: not a class of this store, because no such token follows"),
         ({"top": 1, "by": "nc1.trace_ratio"}, "no measurement with a value per class is called 'nc1.trace_ratio'"),
         ({"ids": [20], "min_count": 1000}, "needs two|not a class of this store"),
-        ({"tokens": "the"}, "a tokenizer is needed .* --ids"),
+        ({"tokens": "the"}, "tokens cannot be found by text: .* --ids"),
         ({"tokens": "a", "tokenizer": "/no/such/folder"}, "no tokenizer is called"),
     ],
 )

@@ -11,6 +11,7 @@ import transformers
 from safetensors.torch import load_file, save_file
 
 import collapse
+from collapse.inputs.collection_spec import CollectionSpec
 from collapse.inputs.language_model import LanguageModel
 from collapse.inputs.model_loading import load_model
 from collapse.inputs.references import find_model
@@ -69,7 +70,7 @@ def state(folder: Path, **values: object) -> None:
 
 
 def load(folder: Path, **model_args: object) -> LanguageModel:
-    return load_model(find_model(str(folder), model_args=model_args))
+    return load_model(find_model(str(folder), model_args=model_args), CollectionSpec())
 
 
 def refused(folder: Path, match: str, **model_args: object) -> None:

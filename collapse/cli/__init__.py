@@ -141,7 +141,7 @@ def _refuse_empty(words: list[str]) -> None:
 def _add_commands() -> None:
     from collapse.plugin.commands import command_plugins
 
-    if command_found:
+    if cli.commands:
         return
     for name in _COMMANDS:
         cli.add_command(import_module(f"collapse.cli.{name}").command, name)

@@ -58,7 +58,7 @@ def command(
     """
     from collapse.cli.progress_bar import progress
     from collapse.hub.opening import load
-    from collapse.measurement.side_by_side import compare
+    from collapse.measurement.comparing import compare
 
     headlines = installed().headlines()
     with progress() as report:

@@ -84,7 +84,8 @@ def command(
     plugins = installed()
     names = plugins.select(metrics) if metrics else None  # report an unknown name now, not after hours of collecting
     given = given_options(options)
-    pick_device(device := given.get("device", "auto"))
+    device = given.get("device", "auto")
+    pick_device(device)  # report a missing device now
     how: dict[str, Any] = {"metrics": names, "classes_of": [load(each) for each in classes_of]}
     how["device"] = None if device == "auto" else device
     for model in models:
@@ -147,13 +148,13 @@ def _measure_each(
 def _store_among(model: str, folder: str) -> str:
     """Return the store of one of several models: a folder of its name; or the repository of all on the Hub."""
     from collapse.core.paths import expanded
-    from collapse.hub.opening import names_repo
+    from collapse.hub.opening import is_hub_place
     from collapse.inputs.features import is_features_file
     from collapse.stores.manifest import is_store
 
     if is_store(folder):
         raise UsageError(f"{folder} is a store: for several models give --store a folder of stores")
-    if names_repo(folder) and not Path(folder).parent.exists():
+    if is_hub_place(folder):
         return folder
     path = Path(os.path.abspath(expanded(model)))  # "." and ".." are not names
     return str(Path(folder) / (path.stem if is_features_file(model) else path.name))

@@ -12,8 +12,8 @@ from collapse.errors import counted
 def command(stores: tuple[str, ...], target: str) -> None:
     """Merge the parts of one collection, given in any order.
 
-    Parts of the training pass give a store that is trained, not validated; copies of one trained store that hold parts
-    of the validation pass give a complete one.
+    Merging parts of the training pass gives a trained store without validation. To validate in parts, copy the trained
+    store, run one part in each copy, and merge the copies.
 
     \b
     collapse merge parts/* --store stores/a

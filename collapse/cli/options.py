@@ -62,6 +62,7 @@ def given_options(options: Mapping[str, Any]) -> dict[str, Any]:
     for each in fields(CollectionSpec):
         if each.name in options and context.get_parameter_source(each.name) is not default:
             value = options[each.name]
+            # a --no-… flag that is given means False
             given[each.name] = not value if each.default is True else parsed(each.name, value)
     CollectionSpec(**given)  # report an invalid value before any work is done
     return given

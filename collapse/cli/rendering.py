@@ -76,7 +76,7 @@ def print_rows(rows: Sequence["Row"], shown: Collection[str], *, more: str) -> N
 
 def say_failures(rows: Sequence["Row"]) -> None:
     """Print the errors that occurred in measuring some models, in a line each."""
-    from collapse.measurement.comparing import distinct
+    from collapse.measurement.comparable import distinct
     from collapse.measurement.row_tables import by_line
 
     failed = [[f"{note.measurement}: {note.text}" for note in row.notes if note.kind == "error"] for row in rows]

@@ -74,9 +74,12 @@ def collect(
         )
     spec = CollectionSpec(**options)
     if spec.part is not None and store is None:
-        raise UsageError("a part needs a folder of its own, to be merged from: give --store")
+        raise UsageError("--part needs a folder to keep the part in: give --store (store=)")
     if spec.part is not None and spec.recollect:
-        raise UsageError("--recollect collects a whole store again: leave it out, and delete the folder of the part")
+        raise UsageError(
+            "--recollect cannot be used with --part. To collect a part again, delete its folder and leave out "
+            "--recollect"
+        )
     for name in spec.without:
         if name not in plugins().statistics:
             raise UsageError(f"no statistic is called {name!r}; {near_names(name, plugins().statistics)}")
@@ -91,13 +94,13 @@ def _held_or_collected(request: Request, report: Report | None) -> Store | Part:
     folder = request.folder
     if folder is None:
         return _collect_missing(request, None, report)
-    done = request.held(folder) if is_store(folder) and not request.recollect else None  # readers need no lock
+    done = request.find_in(folder) if is_store(folder) and not request.recollect else None  # readers need no lock
     if done is None:
         with writing(folder):
             if request.recollect:
                 return _collect_again(request, folder, report)
             repair_shards(folder)
-            done = request.held(folder) or _collect_missing(request, folder, report)
+            done = request.find_in(folder) or _collect_missing(request, folder, report)
     if done.state == "complete":
         remove_shards(folder)  # which a killed process may have left
     return done
@@ -107,22 +110,24 @@ def _collect_again(request: Request, folder: Path, report: Report | None) -> Sto
     """Collect into a subfolder, whose store replaces that of the locked folder at the end."""
     if is_store(folder):
         there = Store.load(folder)
-        if differ := request.differs(there.identity, trained=there.state == "trained"):
+        if differ := request.identity_differences(there.identity, trained=there.state == "trained"):
             raise StoreError(
                 f"--recollect would overwrite another store: {folder} differs in {'; '.join(differ)}. "
-                "Choose another --store, or delete it"
+                f"Choose another --store, or delete {folder}"
             )
     else:
-        request.held(folder)  # raises an error if the shards there are of something else
+        request.refuse_other_shards(folder)
     new = folder / RECOLLECTED
     repair_shards(new)
     try:
-        done = request.held(new)
-    except StoreError as error:
-        log.warning("%s: an unfinished --recollect is discarded: %s", folder, error)
+        differ = request.differences_in(new)
+    except StoreError as error:  # it is damaged
+        differ = [str(error)]
+    if differ:
+        discarding = "%s: discarding an unfinished collection of --recollect: %s. Collecting again from the start"
+        log.warning(discarding, folder, "; ".join(differ))
         shutil.rmtree(new)
-        done = None
-    if done is None:
+    if request.find_in(new) is None:
         _collect_missing(request, new, report)
     replace_by_recollected(folder)
     return Store.load(folder)

@@ -1,7 +1,6 @@
 """Open the store that a name refers to: a store here or on the Hub, or one collected from a model or features file."""
 
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 from collapse.collection.collecting import collect
@@ -10,7 +9,7 @@ from collapse.core.paths import expanded
 from collapse.core.progress import Report
 from collapse.errors import UsageError
 from collapse.hub.client import at_revision
-from collapse.hub.opening import names_repo, open_named
+from collapse.hub.opening import is_hub_place, open_named
 from collapse.inputs.collection_spec import CollectionSpec, refuse_options
 from collapse.inputs.features import check_features_options, is_features_file
 from collapse.inputs.resolving import find_store_at
@@ -35,13 +34,14 @@ def named_store(name: str, *, store: str | None, progress: Report | None, **opti
         if store is not None:
             raise UsageError(f"{name} is a store: --store {store} does not apply")
         return Store.load(name)
-    if not (is_features_file(name) or expanded(name).exists() or options.get("recollect")):
+    may_be_on_hub = not is_features_file(name) and not expanded(name).exists()
+    if may_be_on_hub and not options.get("recollect"):
         named = open_named(at_revision(name, options.get("revision")))
         if named is not None:
             # here the revision is that of the repository, and has already been used
             refuse_options(named, [each for each in options if each != "revision"])
             return named
-        if store is not None and names_repo(store) and not Path(store).parent.exists():  # no folder, existing or new
+        if store is not None and is_hub_place(store):
             found = find_store_at(store, name, CollectionSpec(**options))
             if found is not None:
                 return found

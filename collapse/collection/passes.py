@@ -4,7 +4,7 @@ A pass collects the slices that no shard of the folder holds. Shards that cover 
 """
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from functools import partial
@@ -25,8 +25,7 @@ from collapse.numerics.devices import explaining_out_of_memory, float64_device, 
 from collapse.numerics.finite import check_classifier
 from collapse.plugin.filling import Filled
 from collapse.plugin.plugin_manager import plugins
-from collapse.plugin.statistic import Statistic
-from collapse.stores.folding import fold_training, fold_validation, training_hash, usable
+from collapse.stores.folding import Kinds, fold_training, fold_validation, training_hash, usable
 from collapse.stores.manifest import OF_VALIDATION, differences, shape_of
 from collapse.stores.provenance import Clock, device_name, versions
 from collapse.stores.request import part_of, refuse_unfinished
@@ -35,7 +34,6 @@ from collapse.stores.store import Store
 
 log = logging.getLogger("collapse")
 
-Kinds = Sequence[type[Statistic]]
 State = Mapping[str, Tensor]
 Begin = Callable[[Kinds, State | None], "Training | Validation"]
 
@@ -113,7 +111,7 @@ class Collection:
     batch_size: int | str = "auto"
     part: tuple[int, int] | None = None
     report: Report | None = None
-    _clock: Clock = field(default_factory=Clock, init=False)
+    _clock: Clock = field(init=False)
 
     def run(self, store: Store | None = None) -> Store | Part:
         """Do the passes that an existing store lacks; return the store, or the part if slices are still missing."""
@@ -125,7 +123,7 @@ class Collection:
                 first.check()
         if store is None:
             assert source.train is not None  # without a store there is something to collect
-            with self._in_memory(source.train):
+            with self._explaining_out_of_memory(source.train):
                 shards = self._pass(source.train, partial(Training, source), {"identity": source.identity})
                 if gaps(shards):
                     assert self.folder is not None  # arrays are collected whole
@@ -133,10 +131,10 @@ class Collection:
                 store = fold_training(self.folder, shards, self.kinds)
             self._clock = Clock()
         if store.state == "trained" and source.validation is not None:
-            about = {"identity": self._identity_beside(store), "trained": training_hash(store)}
-            with self._in_memory(source.validation, shape_of(store.manifest)[0]):
+            of_phase = {"identity": self._identity_beside(store), "trained": training_hash(store)}
+            with self._explaining_out_of_memory(source.validation, shape_of(store.manifest)[0]):
                 decider = Decider(store.statistics(), source.weight, source.bias, exact_loss=source.exact_loss)
-                shards = self._pass(source.validation, partial(Validation, source.validation, decider), about)
+                shards = self._pass(source.validation, partial(Validation, source.validation, decider), of_phase)
                 if not gaps(shards):
                     store = fold_validation(self.folder, store, shards, self.kinds)
         return store
@@ -145,28 +143,32 @@ class Collection:
         """Return the identity of a validation of a trained store, which must be of the same model."""
         identity = self.source.identity
         if differ := differences(store.identity, identity, apart=OF_VALIDATION):
-            raise StoreError(f"{self.folder} was trained with another model: it differs in {'; '.join(differ)}")
+            raise StoreError(
+                f"{self.folder} holds the training pass of another collection; it differs in {'; '.join(differ)}. "
+                "Give the same model and options, or another --store"
+            )
         kept = {name: value for name, value in store.identity.items() if name not in OF_VALIDATION}
         return kept | {name: identity[name] for name in OF_VALIDATION & identity.keys()}
 
-    def _pass(self, phase: Phase, begin: Begin, about: Mapping[str, Any]) -> list[Shard]:
+    def _pass(self, phase: Phase, begin: Begin, of_phase: Mapping[str, Any]) -> list[Shard]:
         """Collect the slices of this part that no shard of the folder holds.
 
         Args:
             phase: The samples.
-            begin: Returns what accumulates them in a run.
-            about: What its shards are of, beside what all shards of the source have in common.
+            begin: Returns an accumulator for the samples of one run.
+            of_phase: Fields that the shards of this pass record in addition to model, corpus and coverage.
 
         Returns:
             All shards of the phase, in the order of their slices.
         """
-        about = {"model": self.source.model, "corpus": self.source.corpus, "coverage": phase.coverage(), **about}
+        of_pass = {"model": self.source.model, "corpus": self.source.corpus, "coverage": phase.coverage(), **of_phase}
         shards = [] if self.folder is None else shards_in(self.folder, phase.name)
         for shard in shards:
-            refuse_unfinished(self.folder, differences(compared(shard.about), compared(about)))
-        for todo_from, stop in gaps(shards, part_of(about["coverage"]["slices"], self.part)):
-            before = next((shard for shard in shards if shard.stop == todo_from), None)
-            made = self._run(phase, begin, about, before, todo_from, stop)
+            refuse_unfinished(self.folder, differences(compared(shard.about), compared(of_pass)))
+        todo = gaps(shards, part_of(of_pass["coverage"]["slices"], self.part))
+        for start, stop in todo:  # each run fills one gap, extending the shard that ends there
+            before = next((shard for shard in shards if shard.stop == start), None)
+            made = self._run(phase, begin, of_pass, before, start, stop)
             shards = sorted([*(each for each in shards if each is not before), made], key=lambda each: each.start)
         return shards
 
@@ -174,17 +176,20 @@ class Collection:
         self,
         phase: Phase,
         begin: Begin,
-        about: Mapping[str, Any],
+        of_pass: Mapping[str, Any],
         before: Shard | None,
-        todo_from: int,
+        start: int,
         stop: int,
     ) -> Shard:
-        """Collect slices into a shard, which extends the one before them if there is one; see :meth:`_pass`."""
+        """Collect the slices from ``start`` to ``stop``.
+
+        The shard ``before``, if given, is extended; otherwise a new one is made.
+        """
         batch = first_batch = min(phase.batch_units(self.batch_size), phase.slice_units)
-        kinds, shard_from = [kind for kind in self.kinds if kind.phase == phase.name], todo_from
+        kinds = [kind for kind in self.kinds if kind.phase == phase.name]
+        begins = start if before is None else before.start
         if before is not None:
             log.info("%s: resuming after slice %d of %d", phase.name, before.stop, before.slices)
-            shard_from = before.start
             kinds, unfit = usable(kinds, before)
             for name, why in unfit.items():
                 log.warning("statistic %s is not collected: the earlier run, which is resumed, %s", name, why)
@@ -192,21 +197,23 @@ class Collection:
                 batch = int(before.about["batch_size"])
         accumulator = begin(kinds, None if before is None else before.tensors())
 
-        def save(done: int, batch: int) -> Shard:
-            sizes = {"batch_size": batch, "first_batch": first_batch}
-            whole = {**about, **self._made(phase, accumulator.filled, batch, before), **sizes}
-            shard = Shard(phase.name, shard_from, done, whole, held=accumulator.state())
+        def save(done: int, batch_now: int) -> Shard:
+            # outside the provenance too, because resuming reads it
+            sizes = {"batch_size": batch_now, "first_batch": first_batch}
+            of_shard = {**of_pass, **self._made(phase, accumulator.filled, batch_now, before), **sizes}
+            shard = Shard(phase.name, begins, done, of_shard, held=accumulator.state())
             return shard if self.folder is None else shard.write(self.folder)
 
-        return run_slices(phase, todo_from, stop, batch=batch, add=accumulator.add, save=save, report=self.report)
+        return run_slices(phase, start, stop, batch=batch, add=accumulator.add, save=save, report=self.report)
 
-    def _in_memory(self, phase: Phase, classes: int = 0) -> AbstractContextManager[None]:
+    def _explaining_out_of_memory(self, phase: Phase, classes: int = 0) -> AbstractContextManager[None]:
         """Report that memory ran out in a pass; without ``classes`` as many count as its labels can have."""
         vocabulary, dim = self.source.weight.shape
         most = classes or min(vocabulary, phase.n_samples)
         doing = f"the {phase.name} pass of {self.source.model['name']}"
-        remedies = ["--batch-size 1", "fewer chunks (--max-chunks)"] if phase.words[0] == "chunk" else []
-        remedies = remedies[: 1 if classes else 2]
+        remedies = ["--batch-size 1"] if phase.is_text else []
+        if phase.is_text and not classes:  # while training, fewer chunks also mean fewer classes
+            remedies.append("fewer chunks (--max-chunks)")
         message = out_of_memory_message(doing, most, dim, self.source.device, *remedies, most=not classes)
         return explaining_out_of_memory(message)
 

@@ -21,7 +21,7 @@ from collapse.numerics.finite import NotFinite
 log = logging.getLogger("collapse")
 
 _SHARE = 1 / 20
-"""Of the time of a pass that writing states takes, about at most."""
+"""Writing states takes about this share of a pass's time, at most."""
 
 Add = Callable[[Tensor, Tensor, int, int], None]
 Saved = TypeVar("Saved")
@@ -69,7 +69,7 @@ def run_slices(
             units = min(batch, high - position)
             try:
                 h_nd, y_n = phase.samples(position, position + units)
-            except (torch.OutOfMemoryError, MemoryError, RuntimeError) as error:
+            except (MemoryError, RuntimeError) as error:  # only here: add() may stop halfway, with its sums changed
                 batch = _halved(batch, phase, error)
                 continue
             try:
@@ -85,7 +85,7 @@ def run_slices(
             log.debug("%s: slice %d of %d done", phase.name, index + 1, stop)
             saved = time.perf_counter()
             writing = saved - now
-    level = logging.INFO if phase.words[0] == "chunk" else logging.DEBUG  # rows in memory are collected in no time
+    level = logging.INFO if phase.is_text else logging.DEBUG  # rows in memory are collected in no time
     speed = (end - first) * phase.size / (time.perf_counter() - began)
     units_done = counted(end - first, phase.words[0])
     log.log(level, "%s: %s collected, %s %s/s", phase.name, units_done, f"{speed:,.0f}", phase.words[1])

@@ -26,7 +26,7 @@ TOKENIZER = (
 
 ADAPTER = "adapter_config.json"
 
-Arguments = Mapping[str, Any] | None
+Arguments = Mapping[str, Any]
 """A model's arguments (``--model-arg``)."""
 
 
@@ -81,10 +81,10 @@ Files = Folder | Remote
 def inside(model_args: Arguments) -> str:
     """Return what the names of a model's files begin with: the folder of ``--model-arg subfolder=…``, or nothing.
 
-    >>> inside({"subfolder": "a/b/"}), inside(None)
+    >>> inside({"subfolder": "a/b/"}), inside({})
     ('a/b/', '')
     """
-    folder = str((model_args or {}).get("subfolder") or "").strip("/")
+    folder = str(model_args.get("subfolder") or "").strip("/")
     return f"{folder}/" if folder else ""
 
 
@@ -107,7 +107,7 @@ def weight_files(files: Files, model_args: Arguments) -> list[str]:
         UsageError: There is no such GGUF file.
         CollapseError: A file is missing that the index of the weights names.
     """
-    model_args, prefix = model_args or {}, inside(model_args)
+    prefix = inside(model_args)
     if gguf_file := model_args.get("gguf_file"):
         if not files.has(f"{prefix}{gguf_file}"):
             there = [name.removeprefix(prefix) for name in files.within(prefix) if name.endswith(".gguf")]
@@ -136,7 +136,7 @@ def weights_fingerprint(files: Files, model_args: Arguments) -> str:
         UsageError: There is no such GGUF file, or there are only GGUF files and none is named.
         CollapseError: There is no model, or a file of it is missing, or it is an adapter.
     """
-    prefix, gguf_file = inside(model_args), (model_args or {}).get("gguf_file")
+    prefix, gguf_file = inside(model_args), model_args.get("gguf_file")
     config = f"{prefix}config.json"
     if files.has(f"{prefix}{ADAPTER}"):  # with peft installed, transformers would load or change other weights
         raise CollapseError(
@@ -163,7 +163,7 @@ def _no_model(files: Files, prefix: str, lacking: str) -> CollapseError:
 
 def tokenizer_files(files: Files, model_args: Arguments) -> list[str]:
     """Return the names of the files of a tokenizer; a GGUF file also contains one."""
-    prefix, gguf_file = inside(model_args), (model_args or {}).get("gguf_file")
+    prefix, gguf_file = inside(model_args), model_args.get("gguf_file")
     found = [
         name
         for name in files.within(prefix)

@@ -46,7 +46,7 @@ def cached(path: str | Path) -> Store | None:
     name, is_model = str(path), (Path(path) / "config.json").is_file() and not is_store(path)
     if Path(path).exists() and not is_model:
         return None
-    weights, found = weights_fingerprint(Folder(Path(path)), None) if is_model else None, []
+    weights, found = weights_fingerprint(Folder(Path(path)), {}) if is_model else None, []
     for folder in sorted((home() / "stores").glob("*")):
         with suppress(StoreError):  # unfinished, or damaged
             store = Store.load(folder)
@@ -109,6 +109,11 @@ def names_repo(name: str) -> bool:
     """Whether a name may refer to a repository, or to a store in one, rather than to a mistyped folder."""
     repo = split_name(name)[0].partition("@")[0]
     return is_repo_id(repo) and "/" in repo and mistyped(name) is None
+
+
+def is_hub_place(store: str) -> bool:
+    """Whether a ``--store`` is a repository on the Hub, or a store in one, rather than a folder, existing or new."""
+    return names_repo(store) and not Path(store).parent.exists()
 
 
 def in_folder(stores: list[str], folder: str) -> list[str]:

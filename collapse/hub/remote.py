@@ -66,7 +66,10 @@ class Remote:
         return files
 
     def _cached_files(self) -> list[str]:
-        """Return the names of all files, as ``hf download`` recorded them; of a model those that are cached do."""
+        """Return the names of all files, as recorded by ``hf download``.
+
+        Without that record, return a model's cached files, and raise CollapseError for a data set.
+        """
         from huggingface_hub import errors, get_cached_repo_tree
 
         try:
@@ -100,7 +103,10 @@ class Remote:
         return name in self.files
 
     def sha256(self, path: str) -> str:
-        """Return a file's sha256, from the listing or of the file, which is then fetched; raises as :meth:`fetch`."""
+        """Return a file's sha256 from the Hub's listing.
+
+        If the listing has none, download the file and hash it; raises as :meth:`fetch`.
+        """
         return self.files[path] or sha256_file(self.fetch(path))
 
     def fetch(self, path: str) -> Path:

@@ -187,8 +187,11 @@ def _check(each: Field[Any], value: Any) -> None:
     elif each.name == "part":
         is_pair = isinstance(value, tuple | list) and [type(number) for number in value] == [int, int]
         valid, wanted = is_pair and 1 <= value[0] <= value[1], "k/n with 1 ≤ k ≤ n, such as 2/4 (in Python (2, 4))"
-    else:  # an empty list of texts, such as of a glob that matches nothing, is not the default text
+    elif each.name in ("text", "validation_text"):
+        # an empty list of texts, such as of a glob that matches nothing, is not the default text
         valid, wanted = value != (), "one or several names"
+    else:
+        return
     if not valid:
         raise UsageError(f"{flag_of(each.name, about)} must be {wanted}, got {value!r:.40}")
 
@@ -200,7 +203,7 @@ def text_names(value: Any) -> tuple[Any, ...]:
 
 
 def record(name: str, value: Any) -> Any:
-    """Return what an identity records of an option's value: secrets among a model's arguments as hashes."""
+    """Return an option's value as the identity records it. Secrets in model arguments are replaced by hashes."""
     from collapse.stores.provenance import shown_argument
 
     return {key: shown_argument(key, each) for key, each in value.items()} if name == "model_args" else value

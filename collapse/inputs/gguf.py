@@ -37,8 +37,8 @@ def check_gguf(name: str, file: Path, model: Any) -> None:
         left.append(f"{key} = {scaling.contents()}")
     if left:
         raise CollapseError(
-            f"{name}: transformers does not use all of the GGUF file, so it would compute another model "
-            f"({some(left)}): measure the original model instead"
+            f"{name}: transformers ignores parts of this GGUF file ({some(left)}), so its numbers would be wrong. "
+            "Measure the original model instead"
         )
 
 

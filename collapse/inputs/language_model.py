@@ -37,7 +37,7 @@ class LanguageModel:
         model: The transformers model, in evaluation mode.
         weight: The output embedding w, shape (V, d), in the model's dtype.
         bias: Its bias, shape (V,), or None.
-        input_rows: Token ids that the model can embed.
+        input_rows: Number of rows of the input embedding; token ids must be below it.
         attention: Name of the attention in use: that of transformers or of a plugin.
     """
 

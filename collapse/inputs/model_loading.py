@@ -31,9 +31,7 @@ SEED = 0
 _loading = Lock()  # transformers cannot load models in parallel: it would report weights as missing
 
 
-def load_model(
-    reference: ModelReference, spec: CollectionSpec | None = None, report: Report | None = None
-) -> LanguageModel:
+def load_model(reference: ModelReference, spec: CollectionSpec, report: Report | None = None) -> LanguageModel:
     """Load a causal language model for measuring.
 
     Args:
@@ -44,9 +42,8 @@ def load_model(
     Raises:
         CollapseError: It cannot be loaded, lacks weights, or has no output embedding.
     """
-    spec = spec or CollectionSpec()
     target = pick_device(spec.device)
-    arguments = dict(reference.model_args or {})
+    arguments = dict(reference.model_args)
     config = {**reference.json("config.json"), **arguments}
     if attention := arguments.get("attn_implementation"):  # else that of config.json, in its internal name, would win
         config["_attn_implementation"] = arguments["_attn_implementation"] = attention
@@ -107,7 +104,8 @@ def _trained(reference: ModelReference, spec: CollectionSpec, arguments: dict[st
             "leave out --model-arg device_map, or give one device with --device"
         )
     if gguf_file:
-        check_gguf(reference.name, files.pop(), model)
+        check_gguf(reference.name, files[0], model)
+        files = []  # check_loaded reads no GGUF
     check_loaded(reference.name, model, info, files)
     return model
 
@@ -154,7 +152,7 @@ def load_tokenizer(reference: ModelReference, *, trust_remote_code: bool = False
     with _loading, quiet("transformers"):
         try:
             return transformers.AutoTokenizer.from_pretrained(
-                **reference.source, trust_remote_code=trust_remote_code, **(reference.model_args or {})
+                **reference.source, trust_remote_code=trust_remote_code, **reference.model_args
             )
         except Exception as error:  # as above
             raise_if_full(error, hub_cache(), ANOTHER_CACHE)

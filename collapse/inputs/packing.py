@@ -1,8 +1,8 @@
-"""Pack texts into chunks of T token ids, as a pure function of texts, tokenizer, T and the number of shards.
+"""Pack texts into chunks of T token ids, as a pure function of texts, tokenizer, T and the number of shares.
 
-Rows are split into contiguous shards, and each shard into maps of 1,000 texts. Within a map the token ids are
-concatenated and cut into chunks of T; the remainder is dropped. This equals grouping with ``datasets.map(…,
-batched=True, num_proc=shards)``, which itself may return a result that it cached for another num_proc.
+Rows are split into contiguous shares (``--shards``), and each share into maps of 1,000 texts. Within a map the token
+ids are concatenated and cut into chunks of T; the remainder is dropped. This equals grouping with ``datasets.map(…,
+batched=True, num_proc=shares)``, which itself may return a result that it cached for another num_proc.
 """
 
 import json
@@ -45,8 +45,8 @@ class Chunks:
     """
 
     tokens: np.ndarray
-    starts: np.ndarray | None = None
-    sha256: str = ""
+    starts: np.ndarray | None
+    sha256: str
 
     def __len__(self) -> int:
         return len(self.tokens)
@@ -73,16 +73,16 @@ class Chunks:
         return (np.searchsorted(self._begins, places, side="right") - 1).reshape(-1, self.chunk_length)
 
 
-def maps(rows: int, shards: int) -> Iterator[tuple[int, int]]:
-    """Yield the runs of rows that are grouped together: contiguous shards, each in maps of 1,000.
+def maps(rows: int, shares: int) -> Iterator[tuple[int, int]]:
+    """Yield the runs of rows that are grouped together: contiguous shares, each in maps of 1,000.
 
     >>> list(maps(2500, 2))
     [(0, 1000), (1000, 1250), (1250, 2250), (2250, 2500)]
     """
-    share, more = divmod(rows, shards)
+    size, more = divmod(rows, shares)
     start = 0
-    for shard in range(min(shards, rows)):  # further shards are empty
-        stop = start + share + (shard < more)
+    for share in range(min(shares, rows)):  # further shares are empty
+        stop = start + size + (share < more)
         for low in range(start, stop, _MAP):
             yield low, min(low + _MAP, stop)
         start = stop
@@ -162,7 +162,7 @@ def _chunks(
     if not made:
         raise CollapseError(
             f"{name} is too short for one chunk of T = {chunk_length:,}: it has {counted(seen, 'token')} in "
-            f"{counted(spec.shards, 'shard')}, and the remainder of each run of {_MAP:,} texts is dropped: "
+            f"{counted(spec.shards, 'share')} (--shards), and the remainder of each run of {_MAP:,} texts is dropped: "
             "give more text, or a shorter --chunk-length"
         )
 

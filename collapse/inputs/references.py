@@ -4,7 +4,7 @@ import json
 import re
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -48,7 +48,7 @@ class ModelReference:
     files: Files
     weights: str = ""
     tokenizer: str = ""
-    model_args: Mapping[str, Any] | None = None
+    model_args: Mapping[str, Any] = field(default_factory=dict)
     step: int | None = None
 
     @property
@@ -87,12 +87,11 @@ class ModelReference:
     @cached_property
     def position_limit(self) -> int | None:
         """The longest sequence that the model takes, by its config.json or else the header of the GGUF file."""
-        arguments = self.model_args or {}
-        limit = limit_of({**self.json("config.json"), **arguments})
-        if limit is None and "gguf_file" in arguments:
+        limit = limit_of({**self.json("config.json"), **self.model_args})
+        if limit is None and "gguf_file" in self.model_args:
             from collapse.inputs.gguf import gguf_context
 
-            return gguf_context(self.files.fetch(f"{inside(arguments)}{arguments['gguf_file']}"))
+            return gguf_context(self.files.fetch(f"{inside(self.model_args)}{self.model_args['gguf_file']}"))
         return limit
 
     def card_datasets(self) -> list[str]:
@@ -107,9 +106,7 @@ class ModelReference:
         return [each for each in named if isinstance(each, str) and is_repo_id(each)]
 
 
-def find_model(
-    name: str, *, revision: str | None = None, model_args: Mapping[str, Any] | None = None
-) -> ModelReference:
+def find_model(name: str, *, revision: str | None = None, model_args: Mapping[str, Any] = {}) -> ModelReference:
     """Find the model that a name refers to: a folder, or an id on the Hub with its commit.
 
     Args:
@@ -122,7 +119,7 @@ def find_model(
         CollapseError: The folder holds no model, or the Hub cannot be reached and nothing is cached.
     """
     found = _find(name, revision, "model, store or features file", model_args)
-    gguf_file = (found.model_args or {}).get("gguf_file")
+    gguf_file = found.model_args.get("gguf_file")
     return replace(
         found,
         name=f"{found.name}/{gguf_file}" if gguf_file else found.name,
@@ -131,7 +128,7 @@ def find_model(
     )
 
 
-def find_tokenizer(name: str, model_args: Mapping[str, Any] | None = None) -> ModelReference:
+def find_tokenizer(name: str, model_args: Mapping[str, Any] = {}) -> ModelReference:
     """Find a tokenizer that is given separately: a folder with its files, a GGUF file, or a Hub id.
 
     Args:
@@ -166,11 +163,11 @@ def _remembered(tokenizer: str) -> Path:
     return home() / "tokenizers" / sha256_of(tokenizer)
 
 
-def _find(name: str, revision: str | None, what: str, model_args: Mapping[str, Any] | None) -> ModelReference:
+def _find(name: str, revision: str | None, what: str, model_args: Mapping[str, Any]) -> ModelReference:
     """Find a folder or repository, without its fingerprints; raises as :func:`find_model`."""
     folder = expanded(name)
     if folder.suffix == ".gguf" and folder.is_file():
-        folder, model_args = folder.parent, {**(model_args or {}), "gguf_file": folder.name}
+        folder, model_args = folder.parent, {**model_args, "gguf_file": folder.name}
     if folder.is_dir():
         if revision is not None:
             raise UsageError(f"{name} is a local folder, which has no revisions: omit --revision")
@@ -202,7 +199,7 @@ def code_of(model: ModelReference, tokenizer: ModelReference) -> dict[str, str]:
         CollapseError: A repository with such code cannot be found.
     """
     found: dict[str, str] = {}
-    revision = (model.model_args or {}).get("code_revision")
+    revision = model.model_args.get("code_revision")
     for role, reference in (("model", model), ("tokenizer", tokenizer)):
         auto_maps = [reference.json(file).get("auto_map") for file in ("config.json", "tokenizer_config.json")]
         for repo in sorted({*re.findall(r'"([^"]+?)--', json.dumps(auto_maps))}):

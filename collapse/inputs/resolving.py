@@ -20,10 +20,9 @@ log = logging.getLogger("collapse")
 
 
 def resolve(model: str, spec: CollectionSpec, folder: Path | None) -> Request | Store:
-    """Return the request of a collection; or, into the cache, a store elsewhere that makes it unnecessary.
+    """Return what is to be collected.
 
-    A store elsewhere lies where the model does: in its repository on the Hub, or in its folder's ``stores``. It is used
-    only if its whole identity equals that of the request.
+    If that would go into the cache, and the model's repository or folder has a store of it, return that store instead.
 
     Args:
         model: A local folder, a Hub id, a GGUF file or a features file.
@@ -38,15 +37,17 @@ def resolve(model: str, spec: CollectionSpec, folder: Path | None) -> Request | 
         return features_request(Path(model), spec, folder)
     reference = asked_model(model, spec)
     held = Store.load(folder) if folder and is_store(folder) and not spec.recollect else None
-    elsewhere = folder is None and not spec.recollect and not spec.null  # a null of somebody else is not trusted
+    # a null of somebody else is not trusted
+    may_use_published = folder is None and not spec.recollect and not spec.null
     try:
         request = text_request(reference, spec, folder=folder, held=held)
     except CollapseError:  # a published store may supply what the options do not say
-        found = find_store(reference, spec) if elsewhere else None
+        found = find_store(reference, spec) if may_use_published else None
         if found is None:
             raise
         return found
-    if elsewhere and not is_store(request.folder or ""):
+    assert request.folder is not None  # the given folder, or one in the cache
+    if may_use_published and not is_store(request.folder):
         return find_store(reference, spec) or request
     return request
 
@@ -91,11 +92,11 @@ def find_store_at(place: str, model: str, spec: CollectionSpec) -> Store | None:
     request = text_request(asked_model(model, spec), spec, leave_open=True)
     if (found := _chosen(stores, request)) is not None:
         return found
-    held = "; ".join(
-        f"{store} of {store.model} on {store.corpus} differs in {', '.join(request.differences(store, whole=True))}"
-        for store in stores
-    )
-    raise UsageError(f"{place} has no store of {model} with these options: {held}")
+    others = []
+    for store in stores:
+        differ = ", ".join(request.store_differences(store, whole=True))
+        others.append(f"{store} of {store.model} on {store.corpus} differs in {differ}")
+    raise UsageError(f"{place} has no store of {model} with these options: {'; '.join(others)}")
 
 
 def _chosen(stores: Iterable[Store], request: Request) -> Store | None:
@@ -107,7 +108,7 @@ def _chosen(stores: Iterable[Store], request: Request) -> Store | None:
 
     fitting = []
     for store in stores:
-        if differ := request.differences(store, whole=True):
+        if differ := request.store_differences(store, whole=True):
             log.info("%s is not the requested store: it differs in %s", store, "; ".join(differ))
         else:
             fitting.append(store)
@@ -116,6 +117,6 @@ def _chosen(stores: Iterable[Store], request: Request) -> Store | None:
     store = min(fitting, key=order)
     limits = {"tokens per chunk": "chunk_length", "chunks": "max_chunks", "validation chunks": "max_validation_chunks"}
     what = [f"{store.identity[name]} {words}" for words, name in limits.items() if store.identity.get(name)]
-    message = "%s: measuring the published store %s, on %s, %s (--recollect collects)"
-    log.warning(message, request.names["model"], store, store.corpus, ", ".join(what))
-    return store.called({kind: name for kind, name in request.names.items() if kind not in request.open})
+    message = "%s: using the existing store %s (%s). To collect it yourself, add --recollect"
+    log.warning(message, request.names["model"], store, ", ".join([store.corpus, *what]))
+    return store.called({kind: name for kind, name in request.names.items() if kind not in request.any_value_of})

@@ -26,6 +26,7 @@ class Phase(ABC):
         unit_samples: Samples of each unit, but that the last one may have fewer.
         n_samples: Number of samples of all units.
         words: Names of a unit and of its content, such as ("chunk", "tokens").
+        is_text: Whether the units are chunks of a text.
         out_of_memory: Advice for messages if one unit does not fit into memory.
         shuffled: Each sample has the label of another one, so that embeddings are independent of labels.
     """
@@ -38,6 +39,7 @@ class Phase(ABC):
     n_samples: int
     words: tuple[str, str]
     out_of_memory: str
+    is_text: bool = False
     shuffled: bool = False
 
     @abstractmethod

@@ -13,7 +13,7 @@ from collapse.inputs.collection_spec import CollectionSpec, flag_of, options_hel
 from collapse.inputs.references import ModelReference, chunk_length_of, code_of, find_model, find_tokenizer
 from collapse.inputs.text_pair import Texts, find_named_validation, find_texts, find_validation
 from collapse.inputs.text_source import open_texts
-from collapse.measurement.comparing import SAME_TEXTS
+from collapse.measurement.comparable import SAME_TEXTS
 from collapse.plugin.plugin_manager import plugins
 from collapse.stores.manifest import LAYER
 from collapse.stores.request import Request, cached_folder
@@ -66,16 +66,7 @@ def text_request(
     if whole.chunk_length or not leave_open:
         whole = replace(whole, chunk_length=chunk_length_of(reference, whole.chunk_length))
     unsaid = _unsaid(whole) if leave_open else frozenset()
-    trained_on: dict[str, Any] | None = None
-    if "corpus" in unsaid:
-        texts = Texts(None, find_validation(whole, whole.validation_text) if whole.validation_text else None)
-    elif held is not None and whole.text is None:  # a local text, whose content alone the store records
-        trained_on = held.identity["corpus"]
-        texts = Texts(None, find_named_validation(whole if whole.validation_text else spec))
-        if held.state == "trained" and held.identity.get("validation") and not texts.validation:
-            raise UsageError(f"{held} lacks its validation: name its validation text again with --validation-text")
-    else:
-        texts = find_texts(whole if whole.text else replace(whole, text=_text_of_card(reference)))
+    texts, trained_on = _texts_of(spec, whole, reference, held, unsaid)
     if held is not None and spec.validation_text is None and spec.validation_split is None:  # the store's
         texts = replace(texts, optional=True)
     identity = _identity_of(whole, reference, tokenizer, texts) | ({"corpus": trained_on} if trained_on else {})
@@ -83,16 +74,44 @@ def text_request(
         log.warning(SAME_TEXTS)
     step = {} if reference.step is None else {"step": str(reference.step)}
     own = {"tokenizer": tokenizer.location} if tokenizer.is_local else {}
+    if texts.training and texts.validation:  # a named data set brings its own validation split
+        unsaid -= {"validation"}
     return Request(
         identity=identity,
         names={"model": reference.name, **step, **own, **texts.names},
         load=partial(open_texts, identity, whole, reference, tokenizer, texts),
         validates=texts.validation is not None,
-        optional=texts.optional,
+        split_may_be_absent=texts.optional,
         folder=folder or cached_folder(identity),
-        open=unsaid - {"validation"} if texts.validation and texts.training else unsaid,  # a named text has its own
+        any_value_of=unsaid,
         **spec.beside_identity,
     )
+
+
+def _texts_of(
+    spec: CollectionSpec,
+    whole: CollectionSpec,
+    reference: ModelReference,
+    held: Store | None,
+    unsaid: frozenset[str],
+) -> tuple[Texts, dict[str, Any] | None]:
+    """Return the texts of a request, and the identity of its training text if only the store that is there has it.
+
+    Args:
+        spec, reference, held: As of :func:`text_request`.
+        whole: The options with those that the store or a plugin adds.
+        unsaid: Fields of the identity that may have any value.
+    """
+    if "corpus" in unsaid:  # any training text will do
+        return Texts(None, find_validation(whole, whole.validation_text) if whole.validation_text else None), None
+    if held is not None and whole.text is None:  # the store alone knows the training text
+        # not the store's own limits, which a text named now does not have
+        texts = Texts(None, find_named_validation(whole if whole.validation_text else spec))
+        if held.state == "trained" and held.identity.get("validation") and not texts.validation:
+            raise UsageError(f"{held} lacks its validation: name its validation text again with --validation-text")
+        return texts, held.identity["corpus"]
+    # named, or the card's
+    return find_texts(whole if whole.text else replace(whole, text=_text_of_card(reference))), None
 
 
 def _identity_of(

@@ -52,7 +52,7 @@ class TextPhase(Phase):
         shuffled: See :class:`Phase`.
     """
 
-    words = ("chunk", "tokens")
+    words, is_text = ("chunk", "tokens"), True
     out_of_memory = "lower --chunk-length, or use --dtype bfloat16 or --device cpu"
 
     def __init__(self, name: str, chunks: Chunks, model: LanguageModel, *, shuffled: bool = False) -> None:
@@ -138,15 +138,15 @@ def open_texts(
         return pack(corpus, tokenize, cut, tokenizer_key=key, progress=report)
 
     train = packed(texts.training, spec) if trained is None and texts.training else None
-    validates = trained is not None or spec.part is None  # parts may be validated after merging
-    validation = texts.pack_validation(lambda corpus: packed(corpus, spec.of_validation)) if validates else None
+    packs_validation = trained is not None or spec.part is None  # parts may be validated after merging
+    validation = texts.pack_validation(lambda corpus: packed(corpus, spec.of_validation)) if packs_validation else None
     model = load_model(reference, spec, report)
     for chunks in (train, validation):
         if chunks is not None:
             _check_ids(chunks, tokenize, model, reference.name)
     identity = {**identity, "attention": model.attention, "head": {"tied": model.tied, "bias": model.bias is not None}}
     corpus = {"name": texts.names["corpus"], "validation": texts.names["validation"]}
-    if validates and validation is None:  # there is none, or its split is optional and absent
+    if packs_validation and validation is None:  # there is none, or its split is optional and absent
         identity = {name: each for name, each in identity.items() if name not in OF_VALIDATION} | {"validation": None}
         corpus["validation"] = None
     phase = partial(TextPhase, model=model, shuffled=spec.null == "shuffled")

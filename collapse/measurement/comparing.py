@@ -1,138 +1,169 @@
-"""Names that distinguish rows, and remarks on rows that cannot be compared."""
+"""Two stores of one text side by side: each measurement, the difference, and its standard error."""
 
-from collections.abc import Container, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
 
-from collapse.errors import counted, shortened, some
-from collapse.stores.described import FEATURES
+import torch
+from torch import Tensor
 
-if TYPE_CHECKING:
-    import pandas as pd
+from collapse.core.precision import exact_arithmetic
+from collapse.core.progress import Report, shows_progress
+from collapse.errors import CollapseError, counted
+from collapse.measurement.comparable import ONE_TEXT, differing, distinct, mixed
+from collapse.measurement.measuring import Classes, measured
+from collapse.measurement.part_errors import Error, errors_of_parts, exceeded
+from collapse.measurement.results import Results, Row
+from collapse.measurement.row_tables import by_property, notes_of, titles_of
+from collapse.measurement.seeds import spread_of_seeds
+from collapse.measurement.table import Table
+from collapse.numerics.standard_errors import standard_error
+from collapse.plugin.guarding import outside_inference_mode
+from collapse.plugin.plugin_manager import plugins
+from collapse.stores.described import about
+from collapse.stores.store import Store
 
-    from collapse.measurement.rows import Row
-
-_DIGEST = 12  # characters of a digest that are shown
-_FINGERPRINT = 19  # of one that begins with sha256:
-_LONGEST = 60  # of a name in a remark
-_MOST = 4  # values in a remark
-_OWN_LIMIT = "max_validation_chunks"  # rows without one of their own have max_chunks for both texts
-COMPARED = {
-    "corpus_id": "training texts",
-    "validation_id": "validation texts",
-    "chunk_length": "chunk lengths",
-    "max_chunks": "limits of --max-chunks",
-    _OWN_LIMIT: "limits of --max-validation-chunks",
-    "dtype": "dtypes",
-    "min_count": "limits of --min-count",
-    "class_set": "class sets (--classes-of)",
-}
-"""Texts and settings that must be equal to compare rows, by the column of a table."""
-ONE_TEXT = {
-    **{name: COMPARED[name] for name in ("corpus_id", "validation_id")},
-    "tokenizer": "tokenizers",
-    **{name: COMPARED[name] for name in ("chunk_length", "max_chunks", _OWN_LIMIT)},
-}
-"""What two stores of one text have in common."""
-_NAMES = {"corpus_id": "corpus", "validation_id": "validation"}  # of hashes
-_NONE_COUNTS = {"max_chunks": "chunk_length", _OWN_LIMIT: "validation_id", "class_set": "min_count"}
-"""Fields whose absence is a value, whole texts and all classes, in rows that have the other field."""
-SAME_TEXTS = "the training and the validation text are the same: losses and NC4 are of text that was trained on"
-"""What is said wherever numbers of such texts are shown."""
+_COLUMNS = ("measurement", "A", "B", "difference", "standard_error", "t", "seeds_sd")
+_HEADINGS = {"difference": "B−A", "standard_error": "± error", "seeds_sd": "seeds' sd"}
+"""Headings for people, short enough for a line of 80 characters; JSON and CSV have the columns' names."""
 
 
-def distinct(rows: Sequence["Row"]) -> list[str]:
-    """Return a name for each row.
+@shows_progress
+@outside_inference_mode
+@exact_arithmetic()
+def compare(
+    a: Store | str | Path,
+    b: Store | str | Path,
+    *,
+    metrics: str | Iterable[str] | None = None,
+    min_count: int = 1,
+    classes_of: Classes | None = None,
+    parts: Sequence[Sequence[Any]] | None = None,
+    seeds: "Results | str | Path | None" = None,
+    anyway: bool = False,
+    device: str | None = None,
+    progress: Report | None = None,
+) -> Table:
+    """Compare two stores of one text: each measurement of A and of B, B − A, and its standard error.
 
-    A name shared by several stores is followed by the start of the store's digest. If a store was measured with several
-    ``--min-count``, that of the row comes last.
-    """
-    stores: dict[str, set[str]] = {}
-    for row in rows:
-        stores.setdefault(row.model, set()).add(row.store)
-    limits, names = _limits(rows), []
-    for row in rows:
-        name = f"{row.model} ({row.store[:_DIGEST]})" if len(stores[row.model]) > 1 else row.model
-        names.append(f"{name}, {limit_of(row)}" if len(set(limits[row.store])) > 1 else name)
-    return names
-
-
-def limit_of(row: "Row") -> str:
-    """Return the heading of a row among those of one store that differ in ``--min-count``."""
-    return f"N_c ≥ {row.min_count:,}"
-
-
-def is_crossed(rows: Sequence["Row"]) -> bool:
-    """Whether each of several rows' stores was measured with the same several ``--min-count``, to compare them."""
-    limits = list(_limits(rows).values())
-    return all(each == limits[0] and len(set(each)) > 1 for each in limits)
-
-
-def _limits(rows: Sequence["Row"]) -> dict[str, list[int]]:
-    limits: dict[str, list[int]] = {}
-    for row in rows:
-        limits.setdefault(row.store, []).append(row.min_count)
-    return limits
-
-
-def mixed(rows: Iterable["Row | Mapping[str, Any]"], *, apart: Container[str] = ()) -> list[str]:
-    """Return a remark for each field that differs between rows but must be equal to compare their numbers.
+    Measurements of the validation text have a standard error over its blocks (runs of whole texts with at least a
+    chunk's tokens), which are paired: what a block adds to both models cancels. Those of the training text have one if
+    both collections were also made in ``parts``: the jackknife over d = B − A without each of the K parts in turn.
 
     Args:
-        rows: Rows, or the records of a table. Missing fields, as in rows of features files, are ignored.
-        apart: Fields that may differ.
+        a, b: Stores or their folders.
+        metrics: Measurement names or prefixes, as in :func:`collapse.measure`; None means all.
+        min_count: Keep the classes with at least this many samples, also in each part.
+        classes_of: Keep the classes that this store, or each of several, has, and A and B both have.
+        parts: All parts (``--part 1/K`` to ``K/K``) of the training text of A, and those of B.
+        seeds: Results table with models that differ in their seed only, its file, or its name, such as "paper" for
+            the 21 published models of 2 layers and width 768; None for no column.
+        anyway: Compare stores of different texts too; their blocks are not paired.
+        device: As in :func:`collapse.measure`.
+        progress: Called as progress(what, done, total).
 
-    >>> mixed([{"dtype": "float32", "min_count": 1}, {"dtype": "bfloat16", "min_count": 1}, {"val_loss": 2.0}])
-    ['rows of different dtypes are mixed: float32 (1 row), bfloat16 (1 row)']
+    Returns:
+        A row per measurement: its name, A, B, difference (B − A), standard_error, t (difference ÷ standard error), and
+        seeds_sd, the standard deviation over ``seeds``. What is not available is None; the notes say why.
+
+    Raises:
+        UsageError: An unknown name, or parts that are not those of A and B.
+        CollapseError: The stores are of different texts, or one is incomplete or was altered.
     """
-    records = [row if isinstance(row, Mapping) else vars(row) for row in rows]
-    names = [name for name in COMPARED if name not in apart]
-    return [
-        f"rows of different {COMPARED[name]} are mixed: "
-        + some([f"{value} ({counted(rows, 'row')})" for value, rows in values.items()], _MOST)
-        for name, values in differing(records, names).items()
-    ]
+    stores = [each if isinstance(each, Store) else Store.load(each) for each in (a, b)]
+    different = differing(map(about, stores), ONE_TEXT)
+    said = [f"{ONE_TEXT[name]}: {' and '.join(values)}" for name, values in different.items()]
+    if different and not anyway:
+        they = f"{stores[0]} and {stores[1]} differ in {'; '.join(said)}"
+        raise CollapseError(f"{they}: compare stores of one text, or add --anyway (anyway=True)")
+    how: dict[str, Any] = {"metrics": metrics, "min_count": min_count, "classes_of": _common(classes_of, stores)}
+    how |= {"device": device, "progress": progress}
+    made = [measured(each, **how) for each in stores]
+    errors = _errors_of_blocks(stores, [found.influences for _, found in made], one_text=not different)
+    if parts is not None:
+        errors |= errors_of_parts(stores, parts, one_text=not different, **how)
+    spread, notes = (None, []) if seeds is None else spread_of_seeds(seeds, min_count)
+    rows = [row for row, _ in made]
+    lines = _lines(rows, errors, spread)
+    if "tokenizer" in different:
+        said.append("tokens: losses and perplexities, which are per token, cannot be compared")
+    before = [f"A and B differ in {each}" for each in said]
+    return _table(rows, lines, [*before, *_said_of_errors(lines, errors, parts is not None), *notes])
 
 
-def differing(records: Iterable[Mapping[str, Any]], names: Iterable[str]) -> dict[str, dict[str, int]]:
-    """Return the fields in which records differ: for each its values, as they are shown, and how many records have one.
+def _common(classes_of: Classes | None, stores: Sequence[Store]) -> Classes:
+    """Return the stores of whose classes all are kept: those that are given, A and B; none if none is given."""
+    others = [classes_of] if isinstance(classes_of, Store | str | Path) else list(classes_of or ())
+    return [*others, *stores] if others else []
 
-    >>> differing([{"min_count": 1}, {"min_count": 2.0}, {}], ["min_count"])
-    {'min_count': {'1': 1, '2': 1}}
-    """
-    read = {*COMPARED, *ONE_TEXT, *_NAMES.values()}
-    given = [
-        {name: record[name] for name in read & record.keys() if not _is_missing(record[name])} for record in records
-    ]
-    if any(_OWN_LIMIT in record for record in given):
-        given = [{_OWN_LIMIT: record.get("max_chunks"), **record} for record in given]
-    found = {}
+
+def _lines(rows: Sequence[Row], errors: Mapping[str, Error], spread: Mapping[str, float] | None) -> list[list[Any]]:
+    """Return a line for each measurement: A, B, the difference, its standard error and t, and the seeds' deviation."""
+    lines = []
+    for name in by_property(rows[0].measurements):
+        a, b = (row.measurements[name] for row in rows)
+        difference = None if a is None or b is None or not math.isfinite(b - a) else b - a
+        error, _ = errors.get(name, (None, ""))
+        line = [name, a, b, difference, error, difference / error if difference is not None and error else None]
+        lines.append(line if spread is None else [*line, spread.get(name)])
+    return lines
+
+
+def _table(rows: Sequence[Row], lines: list[list[Any]], notes: list[str]) -> Table:
+    first, second = distinct(rows)
+    shown = [line[0] for line in lines]
+    about_each = [f"{side} = {''.join(title)}" for side, title in zip("AB", titles_of(rows), strict=True)]
+    same = ["A and B are the same store"] if rows[0].store == rows[1].store else []
+    remarks = [*about_each, *same, *notes, *notes_of(rows, shown), *mixed(rows, apart=ONE_TEXT)]
+    columns = _COLUMNS[: len(lines[0])]
+    for_people = Table("", [_HEADINGS.get(name, name) for name in columns], lines)
+    return Table(f"{first} (A) and {second} (B); difference = B − A", columns, lines, remarks, for_people)
+
+
+def _errors_of_blocks(
+    stores: Sequence[Store], influences: Sequence[Mapping[str, Tensor]], *, one_text: bool
+) -> dict[str, Error]:
+    """Return the standard errors of differences of validation measurements; blocks of equal samples are paired."""
+    errors: dict[str, Error] = {}
+    names = influences[0].keys() & influences[1].keys()
+    blocks = [store.tensors("validation")["block_totals"][:, [0, 4]] for store in stores if names]
+    paired = bool(names) and one_text and torch.equal(*blocks)
     for name in names:
-        values: dict[Any, list[str]] = {}
-        for record in given:
-            if record.get(_NONE_COUNTS.get(name, name)) is not None:
-                values.setdefault(record.get(name), []).append(_shown(name, record))
-        if len(values) > 1:
-            found[name] = {shown[0]: len(shown) for shown in values.values()}
-    return found
+        a, b = (each[name] for each in influences)
+        error = standard_error(b - a) if paired else math.hypot(standard_error(a), standard_error(b))
+        units = [_units(len(each), len(of)) for each, of in zip((a, b), blocks, strict=True)]
+        over = units[0] if units[0] == units[1] else f"{units[0]} of A and {units[1]} of B"
+        few = exceeded(min(len(a), len(b)) - 1)
+        errors[name] = error, f"over {over}, {'paired' if paired else 'not paired'}{few}"
+    return errors
 
 
-def _is_missing(value: Any) -> bool:
-    return str(value) in ("None", "nan", "<NA>")  # pandas has the last two
+def _units(units: int, blocks: int) -> str:
+    return counted(units, "block") if units == blocks else f"{units:,} groups of blocks"
 
 
-def _shown(name: str, record: Mapping[str, Any]) -> str:
-    value = record.get(name)
-    if value is None:
-        return "none"
-    if isinstance(value, float):  # a whole number of a column in which others are missing
-        return str(int(value))
-    label = record.get(_NAMES.get(name, ""))
-    return str(value)[:_FINGERPRINT] if label is None else f"{shortened(str(label), _LONGEST)} {str(value)[:_DIGEST]}"
+def _said_of_errors(lines: Sequence[Sequence[Any]], errors: Mapping[str, Error], of_parts: bool) -> list[str]:
+    """Say how standard errors were computed, and why other measurements have none; those that share it in one line."""
+    said: dict[tuple[str, str], list[str]] = {}
+    for name, _, _, difference, error, *_ in lines:
+        if error is not None:
+            said.setdefault(("standard error", errors[name][1]), []).append(name)
+        elif difference is not None and (why := _why_none(name, of_parts)):
+            said.setdefault(("no standard error", why), []).append(name)
+    notes = []
+    for (what, text), names in sorted(said.items(), key=lambda each: each[0][0], reverse=True):
+        notes.append(f"{what} of {', '.join(names) if len(names) <= 4 else counted(len(names), 'measurement')}: {text}")
+    return notes
 
 
-def corpora_of(frame: "pd.DataFrame") -> list[str]:
-    """Return the names of the texts in a table. A features file names only itself, so its rows name no text."""
-    if "corpus" not in frame:
-        return []
-    pairs = zip(frame["corpus"].fillna(""), frame.get("weights", frame["corpus"]), strict=True)
-    return sorted({str(corpus) for corpus, weights in pairs if corpus and not str(weights).startswith(FEATURES)})
+def _why_none(name: str, of_parts: bool) -> str:
+    """Say why a measurement has no standard error; "" of one that needs none."""
+    metric, _ = plugins().measurements()[name]
+    if set(metric.needs) == {"n_params"}:
+        return ""
+    if metric.standard_error:
+        return "the validation text is one block"
+    if "validation" in metric.needs:
+        return "stores do not keep its counts by block"
+    return "not every part has it" if of_parts else "of the training text, it needs parts (--parts)"

@@ -60,7 +60,10 @@ def _check_needs(found: Figure, given: Results | Sequence[Store | Part]) -> None
     if isinstance(given, Results):
         frame = given.frame()
         if names := [name for name in found.needs if name not in frame or not frame[name].notna().any()]:
-            raise CollapseError(f"figure {found.name} needs {', '.join(names)}, of which the table has no value")
+            raise CollapseError(
+                f"figure {found.name} needs {', '.join(names)}: the table has no values in these columns. "
+                "Measure them, or choose another figure"
+            )
         return
     for store in given:
         if isinstance(store, Store) and (names := [name for name in found.needs if not store.statistics().has(name)]):

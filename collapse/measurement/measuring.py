@@ -9,10 +9,10 @@ from torch import Tensor
 
 from collapse.core.precision import exact_arithmetic
 from collapse.core.progress import Report
-from collapse.errors import CollapseError, UsageError
+from collapse.errors import UsageError
 from collapse.measurement.noting import numbers_of, same_texts
 from collapse.measurement.results import Row
-from collapse.numerics.devices import float64_device, is_out_of_memory, out_of_memory_message, pick_device
+from collapse.numerics.devices import explaining_out_of_memory, float64_device, out_of_memory_message, pick_device
 from collapse.numerics.evaluating import Evaluation, evaluate
 from collapse.numerics.statistics import EmbeddingStatistics
 from collapse.numerics.values import Values, copied
@@ -68,9 +68,10 @@ def measured(
     opened, found = evaluate_store(store, by_metric(names), min_count, classes_of, device, **options)
     made, s = numbers_of(found), found.s
     notes = (*made.notes, *(same_texts(opened) if isinstance(opened, Store) else ()))
-    of = about(opened) if isinstance(opened, Store) else {"model": "", "revision": None, "corpus": "", "store": ""}
+    bare = {"model": "", "revision": None, "corpus": "", "store": "", "dtype": s.dtype}
+    of = about(opened) if isinstance(opened, Store) else bare
     row = Row(
-        **{**of, "dtype": of.get("dtype", s.dtype)},
+        **of,
         min_count=s.min_count,
         class_set=s.class_set,
         classes=s.n_classes,
@@ -111,13 +112,9 @@ def evaluate_store(
         s = s.keep(min_count, ids, class_set)
         return Values(s.to(float64_device(pick_device(device))) if device else s)
 
-    try:
+    message = out_of_memory_message("the measurements", classes, dim, pick_device(device or "cpu"), "--min-count")
+    with explaining_out_of_memory(message):
         return opened, evaluate(fresh, chosen, **options)
-    except Exception as error:
-        if not is_out_of_memory(error):
-            raise
-        message = out_of_memory_message("the measurements", classes, dim, pick_device(device or "cpu"), "--min-count")
-        raise CollapseError(message) from error
 
 
 def _class_set(classes_of: Classes, tokenizer: str | None) -> tuple[Tensor | None, str | None]:

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from torch import Tensor
 
 from collapse.errors import counted
-from collapse.measurement.comparing import SAME_TEXTS
+from collapse.measurement.comparable import SAME_TEXTS
 from collapse.measurement.rows import Note
 from collapse.numerics.evaluating import Evaluation
 from collapse.numerics.reducing import MetricResult, Tally
@@ -50,7 +50,7 @@ def numbers_of(found: Evaluation) -> Numbers:
     """Return the numbers of an evaluation with their notes."""
     made, s = Numbers(), found.s
     for each in found.metrics:
-        reasons = _left_out(each, found, s)
+        reasons = _reasons_left_out(each, found, s)
         for measure in each.measures:
             name = measure.name
             made.values[name] = _number(made, each, measure, reasons)
@@ -73,7 +73,7 @@ def _number(made: Numbers, each: MetricResult, measure: Measure, reasons: dict[s
     for kind, text in reasons.items():
         made.note(name, kind, text)
     number = each.numbers[name]
-    if each.tally is not None and not _is_any_left(made, name, each.tally, each.left_out[name], each.metric.kind):
+    if each.tally is not None and not _note_excluded(made, name, each.tally, each.left_out[name], each.metric.kind):
         return None
     if isinstance(measure, CoV) and math.isnan(number):
         made.note(name, "zero", "the mean is 0, so there is no std/mean: read the std")
@@ -82,7 +82,7 @@ def _number(made: Numbers, each: MetricResult, measure: Measure, reasons: dict[s
         made.note(name, "near_zero_mean", f"the mean is nearly 0, 1/{abs(number):,.0f} of the std: read the std")
     if math.isfinite(number) or number == measure.towards:
         return number
-    if each.tally is not None or each.remark is None:
+    if each.tally is not None or each.remark is None:  # a scalar's own remark already says why
         advice = ", which can say why: collapse.Noted(None, reason)" if each.tally is None else ""
         plugin = plugins().owner(each.metric.module).name
         text = f"plugin {plugin}: came out as {number} in {each.metric.called}{advice}"
@@ -90,7 +90,7 @@ def _number(made: Numbers, each: MetricResult, measure: Measure, reasons: dict[s
     return None
 
 
-def _is_any_left(made: Numbers, name: str, tally: Tally, left_out: int, noun: str) -> bool:
+def _note_excluded(made: Numbers, name: str, tally: Tally, left_out: int, noun: str) -> bool:
     """Count the classes or pairs that a number excludes; return whether any is left."""
     # the notes on a class metric say which classes have no finite value
     if excluded := left_out - (tally.nan + tally.infinite if noun == "class" else 0):
@@ -101,7 +101,7 @@ def _is_any_left(made: Numbers, name: str, tally: Tally, left_out: int, noun: st
     return left_out < tally.added
 
 
-def _left_out(each: MetricResult, found: Evaluation, s: EmbeddingStatistics) -> dict[str, str]:
+def _reasons_left_out(each: MetricResult, found: Evaluation, s: EmbeddingStatistics) -> dict[str, str]:
     """Say which classes or pairs have no finite value, and which pairs are closer than can be told apart, by kind."""
     if each.tally is None:
         return {}

@@ -7,7 +7,7 @@ import re
 from typing import TYPE_CHECKING
 
 from collapse.errors import counted, shortened, some
-from collapse.measurement.comparing import mixed
+from collapse.measurement.comparable import mixed
 from collapse.measurement.model_names import ARCHITECTURE, with_parts
 from collapse.measurement.results import Results
 

@@ -1,6 +1,6 @@
 """Rows as a table: property, measurement, a value per model, and the values at full collapse and reachable.
 
-And what is said of them: a heading per model, and notes.
+And what is said of them: a title per model, and notes.
 """
 
 import math
@@ -10,7 +10,7 @@ from typing import Any
 
 from collapse.errors import counted, some
 from collapse.measurement.cells import number
-from collapse.measurement.comparing import distinct, is_crossed, limit_of, mixed
+from collapse.measurement.comparable import distinct, is_crossed, limit_of, mixed
 from collapse.measurement.results import Results
 from collapse.measurement.rows import Row
 from collapse.measurement.table import Table
@@ -26,7 +26,7 @@ _FAR = 100
 def whole_table_of(
     rows: Sequence[Row], shown: Collection[str] | None = None, *, more: str = "--all, or --metrics NAMES"
 ) -> Table:
-    """Return a table of rows with the same measurements: a heading per model, the values, and all notes but errors.
+    """Return a table of rows with the same measurements: a title per model, the values, and all notes but errors.
 
     Args:
         rows: A row per model; if one has nulls, their values and the quotients come last.
@@ -35,12 +35,12 @@ def whole_table_of(
     """
     names = by_property(name for name in rows[0].measurements if shown is None or name in shown)
     limits = {name: [_ends(each) for each in _limits(rows, name)] for name in names}
-    ranges = any(" to " in str(each) for ends in limits.values() for each in ends)
+    ranges = any(isinstance(each, str) and each for ends in limits.values() for each in ends)
     hidden = len(rows[0].measurements) - len(names)
     notes = [f"{counted(hidden, 'more measurement')}: {more}"] if hidden and shown is not None else []
     notes += notes_of(rows, shown)
     notes += ["at full collapse, reachable: from the least to the largest of the columns"] if ranges else []
-    title = "\n".join(f"{model}{about}" for model, about in headings_of(rows))
+    title = "\n".join(f"{model}{about}" for model, about in titles_of(rows))
     notes += [*notes_on_reachable(names), *remarks_of(rows)]
     return Table(title, *_columns_and_lines(rows, limits), notes, keys=2, source=Results(rows))
 
@@ -73,9 +73,10 @@ def _columns_and_lines(
 
 def _over_null(row: Row, name: str, null: str) -> float | str | None:
     """Return a measurement over that of a null; "" if that was not measured, None where a quotient would mislead."""
-    value, of = row.measurements.get(name), row.nulls.get(null, {}).get(name, "")
-    if isinstance(of, str):
-        return of
+    of_null = row.nulls.get(null, {})
+    if name not in of_null:
+        return ""
+    value, of = row.measurements.get(name), of_null[name]
     return None if value is None or of is None or _no_quotient(name, value, of) else value / of
 
 
@@ -101,8 +102,8 @@ def by_property(names: Iterable[str]) -> list[str]:
     return sorted(ranks, key=lambda name: (ranks[name], places.get(name, len(places)), name))
 
 
-def headings_of(rows: Sequence[Row]) -> list[tuple[str, str]]:
-    """Return for each row the model's name, and what it was measured on."""
+def titles_of(rows: Sequence[Row]) -> list[tuple[str, str]]:
+    """Return for each row its title: the model's name, and what it was measured on."""
     return [(model or "statistics", _about(row)) for row, model in zip(rows, distinct(rows), strict=True)]
 
 

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from collapse.errors import CollapseError, counted
-from collapse.measurement.comparing import mixed
+from collapse.measurement.comparable import mixed
 from collapse.measurement.model_names import part_names, with_parts
 from collapse.measurement.results import Results
 from collapse.plugin.plugin_manager import plugins

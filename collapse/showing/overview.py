@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 from collapse.errors import counted, shortened, some
 from collapse.measurement.cells import number
-from collapse.measurement.comparing import corpora_of
+from collapse.measurement.comparable import corpora_of
 from collapse.measurement.model_names import with_parts
 from collapse.measurement.prepared import remarks_on
 from collapse.measurement.table import Table

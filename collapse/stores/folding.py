@@ -19,7 +19,7 @@ from collapse.plugin.filling import Filled, conflict
 from collapse.plugin.plugin_manager import plugins
 from collapse.plugin.statistic import Statistic
 from collapse.stores.files import sha256_of
-from collapse.stores.manifest import LAYER, MANIFEST, VERSION, differences, now, render, sealed
+from collapse.stores.manifest import MANIFEST, VERSION, differences, file_of, now, render, sealed
 from collapse.stores.provenance import versions
 from collapse.stores.shards import Part, Shard, compared, remove_shards, spans
 from collapse.stores.store import Store, Tensors
@@ -28,10 +28,10 @@ from collapse.stores.tensor_files import check_tensors, described, tensor_bytes
 
 log = logging.getLogger("collapse")
 
-Kinds = Sequence[type[Statistic]] | None
+Kinds = Sequence[type[Statistic]]
 
 
-def fold_training(folder: Path | None, shards: Sequence[Shard], kinds: Kinds = None) -> Store:
+def fold_training(folder: Path | None, shards: Sequence[Shard], kinds: Kinds | None = None) -> Store:
     """Make the store of a training pass from its shards, which cover the text; it is not validated.
 
     Args:
@@ -49,11 +49,11 @@ def fold_training(folder: Path | None, shards: Sequence[Shard], kinds: Kinds = N
         "statistics": dict(s.versions),
         "statistics_by": dict(s.made_by),
     }
-    files = {f"{LAYER}/{name}.safetensors": tensors for name, tensors in layer.items()}
+    files = {file_of(name): tensors for name, tensors in layer.items()}
     return build(folder, about, files, provenance=_provenance(shards))
 
 
-def fold_validation(folder: Path | None, store: Store, shards: Sequence[Shard], kinds: Kinds = None) -> Store:
+def fold_validation(folder: Path | None, store: Store, shards: Sequence[Shard], kinds: Kinds | None = None) -> Store:
     """Add the validation to a trained store, from shards that cover the validation text.
 
     Args:
@@ -68,11 +68,11 @@ def fold_validation(folder: Path | None, store: Store, shards: Sequence[Shard], 
     for each in others:
         filled.merge(each)
     total = merge_validation([_counts(state) for state in states])
-    layer = {"validation": {name: getattr(total, name) for name in vars(total)}, **filled.tensors()}
-    files: dict[str, Mapping[str, Tensor]] = {f"{LAYER}/{name}.safetensors": each for name, each in layer.items()}
+    layer = {"validation": dict(vars(total)), **filled.tensors()}
+    files: dict[str, Mapping[str, Tensor]] = {file_of(name): each for name, each in layer.items()}
     kept = dict(store.manifest["files"])
     if folder is None or folder != store.path:
-        files |= {name: store.tensors(name.split("/")[1].removesuffix(".safetensors")) for name in kept}
+        files |= {file_of(name): store.tensors(name) for name in store.names}
         kept = {}
     first, held = shards[0].about, store.manifest
     about = {
@@ -124,7 +124,7 @@ def build(
 def training_hash(store: Store) -> str:
     """Return a hash of the class means and the head, on which the decisions of a validation depend."""
     files = store.manifest["files"]
-    return sha256_of([files[f"{LAYER}/{name}.safetensors"]["sha256"] for name in ("train", "classifier")])
+    return sha256_of([files[file_of(name)]["sha256"] for name in ("train", "classifier")])
 
 
 def statistics_of(shards: Sequence[Shard]) -> EmbeddingStatistics:
@@ -144,7 +144,7 @@ def statistics_of(shards: Sequence[Shard]) -> EmbeddingStatistics:
     )
 
 
-def _folded(shards: Sequence[Shard], kinds: Sequence[type[Statistic]]) -> tuple[EmbeddingStatistics, dict[str, Tensor]]:
+def _folded(shards: Sequence[Shard], kinds: Kinds) -> tuple[EmbeddingStatistics, dict[str, Tensor]]:
     """Return the moments of all shards, and the head's rows of their classes, each from a shard that saw the class."""
     total: ClassMoments | None = None
     heads: list[tuple[Tensor, dict[str, Tensor]]] = []
@@ -166,7 +166,7 @@ def _folded(shards: Sequence[Shard], kinds: Sequence[type[Statistic]]) -> tuple[
     return s, head
 
 
-def usable(kinds: Sequence[type[Statistic]], shard: Shard) -> tuple[list[type[Statistic]], dict[str, str]]:
+def usable(kinds: Kinds, shard: Shard) -> tuple[list[type[Statistic]], dict[str, str]]:
     """Return the statistics that the installed plugins can continue from a shard, and why not the others."""
     fit, unfit = [], {}
     for kind in kinds:
@@ -217,21 +217,27 @@ def ordered(shards: Sequence[Shard]) -> list[Shard]:
     return in_order
 
 
-def _common(shards: Sequence[Shard], known: Kinds = None) -> list[type[Statistic]]:
+def _common(shards: Sequence[Shard], known: Kinds | None = None) -> list[type[Statistic]]:
     """Return the known statistics that all shards hold; warn about the others, which are left out."""
     installed = plugins().statistics if known is None else {kind.name: kind for kind in known}
     kinds = []
     for name in sorted({name for shard in shards for name in shard.about["statistics"]}):
-        if name not in installed:
-            why = "no plugin installed here can merge it"
-        else:
-            found = ((shard, usable([installed[name]], shard)[1].get(name)) for shard in shards)
-            why = next((f"{shard.path} {unfit}" for shard, unfit in found if unfit), "")
-        if why:
+        if why := _why_not(installed.get(name), shards):
             log.warning("statistic %s is left out: %s", name, why)
         else:
             kinds.append(installed[name])
     return kinds
+
+
+def _why_not(kind: type[Statistic] | None, shards: Sequence[Shard]) -> str | None:
+    """Say why the shards' states of a statistic cannot be merged, or None."""
+    if kind is None:
+        return "no plugin installed here can merge it"
+    for shard in shards:
+        _, unfit = usable([kind], shard)
+        if unfit:
+            return f"{shard.path} {unfit[kind.name]}"
+    return None
 
 
 def _counts(state: Mapping[str, Tensor]) -> ValidationStatistics:

@@ -116,7 +116,7 @@ def differences(
 ) -> list[str]:
     """List the fields in which two identities differ, each with both values.
 
-    This is the only comparison of identities, and the only text about their differences that users read.
+    Compares whole identities; rows of tables are compared by :func:`collapse.measurement.comparable.differing`.
 
     Args:
         mine: An identity.
@@ -138,9 +138,23 @@ def differences(
     return found
 
 
+def file_of(name: str) -> str:
+    """Return a tensor file's path in its store.
+
+    >>> file_of("train"), name_of("top/train.safetensors")
+    ('top/train.safetensors', 'train')
+    """
+    return f"{LAYER}/{name}.safetensors"
+
+
+def name_of(file: str) -> str:
+    """Return a tensor file's name, without folders and suffix."""
+    return file.split("/")[-1].removesuffix(".safetensors")
+
+
 def shape_of(manifest: Mapping[str, Any]) -> tuple[int, int]:
     """Return the shape of the class means: C and d."""
-    classes, dim = manifest["files"][f"{LAYER}/train.safetensors"]["tensors"]["means"]["shape"]
+    classes, dim = manifest["files"][file_of("train")]["tensors"]["means"]["shape"]
     return classes, dim
 
 

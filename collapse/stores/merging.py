@@ -36,16 +36,16 @@ def merge(parts: Iterable[str | Path | Part | Store], *, store: str | Path) -> S
     target = expanded(store)
     trained = [Store.load(folder) for folder in folders if is_store(folder)]
     # a part of the validation pass lies in a copy of the trained store, and one of the training pass in no store
-    phase = "validation" if len(trained) == len(folders) else "train"
+    of_validation = len(trained) == len(folders)  # else each folder must hold training shards only
     for each in trained:
-        if phase == "train" or each.state == "complete":
+        if not of_validation or each.state == "complete":
             raise StoreError(f"{each} is a {each.state} store, not a part of a collection: merge the parts without it")
-    shards = _covering(folders, phase)
-    if trained:
+    shards = _covering(folders, "validation" if of_validation else "train")
+    if of_validation:
         _check_trained(trained, shards)
 
     def fold(folder: Path | None) -> Store:
-        return fold_validation(folder, trained[0].check(), shards) if trained else fold_training(folder, shards)
+        return fold_validation(folder, trained[0].check(), shards) if of_validation else fold_training(folder, shards)
 
     with writing(target):
         if not is_store(target):

@@ -10,7 +10,7 @@ from collapse.errors import StoreError, UsageError, counted
 from collapse.stores.files import home, sha256_of
 from collapse.stores.manifest import KNOWN_LATER, OF_VALIDATION, SHARDS, VERSION, differences, is_store
 from collapse.stores.shards import Part, Run, gaps, shards_in
-from collapse.stores.store import Store
+from collapse.stores.store import Store, another_store
 
 
 @dataclass(frozen=True)
@@ -23,8 +23,8 @@ class Request:
         load: Returns the samples, a :class:`collapse.inputs.source.Source`. It is called with the store that lacks only
             its validation, or None, and with a progress callback.
         validates: Whether there is a validation text.
-        optional: Whether its split may be absent.
-        open: Fields of the identity that a published store may have otherwise.
+        split_may_be_absent: Whether the validation split was not named, so that its data set may lack it.
+        any_value_of: Fields of the identity of which a published store may have any value.
         folder: Folder of the store; None for one in memory.
         part, batch_size, deterministic, recollect, without: As of :func:`collapse.collect`.
     """
@@ -33,8 +33,8 @@ class Request:
     names: Mapping[str, str | None]
     load: Callable[[Store | None, Report | None], Any]
     validates: bool
-    optional: bool = False
-    open: frozenset[str] = frozenset()
+    split_may_be_absent: bool = False
+    any_value_of: frozenset[str] = frozenset()
     folder: Path | None = None
     part: tuple[int, int] | None = None
     batch_size: int | str = "auto"
@@ -42,19 +42,23 @@ class Request:
     recollect: bool = False
     without: Sequence[str] = ()
 
-    def differs(self, identity: Mapping[str, Any], *, trained: bool = False) -> list[str]:
-        """Describe how the identity of a collection differs; one that is only trained may be validated on any text."""
-        apart = KNOWN_LATER | self.open
-        if trained or (identity.get("validation") is None and (self.optional or not self.validates)):
+    def identity_differences(self, identity: Mapping[str, Any], *, trained: bool = False) -> list[str]:
+        """List the fields in which a stored identity differs from the requested one.
+
+        Validation fields are not compared if the store is only trained, because it may be validated on any text.
+        """
+        apart = KNOWN_LATER | self.any_value_of
+        if trained or (identity.get("validation") is None and (self.split_may_be_absent or not self.validates)):
             apart |= OF_VALIDATION
         return differences(identity, self.identity, apart=apart)
 
     def lacks_validation(self, store: Store) -> bool:
         """Whether a store is only trained, and the request asks for its validation."""
-        absent = self.optional and store.manifest["corpus"].get("validation") is None
+        # the split was looked for and is absent
+        absent = self.split_may_be_absent and store.manifest["corpus"].get("validation") is None
         return store.state == "trained" and self.validates and not absent
 
-    def differences(self, store: Store, *, whole: bool = False) -> list[str]:
+    def store_differences(self, store: Store, *, whole: bool = False) -> list[str]:
         """Describe how a store differs, also in its statistics.
 
         Args:
@@ -62,13 +66,28 @@ class Request:
             whole: It also differs if it lacks the validation.
         """
         held = store.manifest["statistics"]
-        found = self.differs(store.identity, trained=store.state == "trained")
+        found = self.identity_differences(store.identity, trained=store.state == "trained")
         found += [
             f"statistics: it holds {name}, and --without {name} is given" for name in self.without if name in held
         ]
         return found + ([f"it is not complete ({store.state})"] if whole and self.lacks_validation(store) else [])
 
-    def held(self, folder: Path) -> Store | Part | None:
+    def differences_in(self, folder: Path) -> list[str]:
+        """Describe how the store or the shards in a folder differ; [] if there is neither.
+
+        Raises:
+            StoreError: A file was altered.
+        """
+        if is_store(folder):
+            return self.store_differences(Store.load(folder).check())
+        shards = shards_in(folder, "train")
+        return self.identity_differences(shards[0].about["identity"]) if shards else []
+
+    def refuse_other_shards(self, folder: Path) -> None:
+        """Raise StoreError if the shards in a folder, which holds no store, are of another collection."""
+        refuse_unfinished(folder, self.differences_in(folder))
+
+    def find_in(self, folder: Path) -> Store | Part | None:
         """Return the store or part in a folder if it holds what is requested; None if it lacks something.
 
         Raises:
@@ -76,15 +95,11 @@ class Request:
         """
         if is_store(folder):
             store = Store.load(folder).check()
-            if differ := self.differences(store):
-                raise StoreError(
-                    f"{folder} holds another store, which differs in {'; '.join(differ)}: "
-                    "give the same options, or choose another --store"
-                )
+            if differ := self.store_differences(store):
+                raise another_store(folder, differ, "give the same options, or choose another --store")
             return None if self.lacks_validation(store) else store
+        self.refuse_other_shards(folder)
         shards = shards_in(folder, "train")
-        if shards:
-            refuse_unfinished(folder, self.differs(shards[0].about["identity"]))
         if not self.part or not shards or gaps(shards, part_of(shards[0].slices, self.part)):
             return None
         return Part(folder, shards)

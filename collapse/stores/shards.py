@@ -1,5 +1,7 @@
 """Shards: the mergeable state of some slices of one phase, each in one safetensors file.
 
+(Not the shards of ``--shards``, into which packing.py splits a text.)
+
 A checkpoint of a running collection is a shard, and so is a part (``--part k/n``); a store is the fold of its shards.
 The file ``shards/<phase>-<first slice>.safetensors`` is replaced atomically while its collection goes on. Its header
 says what it is of and has the sha256 of its content, all in one metadata field: several would make the bytes vary.

@@ -16,12 +16,13 @@ from collapse.core.reading import read_json
 from collapse.errors import StoreError
 from collapse.stores.files import canonical
 from collapse.stores.manifest import (
-    LAYER,
     MANIFEST,
     ORIGIN,
     SHARDS,
     differences,
+    file_of,
     is_store,
+    name_of,
     read_manifest,
     render,
     why_absent,
@@ -112,7 +113,7 @@ class Store(Named):
     @property
     def names(self) -> list[str]:
         """The names of its tensor files, without folder and suffix."""
-        return [file.split("/")[1].removesuffix(".safetensors") for file in self.manifest["files"]]
+        return [name_of(file) for file in self.manifest["files"]]
 
     def tensors(self, name: str) -> dict[str, "Tensor"]:
         """Return the tensors of ``top/<name>.safetensors``, checked.
@@ -122,7 +123,7 @@ class Store(Named):
         """
         from safetensors.torch import load_file
 
-        file = f"{LAYER}/{name}.safetensors"
+        file = file_of(name)
         if file not in self.manifest["files"]:
             raise StoreError(f"{self} holds no {file}; it holds {', '.join(sorted(self.manifest['files']))}")
         if self.path is None:
@@ -194,7 +195,7 @@ class Store(Named):
         for name in sorted(self.manifest["files"]):
             try:
                 self.file(name, remember=False)
-                self.tensors(name.split("/")[1].removesuffix(".safetensors"))
+                self.tensors(name_of(name))
             except StoreError as error:
                 problems.append(str(error))
         found = {file.relative_to(self.path).as_posix() for file in self.path.glob("*/*.safetensors")}
@@ -246,6 +247,11 @@ class Store(Named):
         return f"Store({self}, {self.state}, digest {self.digest[:12]})"
 
 
+def another_store(folder: str | Path, differ: Sequence[str], remedy: str = "choose another --store") -> StoreError:
+    """Return the error for a folder whose store differs."""
+    return StoreError(f"{folder} holds another store, which differs in {'; '.join(differ)}: {remedy}")
+
+
 def load_same(folder: str | Path, other: Store) -> Store:
     """Open the store in a folder, which must have the same content as another store; every file is checked.
 
@@ -255,5 +261,5 @@ def load_same(folder: str | Path, other: Store) -> Store:
     have = Store.load(folder)
     if have.digest != other.digest:
         differ = differences(have.identity, other.identity, sides=("there", "new")) or ["its statistics"]
-        raise StoreError(f"{folder} holds another store, which differs in {'; '.join(differ)}: choose another --store")
+        raise another_store(folder, differ)
     return have.check()

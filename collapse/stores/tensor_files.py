@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from collapse.errors import StoreError
 from collapse.stores.files import sha256_file, sha256_of
+from collapse.stores.manifest import name_of
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -82,7 +83,7 @@ def check_tensors(file: str, tensors: Mapping[str, "Tensor"], manifest: Mapping[
     Raises:
         StoreError: Class ids do not ascend, a number is not finite, or there are not T − 1 samples per chunk.
     """
-    phase = file.split("/")[-1].removesuffix(".safetensors")
+    phase = name_of(file)
     if phase not in _OURS:
         return
     for name, tensor in tensors.items():

@@ -11,7 +11,7 @@ from collapse.collection.arrays import collect_arrays
 from collapse.core.extras import missing_package
 from collapse.errors import CollapseError, PluginError
 from collapse.measurement.analyzing import analyzed
-from collapse.measurement.comparing import mixed
+from collapse.measurement.comparable import mixed
 from collapse.measurement.drawing import drawn
 from collapse.measurement.results import Results
 from collapse.measurement.table import Table
@@ -62,7 +62,7 @@ def check_analysis(
             rows = [replace(each, **{field: other}) for each in given.rows[::2]] + list(given.rows[1::2])
             found = trial.run("mixed rows", Results(rows))
             for remark in set() if found is None else {*mixed(rows)} - {*found.notes}:
-                remedy = "add collapse.measurement.comparing.mixed(…) of the rows that it uses"
+                remedy = "add collapse.measurement.comparable.mixed(…) of the rows that it uses"
                 checked.breach("mixed rows", declared.name, f"its notes do not say that {remark}: {remedy}")
 
 

@@ -70,7 +70,7 @@ def choose(
     if not wanted and not wanted_ids:
         raise UsageError("no token is given: give texts (--token, --file) or ids (--ids)")
     if wanted and found is None:
-        raise UsageError(f"a tokenizer is needed to find tokens by their text: {remark}; or give --ids")
+        raise UsageError(f"tokens cannot be found by text: {remark}. Or give token ids with --ids")
     _check_ids(wanted_ids, texts, min_count)
     chosen, unknown = [], []
     for each in wanted:

@@ -132,7 +132,10 @@ def neighbours(
 
 
 def _from(geometry: ClassGeometry, values: Values, at: int) -> tuple[Float[Tensor, " C"], ...]:
-    """Return distance, cosine and CDNV of one class with each other, nan with itself and where there is none."""
+    """Return distance, cosine and CDNV of one class to every other class, each of shape (C,).
+
+    NaN at the class itself and where the value is undefined.
+    """
     row = slice(at, at + 1)
     # a tile of one row, so that near pairs are found as in the sweep
     tile = Tile(geometry, values, row, slice(0, len(geometry.means)))

@@ -8,7 +8,7 @@ from typing import Any
 from collapse.core.progress import Report, shows_progress
 from collapse.errors import UsageError
 from collapse.measurement.class_values import ClassValues, check_name, class_measurements, measure_classes
-from collapse.measurement.row_tables import headings_of, notes_of
+from collapse.measurement.row_tables import notes_of, titles_of
 from collapse.measurement.rows import Row
 from collapse.measurement.table import Table
 from collapse.numerics.statistics import EmbeddingStatistics
@@ -152,7 +152,7 @@ def _table(chosen: Chosen, found: ClassValues, names: Sequence[str], at: Sequenc
 
 def heading(row: Row) -> str:
     """Return the title of a table: the model, and what it was measured on."""
-    return "".join(headings_of([row])[0])
+    return "".join(titles_of([row])[0])
 
 
 def remarks(row: Row) -> list[str]:

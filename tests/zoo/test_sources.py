@@ -9,7 +9,7 @@ import collapse
 from collapse.errors import UsageError
 from collapse.inputs.collection_spec import CollectionSpec
 from collapse.inputs.text_pair import find_texts
-from collapse.measurement.comparing import SAME_TEXTS
+from collapse.measurement.comparable import SAME_TEXTS
 from collapse_zoo.sources import find_source
 
 

@@ -2,7 +2,7 @@
 
 from collapse import Results, Table, analysis
 from collapse.measurement.columns import read_column
-from collapse.measurement.comparing import mixed
+from collapse.measurement.comparable import mixed
 
 
 @analysis("example-ranking")

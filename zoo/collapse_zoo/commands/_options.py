@@ -79,7 +79,7 @@ def _option(each: Field[Any]) -> Callable[[Any], Any]:
 
 def given_source(options: dict[str, Any], *, remark: bool = True) -> "Source":
     """Return the source of the options; with ``remark``, warn where its two texts are the same."""
-    from collapse.measurement.comparing import SAME_TEXTS
+    from collapse.measurement.comparable import SAME_TEXTS
     from collapse_zoo.sources import STORIES, find_source
 
     generated = options["generated"] or options["stories"] is not None
