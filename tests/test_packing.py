@@ -159,7 +159,9 @@ def test_what_cannot_be_packed_is_told(lines, own_home, tmp_path):
     (tmp_path / "a.txt").write_text("abcde\nx\n")
     corpus = find_corpus(str(tmp_path / "a.txt"))
     assert packed(corpus, chunk_length=8).tokens.tolist() == [[*map(ord, "abcde\nx\n")]]
-    with pytest.raises(CollapseError, match=r"too short .* of T = 9: it has 8 tokens in 1 share \(--shards\), and"):
+    with pytest.raises(
+        CollapseError, match=r"too short .* of T = 9: it has 8 tokens in 1 text shard \(--shards\), and"
+    ):
         packed(corpus, chunk_length=9)
     with pytest.raises(UsageError, match="--eos-between needs a tokenizer with an end-of-text token"):
         packed(lines[0], words, eos_between=True)
