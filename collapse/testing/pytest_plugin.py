@@ -43,7 +43,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_collection_modifyitems(session: pytest.Session, config: pytest.Config, items: list[pytest.Item]) -> None:
     """Add a test for each declaration of the named plugins."""
     for name in config.getoption("collapse_laws"):
-        for each in declarations(load_given(name)):
+        try:
+            module = load_given(name)
+        except CollapseError as error:
+            raise pytest.UsageError(str(error)) from error
+        for each in declarations(module):
             kind = "statistic" if isinstance(each, type) else type(declaration(each)).__name__.lower()
             if kind != "derived":
                 item = Laws.from_parent(session, name=f"{name}::{each.__name__}")
