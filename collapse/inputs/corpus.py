@@ -83,23 +83,22 @@ def find_corpus(
         CollapseError: The Hub cannot be reached, and nothing is cached.
     """
     given, column = text_names(text), text_column or "text"
-    if len(given) == 1 and not _is_local(given[0]):
-        try:
-            found = reach(given[0], "dataset")
-        except UsageError as error:
-            raise UsageError(f"{error}; and there is no file {given[0]}") from error
-        split = ("validation" if validation else "train") if split is None else split
-        return Corpus(found.name, column=column, split=split, remote=found)
-    files = find_files(given)
-    if split is not None:
-        option = "--validation-split" if validation else "--split"
-        raise UsageError(f"{option} {split} does not apply: {show_names(files)} is local and has no splits")
-    return Corpus(show_names(files), tuple(files), column, hash_files(files))
+    if len(given) > 1 or _is_local(given[0]):
+        files = find_files(given)
+        if split is not None:
+            option = "--validation-split" if validation else "--split"
+            raise UsageError(f"{option} {split} does not apply: {show_names(files)} is local and has no splits")
+        return Corpus(show_names(files), tuple(files), column, hash_files(files))
+    try:
+        found = reach(given[0], "dataset")
+    except UsageError as error:
+        raise UsageError(f"{error}; and there is no file {given[0]}") from error
+    split = ("validation" if validation else "train") if split is None else split
+    return Corpus(found.name, column=column, split=split, remote=found)
 
 
 def _is_local(name: str) -> bool:
-    is_id = is_repo_id(split_revision(name)[0]) and kind_of(name) not in KINDS
-    return not is_id or expanded(name).exists()
+    return kind_of(name) in KINDS or expanded(name).exists() or not is_repo_id(split_revision(name)[0])
 
 
 @contextmanager

@@ -174,10 +174,10 @@ def _find(name: str, revision: str | None, what: str, model_args: Mapping[str, A
         return ModelReference(folder_name(folder), Folder(folder), model_args=model_args)
     if folder.is_file():
         raise UsageError(f"{name} is a {folder.suffix} file, not a {what}; a text is given with --text {name}")
-    if revision is None and (close := mistyped(name)):
+    close, path = near_folders(name), mistyped(name)
+    if revision is None and path:
         there = f" For the Hub model of this name, use {name}@main" if is_repo_id(name) else ""
-        raise UsageError(f"there is no folder {name}; {close}{there}")
-    close = near_folders(name)
+        raise UsageError(f"there is no folder {name}; {path}{there}")
     missing = f"no {what} is called {name}{f' ({close})' if close else ''}"
     whole = at_revision(name, revision)
     repo, at = split_revision(whole)
