@@ -116,7 +116,7 @@ def _collect_again(request: Request, folder: Path, report: Report | None) -> Sto
                 f"Choose another --store, or delete {folder}"
             )
     else:
-        request.refuse_other_shards(folder)
+        request.own_shards(folder)  # those of another collection are not overwritten
     new = folder / RECOLLECTED
     repair_shards(new)
     try:

@@ -31,12 +31,9 @@ def near_paths(name: str, beside: Iterable[str]) -> str | None:
     return f"did you mean {' or '.join(os.path.join(os.path.dirname(name), each) for each in near)}?" if near else None
 
 
-def mistyped(name: str) -> str | None:
-    """Suggest folders for a name that is rather a path of this machine than a name on the Hub; else None.
-
-    That is so if its parent folder exists, and holds folders of similar names. ``@`` is of the Hub alone.
-    """
-    return near_folders(name) if "/" in name and "@" not in name else None
+def looks_local(name: str) -> bool:
+    """Whether a name is rather a path of this machine than a name on the Hub, of which alone ``@`` is."""
+    return "/" in name and "@" not in name
 
 
 def home() -> Path:

@@ -3,7 +3,7 @@
 from contextlib import suppress
 from pathlib import Path
 
-from collapse.core.paths import home, mistyped
+from collapse.core.paths import home, looks_local, near_folders
 from collapse.errors import CollapseError, StoreError, UsageError
 from collapse.hub.client import is_repo_id, split_name
 from collapse.hub.fingerprints import Folder, weights_fingerprint
@@ -108,7 +108,7 @@ def _only_store(remote: Remote, folder: str) -> str:
 def names_repo(name: str) -> bool:
     """Whether a name may refer to a repository, or to a store in one, rather than to a mistyped folder."""
     repo = split_name(name)[0].partition("@")[0]
-    return is_repo_id(repo) and "/" in repo and mistyped(name) is None
+    return is_repo_id(repo) and "/" in repo and not (looks_local(name) and near_folders(name))
 
 
 def is_hub_place(store: str) -> bool:

@@ -9,7 +9,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from collapse.core.paths import expanded, home, mistyped, near_folders
+from collapse.core.paths import expanded, home, looks_local, near_folders
 from collapse.core.steps import folder_name, run_and_step
 from collapse.errors import CollapseError, UsageError
 from collapse.hub.client import at_revision, is_repo_id, split_revision
@@ -174,10 +174,10 @@ def _find(name: str, revision: str | None, what: str, model_args: Mapping[str, A
         return ModelReference(folder_name(folder), Folder(folder), model_args=model_args)
     if folder.is_file():
         raise UsageError(f"{name} is a {folder.suffix} file, not a {what}; a text is given with --text {name}")
-    close, path = near_folders(name), mistyped(name)
-    if revision is None and path:
+    close = near_folders(name)
+    if close and revision is None and looks_local(name):
         there = f" For the Hub model of this name, use {name}@main" if is_repo_id(name) else ""
-        raise UsageError(f"there is no folder {name}; {path}{there}")
+        raise UsageError(f"there is no folder {name}; {close}{there}")
     missing = f"no {what} is called {name}{f' ({close})' if close else ''}"
     whole = at_revision(name, revision)
     repo, at = split_revision(whole)

@@ -9,7 +9,7 @@ from collapse.core.progress import Report
 from collapse.errors import StoreError, UsageError, counted
 from collapse.stores.files import home, sha256_of
 from collapse.stores.manifest import KNOWN_LATER, OF_VALIDATION, SHARDS, VERSION, differences, is_store
-from collapse.stores.shards import Part, Run, gaps, shards_in
+from collapse.stores.shards import Part, Run, Shard, gaps, shards_in
 from collapse.stores.store import Store, another_store
 
 
@@ -83,9 +83,11 @@ class Request:
         shards = shards_in(folder, "train")
         return self.identity_differences(shards[0].about["identity"]) if shards else []
 
-    def refuse_other_shards(self, folder: Path) -> None:
-        """Raise StoreError if the shards in a folder, which holds no store, are of another collection."""
-        refuse_unfinished(folder, self.differences_in(folder))
+    def own_shards(self, folder: Path) -> list[Shard]:
+        """Return the training shards in a folder that holds no store; raises StoreError for those of another."""
+        shards = shards_in(folder, "train")
+        refuse_unfinished(folder, self.identity_differences(shards[0].about["identity"]) if shards else [])
+        return shards
 
     def find_in(self, folder: Path) -> Store | Part | None:
         """Return the store or part in a folder if it holds what is requested; None if it lacks something.
@@ -98,8 +100,7 @@ class Request:
             if differ := self.store_differences(store):
                 raise another_store(folder, differ, "give the same options, or choose another --store")
             return None if self.lacks_validation(store) else store
-        self.refuse_other_shards(folder)
-        shards = shards_in(folder, "train")
+        shards = self.own_shards(folder)
         if not self.part or not shards or gaps(shards, part_of(shards[0].slices, self.part)):
             return None
         return Part(folder, shards)
