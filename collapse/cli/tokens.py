@@ -12,7 +12,7 @@ from collapse.errors import UsageError
 _TOP = 20
 _NAMING = ("token", "ids", "file")
 _TAKES = {"pairs": ("by",), "neighbours": _NAMING, "frequency_matched": _NAMING}
-"""What goes with each of the options that ask for another table."""
+"""Options that may be combined with each option that asks for another table."""
 
 
 @click.command()

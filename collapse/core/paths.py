@@ -32,7 +32,7 @@ def near_paths(name: str, beside: Iterable[str]) -> str | None:
 
 
 def looks_local(name: str) -> bool:
-    """Whether a name is rather a path of this machine than a name on the Hub, of which alone ``@`` is."""
+    """Whether a name looks like a path: it has a ``/``, and no ``@``, which only names on the Hub have."""
     return "/" in name and "@" not in name
 
 

@@ -42,7 +42,7 @@ def analyzed(found: Analysis, table: Results, **options: Any) -> Table:
 
 
 def attempted(called: str, declared: Declared, make: Callable[[], T]) -> T:
-    """Call a function that runs a plugin's declared one, whose own error about what it is given passes unchanged.
+    """Call ``make``, which runs a plugin's function; its CollapseErrors, which are about its input, pass unchanged.
 
     Raises:
         PluginError: It failed.

@@ -93,7 +93,7 @@ def compare(
 
 
 def _common(classes_of: Classes | None, stores: Sequence[Store]) -> Classes:
-    """Return the stores of whose classes all are kept: those that are given, A and B; none if none is given."""
+    """Return the stores whose common classes are kept: the given ones, A and B; none if none is given."""
     others = [classes_of] if isinstance(classes_of, Store | str | Path) else list(classes_of or ())
     return [*others, *stores] if others else []
 

@@ -31,7 +31,7 @@ Classes = Store | str | Path | Sequence[Store | str | Path]
 
 
 def measure_store(store: Measurable, **options: Any) -> Row:
-    """Measure a store with the registered metrics; options and exceptions as of :func:`measured`."""
+    """Measure a store with the registered metrics; see :func:`measured` for options and exceptions."""
     return measured(store, **options)[0]
 
 

@@ -246,7 +246,7 @@ class ValidationTally:
 def highest(
     samples: int, sample_K: Int[Tensor, " K"], row_K: Int[Tensor, " K"], score_K: Float[Tensor, " K"]
 ) -> tuple[Tensor, Tensor]:
-    """Return the highest score of each sample and the first row that has it, each (B,); −∞ and 0 of a sample without.
+    """Return the highest score of each sample and the first row that has it, each (B,); −∞ and 0 if it has none.
 
     >>> highest(2, torch.tensor([0, 0, 0]), torch.tensor([3, 5, 6]), torch.tensor([1.0, 2.0, 2.0]))
     (tensor([2., -inf]), tensor([5, 0]))
@@ -257,7 +257,7 @@ def highest(
 
 
 def first_row(samples: int, sample_K: Int[Tensor, " K"], row_K: Int[Tensor, " K"]) -> Int[Tensor, " B"]:
-    """Return the lowest row of each sample, shape (B,); 0 of a sample without.
+    """Return the lowest row of each sample, shape (B,); 0 if it has none.
 
     >>> first_row(2, torch.tensor([0, 0]), torch.tensor([6, 5]))
     tensor([5, 0])

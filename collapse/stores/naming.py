@@ -73,7 +73,7 @@ def shown_model(name: str, model_args: Mapping[str, Any], revision: str | None =
 
 
 def _place(name: str, model_args: Mapping[str, Any], revision: str | None) -> tuple[str, dict[str, Any]]:
-    """Take the name of a GGUF file, which an identity does not record, from the model's name to its arguments."""
+    """Move the name of a GGUF file, which an identity does not record, from the model's name to its arguments."""
     *folder, file = name.split("/")
     if not folder or not file.endswith(".gguf"):
         return name, dict(model_args)

@@ -92,7 +92,7 @@ def frequency_matched(
 
 
 def _said_of_absent(compared: "Mapping[str, _Compared | None]", tokens: int) -> list[str]:
-    """Say of which measurements only some tokens have a value and matched classes with one."""
+    """List the measurements that only some tokens have, with matched classes that have them too."""
     found = {name: each.tokens for name, each in compared.items() if each}
     return [f"{name}: of {counted(n, 'token')} that have it, of {tokens:,}" for name, n in found.items() if n < tokens]
 
@@ -173,7 +173,7 @@ class _Compared:
     residuals: Values
 
     def column(self, draws: int, seed: int) -> list[float | None]:
-        """Return what the table has of them."""
+        """Return the numbers that the table shows."""
         mean, difference = self.mean, self.difference
         return [mean, mean - difference, difference, self.error, self.p(draws, seed)]
 

@@ -112,7 +112,7 @@ def _correlated(chosen: Chosen, clusters: list[str], resamples: int) -> Table:
 
 
 def _records(chosen: Chosen, fits: Jackknife, clustered: bool) -> list[dict[str, Any]]:
-    """A record a column, without its corrected p-values."""
+    """One record per column, without its corrected p-values."""
     left_kn = _left(chosen)
     ranked = fits.correlations(left_kn if chosen.groupings or chosen.controls else chosen.values(), ranks=True)
     pearson, records = correlated(chosen, left_kn, fits), []

@@ -116,7 +116,7 @@ def shuffle(y_n: Floats, x_nk: Floats, *, n: int, seed: int = 0, groups_n: Codes
 def _records(
     chosen: Chosen, found: Shuffled, pearson: Sequence[tuple[dict[str, Any], Correlation]]
 ) -> list[dict[str, Any]]:
-    """A record a column, sorted by p."""
+    """One record per column, sorted by p."""
     least = 0.0 if found.exact else 1.5 / (found.permutations + 1)  # p is a bound below it: no permutation reached |r|
     records: list[dict[str, Any]] = []
     for column, p, max_t_p, (about, of_r) in zip(chosen.tested, found.p, found.max_t_p, pearson, strict=True):

@@ -150,7 +150,7 @@ def _fit(frame: "pd.DataFrame", size: str, log_kn: Floats, power: int = 1) -> Fl
 
 
 def _records(frame: "pd.DataFrame", sizes: Sequence[str], logs: Mapping[str, Floats]) -> list[dict[str, Any]]:
-    """Fit every column, given by its logarithms, for every size of which what is held fixed leaves something."""
+    """Fit each column, given by its logarithms, to each size that still varies while the others are held fixed."""
     records, log_kn = [], np.reshape([*logs.values()], (len(logs), len(frame)))
     for size in sizes:
         rows = _rows_of(frame, size)
