@@ -130,7 +130,9 @@ class CollectionSpec:
         choices=NULLS,
     )
     deterministic: bool = option("Byte-identical reruns on CUDA too.", "running", default=False)
-    recollect: bool = option("Collect again, and replace the store at the end.", "running", default=False)
+    recollect: bool = option(
+        "Collect again with the same options, and replace the store at the end.", "running", default=False
+    )
     part: tuple[int, int] | None = option(
         "Only the k-th of n shares of the work, to be merged later.", "running", metavar="k/n"
     )

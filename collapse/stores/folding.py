@@ -203,9 +203,11 @@ def ordered(shards: Sequence[Shard]) -> list[Shard]:
     in_order = sorted(shards, key=lambda each: (each.start, each.stop))
     for other in in_order[1:]:
         first = in_order[0]
-        if differ := differences(compared(first.about), compared(other.about), sides=("first", "second")):
+        sides = str(first.folder), str(other.folder)
+        if differ := differences(compared(first.about), compared(other.about), sides=sides):
             raise StoreError(
-                f"{first.folder} and {other.folder} are not parts of one collection: they differ in {'; '.join(differ)}"
+                f"{' and '.join(sides)} are not parts of one collection: they differ in {'; '.join(differ)}. "
+                "Collect all parts with the same options"
             )
     for first, other in pairwise(in_order):
         if other.start < first.stop:

@@ -84,7 +84,7 @@ class Request:
         return self.identity_differences(shards[0].about["identity"]) if shards else []
 
     def own_shards(self, folder: Path) -> list[Shard]:
-        """Return the training shards in a folder without a store; raises StoreError if they are of another collection."""
+        """Return the training shards in a folder without a store; raises StoreError for those of another collection."""
         shards = shards_in(folder, "train")
         refuse_unfinished(folder, self.identity_differences(shards[0].about["identity"]) if shards else [])
         return shards
