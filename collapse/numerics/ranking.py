@@ -1,7 +1,8 @@
 """The rows of a matrix with the highest scores ⟨x, row⟩ + bias, for many samples x: products in float32, exact answers.
 
 1. One pass in float32 computes all scores, block by block, and keeps two numbers of a block and a sample: the highest
-   score m and the sum of exp(score − m). Blocks of scores stay in the processor's cache.
+   score m and the sum of exp(score − m). Blocks of scores stay in the processor's cache. Scores of this pass are
+   multiplied by log₂ e, through x and the biases, so that exp becomes exp2, which is up to four times as fast.
 2. The error of a score is at most E. The best score is at least the largest m − E, so only blocks with m + E ≥ that can
    hold it: mostly one of a sample. These are computed again, and their rows within E of it are the candidates, whose
    scores a caller takes in float64. Where a block leaves many, it is computed in float64, and its rows compared again.
@@ -15,6 +16,7 @@ negative one.)
 Shapes: B samples, n rows in G blocks, r rows of a block, d dimensions, P samples that need a block again, K candidates.
 """
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -24,13 +26,14 @@ from torch import Tensor
 
 from collapse.numerics.products import product
 
-_ROWS = 512  # of a block, at most
-_SAMPLES_PER_THREAD = 1024  # at a time: their scores of a block take 2 MB of its cache
+_ROWS = 1024  # of a block, at most
+_SAMPLES_PER_THREAD = 256  # at a time: their scores of a block take 1 MB of its cache
 _KEPT = 1 << 26  # rows of at most this many numbers are kept in float32 (256 MB); of more, each block is made anew
 _MANY = 32  # candidates of a sample in a block: more are compared in float64
 _GATHER = 1 << 15  # numbers gathered at a time for products of pairs, which stay in the cache
 _RESOLVED = 8192.0  # below it float32 has a step of at most 2⁻¹¹, and errors of scores are about that
 _LARGEST = 1e30  # far below the largest number of float32
+_LOG2_E = math.log2(math.e)
 
 
 @dataclass(frozen=True)
@@ -107,6 +110,8 @@ class Ranking:
             sums: Whether to sum exp(score) too.
             exact: Compute all scores in float64. With ``sums`` this also happens if float32 is not accurate enough.
         """
+        offset_B = x_Bd @ self._mean + share * self._highest_bias
+        x_Bd, share = x_Bd * _LOG2_E, share * _LOG2_E
         norm_B = x_Bd.norm(dim=1)
         exact = exact or (sums and not self._sums_in_float32(norm_B))
         dtype = torch.float64 if exact else torch.float32
@@ -125,10 +130,10 @@ class Ranking:
         if sums:
             # A closed block's total counts its highest row; an open block's rest leaves it out (see _reopen), so it is
             # added here.
-            weight_GB = (best_GB - top_B).exp_()
+            weight_GB = (best_GB - top_B).exp2_()
             of_highest_B = (weight_GB * open_GB).sum(dim=0)
             others_B = (rest_GB * weight_GB).sum(dim=0) + of_highest_B - 1  # less the row that has the top score
-        return Found(sample_K, row_K, top_B + x_Bd @ self._mean + share * self._highest_bias, others_B)
+        return Found(sample_K, row_K, top_B / _LOG2_E + offset_B, others_B)
 
     def scores_of(
         self, x_Bd: Float[Tensor, "B d"], sample_K: Int[Tensor, " K"], row_K: Int[Tensor, " K"], share: float = 1.0
@@ -168,7 +173,7 @@ class Ranking:
     def _scores(
         self, x_Bd: Float[Tensor, "B d"], block: slice, bias_n: Float[Tensor, " n"] | None
     ) -> Float[Tensor, "B r"]:
-        """Return scores less their offsets, in the dtype of x."""
+        """Return scores less their offsets, in the dtype of x; those of this and later methods are times log₂ e."""
         if self._kept is not None and x_Bd.dtype == torch.float32:
             rows_rd = self._kept[block]
         else:
@@ -184,7 +189,7 @@ class Ranking:
     def _screen(
         self, x_Bd: Float[Tensor, "B d"], share: float, dtype: torch.dtype, *, sums: bool
     ) -> tuple[Float[Tensor, "G B"], Float[Tensor, "G B"]]:
-        """Return the highest score m of each block, and the sum of exp(score − m) if sums are taken; float64."""
+        """Return the highest score m of each block, and the sum of exp2(score − m) if sums are taken; float64."""
         x_Bd, bias_n = x_Bd.to(dtype).contiguous(), self._biases(share, dtype)
         highest_GB = x_Bd.new_empty(len(self._blocks), len(x_Bd))
         total_GB = torch.zeros_like(highest_GB)
@@ -195,7 +200,7 @@ class Ranking:
                 score_br = self._scores(x_Bd[some], block, bias_n)
                 highest_b = torch.amax(score_br, dim=1, out=highest_GB[g, some])
                 if sums:
-                    torch.sum(score_br.sub_(highest_b.unsqueeze(1)).exp_(), dim=1, out=total_GB[g, some])
+                    torch.sum(score_br.sub_(highest_b.unsqueeze(1)).exp2_(), dim=1, out=total_GB[g, some])
         return highest_GB.double(), total_GB.double()
 
     def _reopen(
@@ -223,7 +228,7 @@ class Ranking:
 
         Returns:
             Samples and their candidates, each (K,); and, if sums are taken, both given arrays with those of open blocks
-            computed again: the highest score m, and the sum of exp(score − m) without the 1 of that row, beside which
+            computed again: the highest score m, and the sum of exp2(score − m) without the 1 of that row, beside which
             small terms would lose digits.
         """
         given_Bd, bias_n = x_Bd.to(dtype), self._biases(share, dtype)
@@ -242,7 +247,7 @@ class Ranking:
             candidates.append((sample_P[place_K], self._ids[block][row_K]))
             if sums:
                 highest_P, row_P = score_Pr.max(dim=1, keepdim=True)
-                rest_Pr = score_Pr.sub_(highest_P).exp_().scatter_(1, row_P, 0)
+                rest_Pr = score_Pr.sub_(highest_P).exp2_().scatter_(1, row_P, 0)
                 best_GB[g, sample_P] = highest_P.squeeze(1).double()
                 rest_GB[g, sample_P] = rest_Pr.sum(dim=1).double()
         sample_K, row_K = (torch.cat(each) for each in zip(*candidates, strict=True))
@@ -284,8 +289,8 @@ class Ranking:
 def _cut(lengths: Sequence[int]) -> tuple[list[slice], list[slice]]:
     """Cut parts of so many rows into blocks of about equal lengths; return the rows of each, and the blocks of a part.
 
-    >>> _cut([1000, 3, 0])
-    ([slice(0, 500, None), slice(500, 1000, None), slice(1000, 1003, None)], [slice(0, 2, None), slice(2, 3, None)])
+    >>> _cut([2000, 3, 0])
+    ([slice(0, 1000, None), slice(1000, 2000, None), slice(2000, 2003, None)], [slice(0, 2, None), slice(2, 3, None)])
     """
     blocks, parts, first = list[slice](), list[slice](), 0
     for length in filter(None, lengths):

@@ -5,6 +5,7 @@ A measure reduces values to a *state*, which can be merged with others in any or
 Shapes: G groups, n values per group, k numbers of a state.
 """
 
+import math
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import KW_ONLY, dataclass, fields, replace
@@ -197,9 +198,9 @@ class LogMeanExp(_OfLogs):
         return replace(self, exponent=limit_at(self.exponent, C, d) or 0.0)
 
     def state(self, values: "Tensor", sums: "Tensor") -> "Tensor":
-        powers = values * self.exponent
+        powers = values * (self.exponent * math.log2(math.e))  # of 2: exp2 is up to four times as fast as exp
         top = powers.amax(dim=1, keepdim=True)
-        log_sum = powers.sub_(top).exp_().sum(dim=1).log_() + top.squeeze(1)
+        log_sum = powers.sub_(top).exp2_().sum(dim=1).log_() + top.squeeze(1) * math.log(2)
         return _rows(sums.new_full(sums.shape, values.shape[1]), log_sum.double())
 
     def merge(self, a: "Tensor", b: "Tensor") -> "Tensor":
