@@ -1,17 +1,16 @@
 """The rows of a matrix with the highest scores ⟨x, row⟩ + bias, for many samples x: products in float32, exact answers.
 
 1. One pass in float32 computes all scores, block by block, and keeps two numbers of a block and a sample: the highest
-   score m and the sum of exp(score − m). Blocks of scores stay in the processor's cache. Scores of this pass are
-   multiplied by log₂ e, through x and the biases, so that exp becomes exp2, which is up to four times as fast.
+   score m and the sum of exp(score − m). Blocks of scores stay in the processor's cache. x and biases are multiplied
+   by log₂ e first, so that exp becomes exp2, which is up to four times as fast.
 2. The error of a score is at most E. The best score is at least the largest m − E, so only blocks with m + E ≥ that can
    hold it: mostly one of a sample. These are computed again, and their rows within E of it are the candidates, whose
    scores a caller takes in float64. Where a block leaves many, it is computed in float64, and its rows compared again.
 3. Rows that equal an earlier row are no candidates: ties go to the first.
 
-The mean row and the highest bias are subtracted from all rows and biases before rounding to float32. All scores of a
-sample then lack the same number, its offset, which changes neither their order nor their differences, but would take
-digits of them. (The mean bias would be far from all that matter where a part of a vocabulary is masked by a very
-negative one.)
+The mean row and the highest bias are subtracted from all rows and biases before rounding to float32, so that no digits
+are lost to what the scores of a sample share (its offset). It is not the mean bias, because very negative biases may
+mask a part of a vocabulary.
 
 Shapes: B samples, n rows in G blocks, r rows of a block, d dimensions, P samples that need a block again, K candidates.
 """
@@ -53,8 +52,7 @@ class Found:
 
     def rest(self, best_B: Float[Tensor, " B"]) -> Float[Tensor, " B"]:
         """Return the sum of exp(score − best) over all rows but the best one, of which the exact score is given."""
-        # top and best differ by the rounding of float32 (far below 1), unless logits are so huge that float64 rounds by
-        # more
+        # top and best differ by the rounding of float32 (far below 1) unless logits are huge
         return self.others * (self.top - best_B).clamp(-1, 1).exp()
 
 
