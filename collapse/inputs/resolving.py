@@ -2,6 +2,8 @@
 
 import logging
 from collections.abc import Iterable
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 from collapse.errors import CollapseError, UsageError
@@ -12,7 +14,6 @@ from collapse.inputs.collection_spec import CollectionSpec
 from collapse.inputs.features import features_request, is_features_file
 from collapse.inputs.references import ModelReference
 from collapse.inputs.text_request import asked_model, text_request
-from collapse.stores.manifest import is_store
 from collapse.stores.request import Request
 from collapse.stores.store import Store
 
@@ -20,9 +21,7 @@ log = logging.getLogger("collapse")
 
 
 def resolve(model: str, spec: CollectionSpec, folder: Path | None) -> Request | Store:
-    """Return what is to be collected.
-
-    If that would go into the cache, and the model's repository or folder has a store of it, return that store instead.
+    """Return what is to be collected; or a store beside the model, if only that says on which text.
 
     Args:
         model: A local folder, a Hub id, a GGUF file or a features file.
@@ -36,20 +35,14 @@ def resolve(model: str, spec: CollectionSpec, folder: Path | None) -> Request | 
     if is_features_file(model):
         return features_request(Path(model), spec, folder)
     reference = asked_model(model, spec)
-    held = Store.load(folder) if folder and is_store(folder) and not spec.recollect else None
-    # a null of somebody else is not trusted
-    may_use_published = folder is None and not spec.recollect and not spec.null
+    may_use_published = folder is None and not spec.recollect and not spec.null  # others' nulls are not trusted
+    published = partial(find_store, reference, spec) if may_use_published else None
     try:
-        request = text_request(reference, spec, folder=folder, held=held)
+        return replace(text_request(reference, spec, folder=folder), published=published)
     except CollapseError:  # a published store may supply what the options do not say
-        found = find_store(reference, spec) if may_use_published else None
-        if found is None:
-            raise
-        return found
-    assert request.folder is not None  # the given folder, or one in the cache
-    if may_use_published and not is_store(request.folder):
-        return find_store(reference, spec) or request
-    return request
+        if published and (found := published()):
+            return found
+        raise
 
 
 def find_store(reference: ModelReference, spec: CollectionSpec) -> Store | None:

@@ -15,7 +15,7 @@ from collapse.inputs.text_pair import Texts, find_named_validation, find_texts, 
 from collapse.inputs.text_source import open_texts
 from collapse.measurement.comparable import SAME_TEXTS
 from collapse.plugin.plugin_manager import plugins
-from collapse.stores.manifest import LAYER
+from collapse.stores.manifest import LAYER, is_store
 from collapse.stores.request import Request, cached_folder
 from collapse.stores.store import Store
 
@@ -41,26 +41,22 @@ def asked_model(name: str, spec: CollectionSpec) -> ModelReference:
 
 
 def text_request(
-    reference: ModelReference,
-    spec: CollectionSpec,
-    *,
-    folder: Path | None = None,
-    held: Store | None = None,
-    leave_open: bool = False,
+    reference: ModelReference, spec: CollectionSpec, *, folder: Path | None = None, leave_open: bool = False
 ) -> Request:
     """Return the request for a model on the texts that options name.
 
     Args:
         reference: The model.
         spec: The options.
-        folder: Folder of the store; None for one in the user's cache.
-        held: The store that is there: it says which text is meant, and how much of it, unless the spec does.
+        folder: Folder of the store; None for one in the user's cache. A store that is there says which text is meant,
+            and how much of it, unless the spec does.
         leave_open: What the spec does not say of text, length and limits may be anything.
 
     Raises:
         UsageError: No corpus is given and the model's card names none, or an option is invalid.
         CollapseError: The tokenizer or a text cannot be found or read.
     """
+    held = Store.load(folder) if folder and is_store(folder) and not spec.recollect else None
     tokenizer = find_tokenizer(spec.tokenizer) if spec.tokenizer else reference
     whole = _with_texts(spec, reference, held)
     if whole.chunk_length or not leave_open:
@@ -98,8 +94,9 @@ def _texts_of(
     """Return the texts of a request, and the identity of its training text if only the store that is there has it.
 
     Args:
-        spec, reference, held: As of :func:`text_request`.
+        spec, reference: As of :func:`text_request`.
         whole: The options with those that the store or a plugin adds.
+        held: The store that is there, or None.
         unsaid: Fields of the identity that may have any value.
     """
     if "corpus" in unsaid:  # any training text will do

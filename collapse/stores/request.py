@@ -1,5 +1,7 @@
 """A request, which is what is to be collected, and what a folder already holds of it."""
 
+import logging
+import shutil
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,8 +11,11 @@ from collapse.core.progress import Report
 from collapse.errors import StoreError, UsageError, counted
 from collapse.stores.files import home, sha256_of
 from collapse.stores.manifest import KNOWN_LATER, OF_VALIDATION, SHARDS, VERSION, differences, is_store
-from collapse.stores.shards import Part, Run, Shard, gaps, shards_in
+from collapse.stores.shards import Part, Run, Shard, gaps, remove_shards, repair_shards, shards_in
 from collapse.stores.store import Store, another_store
+from collapse.stores.store_folder import RECOLLECTED, replace_by_recollected, writing
+
+log = logging.getLogger("collapse")
 
 
 @dataclass(frozen=True)
@@ -26,6 +31,7 @@ class Request:
         split_may_be_absent: Whether the validation split was not named, so that its data set may lack it.
         any_value_of: Fields of the identity of which a published store may have any value.
         folder: Folder of the store; None for one in memory.
+        published: Finds a store beside the model, which serves where the folder has none; None if none may.
         part, batch_size, deterministic, recollect, without: As of :func:`collapse.collect`.
     """
 
@@ -36,6 +42,7 @@ class Request:
     split_may_be_absent: bool = False
     any_value_of: frozenset[str] = frozenset()
     folder: Path | None = None
+    published: Callable[[], Store | None] | None = None
     part: tuple[int, int] | None = None
     batch_size: int | str = "auto"
     deterministic: bool = False
@@ -72,38 +79,80 @@ class Request:
         ]
         return found + ([f"it is not complete ({store.state})"] if whole and self.lacks_validation(store) else [])
 
-    def differences_in(self, folder: Path) -> list[str]:
-        """Describe how the store or the shards in a folder differ; [] if there is neither.
+    def find_or(self, collect: Callable[[Path | None], Store | Part]) -> Store | Part:
+        """Return what the folder holds of the request, or a published store; what both lack is collected first.
 
-        Raises:
-            StoreError: A file was altered.
-        """
-        if is_store(folder):
-            return self.store_differences(Store.load(folder).check())
-        shards = shards_in(folder, "train")
-        return self.identity_differences(shards[0].about["identity"]) if shards else []
-
-    def own_shards(self, folder: Path) -> list[Shard]:
-        """Return the training shards in a folder without a store; raises StoreError for those of another collection."""
-        shards = shards_in(folder, "train")
-        refuse_unfinished(folder, self.identity_differences(shards[0].about["identity"]) if shards else [])
-        return shards
-
-    def find_in(self, folder: Path) -> Store | Part | None:
-        """Return the store or part in a folder if it holds what is requested; None if it lacks something.
+        Args:
+            collect: Collects what a folder lacks, which is locked meanwhile; with None, collects into memory.
 
         Raises:
             StoreError: The folder holds something else, or a file was altered.
+            CollapseError: The folder cannot be written; or as ``collect`` raises it.
         """
+        folder = self.folder
+        if folder is None:
+            return collect(None).called(self.names)
+        done = None
+        if is_store(folder):
+            done = None if self.recollect else self._find_in(folder)  # readers need no lock
+        elif self.published and (found := self.published()):
+            return found
+        if done is None:
+            with writing(folder):
+                if self.recollect:
+                    done = self._collect_again(folder, collect)
+                else:
+                    repair_shards(folder)
+                    done = self._find_in(folder) or collect(folder)
+        if done.state == "complete":
+            remove_shards(folder)  # which a killed process may have left
+        return done.called(self.names)
+
+    def _collect_again(self, folder: Path, collect: Callable[[Path | None], Store | Part]) -> Store:
+        """Collect into a subfolder, whose store replaces that of the locked folder at the end."""
+        if is_store(folder):
+            there = Store.load(folder)
+            if differ := self.identity_differences(there.identity, trained=there.state == "trained"):
+                raise StoreError(
+                    f"--recollect would overwrite another store: {folder} differs in {'; '.join(differ)}. "
+                    f"Choose another --store, or delete {folder}"
+                )
+        else:
+            refuse_unfinished(folder, self._held_in(folder)[1])  # shards of another collection are not overwritten
+        new = folder / RECOLLECTED
+        repair_shards(new)
+        try:
+            _, differ = self._held_in(new)
+        except StoreError as error:  # it is damaged
+            differ = [str(error)]
+        if differ:
+            discarding = "%s: discarding an unfinished collection of --recollect: %s. Collecting again from the start"
+            log.warning(discarding, folder, "; ".join(differ))
+            shutil.rmtree(new)
+        if self._find_in(new) is None:
+            collect(new)
+        replace_by_recollected(folder)
+        return Store.load(folder)
+
+    def _find_in(self, folder: Path) -> Store | Part | None:
+        """Return the store or part in a folder if it holds what is requested; None if it lacks something."""
+        held, differ = self._held_in(folder)
+        if isinstance(held, Store):
+            if differ:
+                raise another_store(folder, differ, "give the same options, or choose another --store")
+            return None if self.lacks_validation(held) else held
+        refuse_unfinished(folder, differ)
+        if not self.part or not held or gaps(held, part_of(held[0].slices, self.part)):
+            return None
+        return Part(folder, held)
+
+    def _held_in(self, folder: Path) -> tuple[Store | list[Shard], list[str]]:
+        """Return the store in a folder, or else its training shards, and how they differ from what is requested."""
         if is_store(folder):
             store = Store.load(folder).check()
-            if differ := self.store_differences(store):
-                raise another_store(folder, differ, "give the same options, or choose another --store")
-            return None if self.lacks_validation(store) else store
-        shards = self.own_shards(folder)
-        if not self.part or not shards or gaps(shards, part_of(shards[0].slices, self.part)):
-            return None
-        return Part(folder, shards)
+            return store, self.store_differences(store)
+        shards = shards_in(folder, "train")
+        return shards, self.identity_differences(shards[0].about["identity"]) if shards else []
 
 
 def cached_folder(identity: Mapping[str, Any]) -> Path:
