@@ -90,6 +90,7 @@ def _collect_missing(request: Request, report: Report | None, folder: Path | Non
     known = plugins().statistics
     kinds = [kind for name, kind in sorted(known.items()) if name not in request.without]
     trained = Store.load(folder) if folder is not None and is_store(folder) else None
-    source = request.load(trained, report)
+    with exact_arithmetic(deterministic=request.deterministic):  # torch asks cuBLAS once, at its first product
+        source = request.load(trained, report)
     with exact_arithmetic(deterministic=request.deterministic):  # the model's code may have changed settings
         return Collection(source, folder, kinds, request.batch_size, request.part, report).run(trained)

@@ -17,6 +17,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from collapse.numerics.devices import float64_device
 from collapse.numerics.finite import check_finite, largest, within_range
 from collapse.numerics.ranking import Ranking
 from collapse.numerics.statistics import EmbeddingStatistics
@@ -63,7 +64,8 @@ class Decider:
         *,
         exact_loss: bool = False,
     ) -> None:
-        device = weight.device
+        device = float64_device(weight.device)
+        weight, bias = weight.to(device), None if bias is None else bias.to(device)
         self.weight, self.bias = weight, bias
         self.classes = s.classes.to(device)
         self.global_mean = s.global_mean.to(device)

@@ -75,5 +75,6 @@ def grouped_kappa(validation: ValidationStatistics, predictions_by_group: Mappin
     Equation: (agreement − chance) / (1 − chance)
     Source: Cohen 1960
     """
-    found = _kappa(predictions_by_group, torch.ones(GROUPS, dtype=torch.float64, device=validation.counts.device))
+    weight_G = torch.ones(GROUPS, dtype=torch.float64, device=predictions_by_group["totals"].device)
+    found = _kappa(predictions_by_group, weight_G)
     return found if found.isfinite() else Noted(None, "both rules always predict one class: chance agreement is 1")
