@@ -17,7 +17,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from collapse.numerics.devices import float64_device
+from collapse.numerics.devices import float64_device, work_sizes
 from collapse.numerics.finite import check_finite, largest, within_range
 from collapse.numerics.ranking import Ranking
 from collapse.numerics.statistics import EmbeddingStatistics
@@ -25,9 +25,6 @@ from collapse.numerics.validation_totals import SUMS, with_samples
 from collapse.plugin.batch import ValidationBatch
 from collapse.plugin.filling import Filled
 from collapse.plugin.statistic import Statistic
-
-_SAMPLES_AT_A_TIME = 2048
-_GATHER = 1 << 15  # numbers gathered at a time for direct differences, which stay in the cache
 
 
 class LinearDecisions(NamedTuple):
@@ -72,7 +69,7 @@ class Decider:
         self.means = s.means.to(device)
         self.has_mean = torch.zeros(len(weight), dtype=torch.bool, device=device)
         self.has_mean[self.classes] = True
-        self._exact_loss = exact_loss
+        self._exact_loss, self._work = exact_loss, work_sizes(device)
         self._head = Ranking(weight, [self.classes, (~self.has_mean).nonzero().squeeze(1)], bias)
         centres = self.means - self.global_mean
         self._scale = _power_of_two(centres)
@@ -83,7 +80,7 @@ class Decider:
 
     def linear(self, h_Bd: Float[Tensor, "B d"], y_B: Int[Tensor, " B"]) -> LinearDecisions:
         """Return the decisions of the linear classifier, and the loss."""
-        pieces = zip(h_Bd.split(_SAMPLES_AT_A_TIME), y_B.split(_SAMPLES_AT_A_TIME), strict=True)
+        pieces = zip(h_Bd.split(self._work.batch), y_B.split(self._work.batch), strict=True)
         parts = [self._linear_piece(h, y) for h, y in pieces]
         return LinearDecisions(*map(torch.cat, zip(*parts, strict=True)))
 
@@ -104,7 +101,7 @@ class Decider:
 
     def nearest(self, h_Bd: Float[Tensor, "B d"]) -> Int[Tensor, " B"]:
         """Return the class with the nearest mean, shape (B,)."""
-        return torch.cat([self._nearest_piece(piece) for piece in h_Bd.split(_SAMPLES_AT_A_TIME)])
+        return torch.cat([self._nearest_piece(piece) for piece in h_Bd.split(self._work.batch)])
 
     def _nearest_piece(self, h_Bd: Tensor) -> Tensor:
         # Division by powers of two is exact, and makes all values at most 1, so no product overflows.
@@ -129,7 +126,7 @@ class Decider:
     def _nearest_of(self, h_Bd: Tensor, sample_K: Tensor, row_K: Tensor, scale: float) -> Tensor:
         """Return the row of the nearest mean among each sample's candidates; the first of those equal to rounding."""
         sqdist_K = torch.empty(len(sample_K), dtype=torch.float64, device=h_Bd.device)
-        for some in torch.arange(len(sample_K), device=h_Bd.device).split(max(1, _GATHER // h_Bd.shape[1])):
+        for some in torch.arange(len(sample_K), device=h_Bd.device).split(max(1, self._work.gathered // h_Bd.shape[1])):
             delta = (h_Bd[sample_K[some]] - self.means[row_K[some]]) / scale
             sqdist_K[some] = torch.linalg.vecdot(delta, delta)
         rounding = (h_Bd.shape[1] + 8) * torch.finfo(torch.float64).eps

@@ -23,13 +23,11 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from collapse.numerics.devices import work_sizes
 from collapse.numerics.products import product
 
-_ROWS = 1024  # of a block, at most
-_SAMPLES_PER_THREAD = 256  # at a time: their scores of a block take 1 MB of its cache
 _KEPT = 1 << 26  # rows of at most this many numbers are kept in float32 (256 MB); of more, each block is made anew
 _MANY = 32  # candidates of a sample in a block: more are compared in float64
-_GATHER = 1 << 15  # numbers gathered at a time for products of pairs, which stay in the cache
 _RESOLVED = 8192.0  # below it float32 has a step of at most 2⁻¹¹, and errors of scores are about that
 _LARGEST = 1e30  # far below the largest number of float32
 _LOG2_E = math.log2(math.e)
@@ -75,11 +73,11 @@ class Ranking:
         *,
         originals: Float[Tensor, "V d"] | None = None,
     ) -> None:
-        self._matrix, self._all_biases = matrix, bias
+        self._matrix, self._all_biases, self._work = matrix, bias, work_sizes(matrix.device)
         self._ids = torch.cat(list(parts))
         self._bias = None if bias is None else bias[self._ids].double()
         self._highest_bias = 0.0 if self._bias is None else float(self._bias.max())
-        self._blocks, self._parts = _cut([len(part) for part in parts])
+        self._blocks, self._parts = _cut([len(part) for part in parts], self._work.rows)
         count, self._dim = len(self._ids), matrix.shape[1]
         self._mean = torch.zeros(self._dim, dtype=torch.float64, device=matrix.device)
         for block in self._blocks:
@@ -137,7 +135,7 @@ class Ranking:
         self, x_Bd: Float[Tensor, "B d"], sample_K: Int[Tensor, " K"], row_K: Int[Tensor, " K"], share: float = 1.0
     ) -> Float[Tensor, " K"]:
         """Compute the scores of pairs in float64; those of equal rows are equal."""
-        pieces = zip(*(each.split(max(1, _GATHER // self._dim)) for each in (sample_K, row_K)), strict=True)
+        pieces = zip(*(each.split(max(1, self._work.gathered // self._dim)) for each in (sample_K, row_K)), strict=True)
         score_K = torch.cat([torch.linalg.vecdot(self._matrix[row].double(), x_Bd[sample]) for sample, row in pieces])
         return score_K if self._all_biases is None else score_K + share * self._all_biases[row_K].double()
 
@@ -191,10 +189,9 @@ class Ranking:
         x_Bd, bias_n = x_Bd.to(dtype).contiguous(), self._biases(share, dtype)
         highest_GB = x_Bd.new_empty(len(self._blocks), len(x_Bd))
         total_GB = torch.zeros_like(highest_GB)
-        step = _SAMPLES_PER_THREAD * torch.get_num_threads()
         for g, block in enumerate(self._blocks):
-            for start in range(0, len(x_Bd), step):
-                some = slice(start, start + step)
+            for start in range(0, len(x_Bd), self._work.samples):
+                some = slice(start, start + self._work.samples)
                 score_br = self._scores(x_Bd[some], block, bias_n)
                 highest_b = torch.amax(score_br, dim=1, out=highest_GB[g, some])
                 if sums:
@@ -276,7 +273,7 @@ class Ranking:
             first_of = at_n.new_full((len(kind),), len(at_n)).scatter_reduce_(0, kind, at_n[part], "amin")
             first_n[part] = first_of[kind]
         is_first = torch.ones_like(at_n, dtype=torch.bool)
-        for some in (first_n != at_n).nonzero().squeeze(1).split(_ROWS):
+        for some in (first_n != at_n).nonzero().squeeze(1).split(self._work.rows):
             equal = (originals[self._ids[some]] == originals[self._ids[first_n[some]]]).all(dim=1)
             if self._bias is not None:
                 equal &= self._bias[some] == self._bias[first_n[some]]
@@ -284,15 +281,18 @@ class Ranking:
         return is_first
 
 
-def _cut(lengths: Sequence[int]) -> tuple[list[slice], list[slice]]:
-    """Cut parts of so many rows into blocks of about equal lengths; return the rows of each, and the blocks of a part.
+def _cut(lengths: Sequence[int], rows: int) -> tuple[list[slice], list[slice]]:
+    """Cut parts of these lengths into blocks of about equal lengths and at most so many rows.
 
-    >>> _cut([2000, 3, 0])
-    ([slice(0, 1000, None), slice(1000, 2000, None), slice(2000, 2003, None)], [slice(0, 2, None), slice(2, 3, None)])
+    Returns:
+        The rows of each block, and the blocks of each part.
+
+    >>> _cut([8, 3, 0], 5)
+    ([slice(0, 4, None), slice(4, 8, None), slice(8, 11, None)], [slice(0, 2, None), slice(2, 3, None)])
     """
     blocks, parts, first = list[slice](), list[slice](), 0
     for length in filter(None, lengths):
-        count = -(-length // _ROWS)
+        count = -(-length // rows)
         step = -(-length // count)
         parts.append(slice(len(blocks), len(blocks) + count))
         blocks += [slice(at, min(at + step, first + length)) for at in range(first, first + length, step)]
