@@ -97,28 +97,26 @@ def test_other_texts_are_refused_or_not_paired():
 
 
 def test_each_row_says_what_its_difference_means():
-    a = made.store(made.samples(30))
-    table = collapse.compare(a, made.store(made.samples(30, 1, skill=2)), metrics=[*NAMES, "n_params"])
+    v = made.samples(30)
+    table = collapse.compare(made.store(v), made.store(made.samples(30, 1, skill=2)), metrics=[*NAMES, "n_params"])
     rows = records(table)
-    meanings = {
-        name: rows[name]["meaning"] for name in ("val_loss", "val_accuracy", "nc4.kappa", "nc2.norm", "n_params")
-    }
-    assert list(meanings.values()) == ["better", "better", "unknown", "equal", "equal"]
-    back = records(collapse.compare(made.store(made.samples(30, 1, skill=2)), a, metrics="val_loss"))
-    assert back["val_loss"]["meaning"] == "worse"
+    meanings = [rows[name]["meaning"] for name in ("val_loss", "val_accuracy", "nc4.kappa", "nc2.norm", "n_params")]
+    assert meanings == ["better", "better", "unknown", "equal", "equal"]
     assert table.notes == [
         "± error of the validation text: 30 blocks, paired; noise: |t| ≤ 2.0",
         "4 intervals at 95 %, uncorrected: about 0.2 would exclude 0 by chance",
         "better, worse: beyond noise; better is nearer to full collapse, or less loss",
         "unknown: no standard error; use --parts or --seeds",
     ]
-    for change, meaning in ((1e-7, "rounding"), (1e-4, "better")):
-        v = made.samples(30)
-        other = made.store(v | {"loss": v["loss"] * (1 - change)})
-        assert records(collapse.compare(a, other, metrics="val_loss"))["val_loss"]["meaning"] == meaning
-    v = made.samples(30, 5)
-    other = made.store(v | {"loss": v["loss"] - v["loss"].mean() + made.samples(30)["loss"].mean() + 1e-4})
-    assert records(collapse.compare(a, other, metrics="val_loss"))["val_loss"]["meaning"] == "noise"
+    noise = made.samples(30, 5)["loss"]
+    for loss, meaning in (
+        (v["loss"] * (1 - 1e-7), "rounding"),
+        (v["loss"] * (1 - 1e-4), "better"),
+        (v["loss"] * (1 + 1e-4), "worse"),
+        (noise - noise.mean() + v["loss"].mean() + 1e-4, "noise"),
+    ):
+        table = collapse.compare(made.store(v), made.store(v | {"loss": loss}), metrics="val_loss")
+        assert records(table)["val_loss"]["meaning"] == meaning
 
 
 def test_a_row_without_a_number_says_why():
@@ -139,9 +137,8 @@ def test_a_row_without_a_number_says_why():
 def test_the_published_seeds_are_a_yardstick_of_their_own_models():
     published = Results.read("paper").frame().query(r"model.str.fullmatch(r'02x0768_01d\d*@0')")
     assert len(published) == 21
-    models = [
-        {"model": name, "dim": 768, "n_params": 54_342_912} for name in ("TinyStories-02x0768_01d", "x/2x768_01d3@0")
-    ]
+    size = {"dim": 768, "n_params": 54_342_912}
+    models = [{"model": name, **size} for name in ("TinyStories-02x0768_01d", "x/2x768_01d3@0")]
     spread, notes = spread_of_seeds("paper", models)
     for name in ("nc2.norm", "nc4.agreement", "nc3.self_duality"):
         sd, degrees, how = spread[name]

@@ -119,7 +119,7 @@ def _table(rows: Sequence[Row], yardsticks: Errors, different: Mapping[str, str]
         meaning = None if difference is None else meaning_of(name, rows, yardsticks, different)
         cells = (name, a, b, difference, error, t, sd, meaning, "; ".join(caveats[name]))
         record = dict(zip(_COLUMNS, cells, strict=True))
-        marked = ",".join(str(marks.index(text) + 1) for text in caveats[name])
+        marked = ",".join(str(at) for at, text in enumerate(marks, 1) if text in caveats[name])
         records.append(record)
         lines.append(record | {"meaning": f"{meaning or '–'} [{marked}]" if marked else meaning})
     title = "\n".join(f"{side} = {''.join(said)}" for side, said in zip("AB", titles_of(rows), strict=True))

@@ -10,7 +10,7 @@ import numpy as np
 from collapse.errors import counted
 from collapse.measurement.columns import Column, direction, one_width
 from collapse.measurement.part_errors import Error
-from collapse.measurement.results import Results, Row
+from collapse.measurement.results import Row
 from collapse.measurement.row_tables import remarks_by_text
 from collapse.plugin.plugin_manager import plugins
 
@@ -27,19 +27,17 @@ _SAID = {
 }
 _SAID["worse"] = _SAID["better"]
 _ROUNDING = 1e-6  # losses are exact to a millionth, and embeddings have 24 bits
-_LINE = 73  # characters of a definition that fit in a line of a terminal
+_LINE, _CLAUSE = 73, 15  # characters of a definition that fit in a line of a terminal, and that say enough
 _NUMBER = re.compile(r"\d[\d.,]*")
 
 
 def meaning_of(name: str, rows: Sequence[Row], yardsticks: Errors, different: Container[str]) -> str | None:
     """Return whether B is better, worse, higher or lower than A, or why that is not known; None if it has no meaning.
 
-    Args:
-        name: A measurement of which both have a number.
-        rows: Those of A and B.
-        yardsticks: What is within one of them is called by its name.
-        different: The fields in which A and B differ.
+    A difference within a yardstick has its name. ``different`` are the fields in which A and B differ.
     """
+    import pandas as pd
+
     a, b = values = np.array([row.measurements[name] for row in rows], dtype=np.float64)
     if "tokenizer" in different and "validation" in _needs(name):
         return None
@@ -53,7 +51,7 @@ def meaning_of(name: str, rows: Sequence[Row], yardsticks: Errors, different: Co
                 return word
         if not any(name in errors for errors in yardsticks.values()):
             return "unknown"
-    frame = Results(rows).frame()
+    frame = pd.DataFrame({"classes": [row.classes for row in rows], "dim": [row.dim for row in rows]})
     lower = direction(Column(name, name, (name,), values), frame, one_width(frame))
     return ("higher" if b > a else "lower") if lower is None else "worse" if lower * (b - a) > 0 else "better"
 
@@ -68,10 +66,7 @@ def _limit(word: str, degrees: int) -> float:
 def caveats_of(rows: Sequence[Row], names: Iterable[str], different: Mapping[str, str]) -> dict[str, list[str]]:
     """Return the caveats of each measurement; those of one model begin with A or B.
 
-    Args:
-        rows: Those of A and B.
-        names: The measurements.
-        different: The values of each field in which A and B differ.
+    ``different`` has the values of each field in which A and B differ.
     """
     remarks, caveats = [remarks_by_text(row, row.measurements, errors=True) for row in rows], {}
     for name in names:
@@ -92,7 +87,11 @@ def _needs(name: str) -> set[str]:
 
 
 def _joined(said: Mapping[str, str]) -> str:
-    """Join what is said of A and of B, which differs in numbers only."""
+    """Join what is said of A and of B, which differs in numbers only.
+
+    >>> _joined({"A": "1 of 9 left out", "B": "2 of 9 left out"}), _joined({"B": "1 of 9 left out"})
+    ('1 and 2 of 9 left out', 'B: 1 of 9 left out')
+    """
     (side, text), *others = said.items()
     if not others:
         return f"{side}: {text}"
@@ -115,6 +114,7 @@ def notes_on(records: Sequence[Mapping[str, Any]], marks: Sequence[str], yardsti
 
 def _in_a_line(text: str) -> str:
     """Cut a definition to a line, behind a clause if possible."""
-    return (
-        text if len(text) <= _LINE else text[:_LINE].rpartition(": ")[0] or f"{text[: _LINE - 2].rpartition(' ')[0]} …"
-    )
+    if len(text) <= _LINE:
+        return text
+    clause = text[:_LINE].rpartition(": ")[0]
+    return clause if len(clause) > _CLAUSE else f"{text[: _LINE - 2].rpartition(' ')[0]} …"
