@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 @click.option(
     "--seeds",
     metavar="RESULTS",
-    help="Add the standard deviation over the models in this table, which differ in their seed only; "
+    help="Add the standard deviation over models in this table that differ from A and B in their seed only; "
     "paper: the 21 published ones of 2x768.",
 )
 @click.option("--anyway", is_flag=True, help="Compare stores of different texts too.")
@@ -48,9 +48,9 @@ def command(
 ) -> None:
     """Compare two stores of one text.
 
-    The table has A, B, the difference B − A, and its standard error. A and B are folders, digests or models of cached
-    stores, or stores on the Hub. Measurements of the validation text have a standard error over its texts. Those of
-    the training text have one if both models were also collected in parts (--part 1/8 to 8/8).
+    The table has A, B, the difference B − A, what it means, and its standard error. A and B are folders, digests or
+    models of cached stores, or stores on the Hub. Measurements of the validation text have a standard error over its
+    texts. Those of the training text have one if both models were also collected in parts (--part 1/8 to 8/8).
 
     \b
     collapse compare stores/a stores/b

@@ -19,8 +19,8 @@ from collapse.stores.manifest import OF_VALIDATION, differences
 from collapse.stores.shards import Part, Shard, gaps
 from collapse.stores.store import Store
 
-Error = tuple[float, str]
-"""A standard error, and how it was computed."""
+Error = tuple[float, int, str]
+"""A standard error, its degrees of freedom, and how it was computed."""
 
 
 def errors_of_parts(
@@ -42,7 +42,9 @@ def errors_of_parts(
     values = [[_without(side, at, **options) for at in range(len(side))] for side in sides]
     slices = [[(shard.start, shard.stop) for shard in side] for side in sides]
     paired, fewest = one_text and slices[0] == slices[1], min(map(len, sides))
-    how = f"jackknife of {counted(fewest, 'part')}, {'paired' if paired else 'not paired'}{exceeded(fewest - 1)}"
+    how = (
+        f"± error of the training text: jackknife of {counted(fewest, 'part')}, {'paired' if paired else 'not paired'}"
+    )
     errors = {}
     for name in values[0][0]:
         a, b = ([each[name] for each in side] for side in values)
@@ -52,16 +54,8 @@ def errors_of_parts(
             error = jackknife_error([theirs - ours for ours, theirs in zip(a, b, strict=True)])
         else:
             error = math.hypot(jackknife_error(a), jackknife_error(b))
-        errors[name] = error, how
+        errors[name] = error, fewest - 1, how
     return errors
-
-
-def exceeded(degrees: int) -> str:
-    """Say how large a t is by chance, if that is not as of a normal distribution."""
-    from scipy.special import stdtrit
-
-    beyond = float(stdtrit(degrees, 0.975))
-    return "" if beyond < 2.05 else f"; with {counted(degrees, 'degree')} of freedom, |t| exceeds {beyond:.1f} in 5 %"
 
 
 def _shards_of(store: Store, parts: Iterable[Part | str | Path]) -> list[Shard]:

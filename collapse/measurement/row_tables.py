@@ -162,10 +162,16 @@ def _about(row: Row) -> str:
 
 def _notes(row: Row, shown: Collection[str] | None) -> list[str]:
     """Return the notes on a row's measurements, why there is no number first; measurements with one note share it."""
+    by_text = remarks_by_text(row, shown)
+    return [text if "*" in names else f"{some(names)}: {text}" for text, names in by_text.items()]  # * is the row
+
+
+def remarks_by_text(row: Row, shown: Collection[str] | None, *, errors: bool = False) -> dict[str, list[str]]:
+    """Return the measurements of each note, * for the row: why there is no number first; errors only if asked for."""
     known, grouped = plugins().measurements(), dict[str, list[str]]()
     given = {name for name, value in row.measurements.items() if value is not None} | {"*"}
     for note in sorted(row.notes, key=lambda each: each.measurement in given):
-        if note.kind != "error" and (shown is None or note.measurement in ("*", *shown)):
+        if (errors or note.kind != "error") and (shown is None or note.measurement in ("*", *shown)):
             grouped.setdefault(note.text, []).append(note.measurement)
     for name in row.measurements if shown is None else shown:
         for null, values in row.nulls.items():
@@ -177,7 +183,7 @@ def _notes(row: Row, shown: Collection[str] | None) -> list[str]:
             of_pairs = name in known and known[name][0].kind == "pair"
             what = f"{counted(left_out, 'pair')} of classes" if of_pairs else counted(left_out, "class")
             grouped.setdefault(f"{what} left out (equal, zero, or of value 0)", []).append(name)
-    return [text if "*" in names else f"{some(names)}: {text}" for text, names in grouped.items()]  # * is the row
+    return grouped
 
 
 def _limits(rows: Sequence[Row], name: str) -> tuple[list[float | None], list[float | None]]:

@@ -1,6 +1,5 @@
 """What an analysis compares: rows and columns chosen by its options, groups, and remarks on what is left out."""
 
-import re
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -10,7 +9,7 @@ import numpy as np
 
 from collapse import CollapseError, Results
 from collapse.errors import UsageError, counted, near_names
-from collapse.measurement.columns import Column, choose_rows, read_column, split_columns
+from collapse.measurement.columns import LOGARITHM, Column, choose_rows, read_column, split_columns
 from collapse.measurement.model_names import training_of
 from collapse.measurement.prepared import TABLE_1, prepared, remarks_on, size_of
 from collapse.plugin.plugin_manager import plugins
@@ -22,7 +21,6 @@ if TYPE_CHECKING:
 Names = str | Sequence[str] | None
 """Names of columns: one, several with commas, or a list of these."""
 
-LOGARITHM = re.compile(r"log\(\s*(.*?)\s*\)")
 LOG_CDNV = "log(nc1.cdnv)"
 """One rare pair can be a third of the mean CDNV: figures and the paper correlate its logarithm."""
 SETS: Mapping[str, Sequence[str]] = {

@@ -8,12 +8,11 @@ import numpy as np
 
 from collapse import CollapseError, Results, Table, analysis
 from collapse.errors import UsageError, counted
-from collapse.measurement.columns import Column
+from collapse.measurement.columns import Column, direction, one_width
 from collapse.measurement.comparable import COMPARED
 from collapse.measurement.model_names import ARCHITECTURE, RECIPE, part_names
 from collapse_analyses.choosing import Chosen, choose, names_of, whole
 from collapse_analyses.fits import Codes, Floats, Jackknife, explained, is_explained
-from collapse_analyses.pearson import direction, one_width
 from collapse_analyses.shown import SIGNED, THREE, Cell, P, table_of
 
 if TYPE_CHECKING:
