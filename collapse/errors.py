@@ -80,7 +80,7 @@ def near_names(name: str, known: Iterable[str], see: str = "") -> str:
     >>> near_names("zzz", ["b", "a"])
     'known: a, b'
     >>> near_names("zzz", map(str, range(10, 40)), see="collapse metrics")
-    'known: 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21 and 18 more (see all with: collapse metrics)'
+    'known: 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21 and 18 more (list all with: collapse metrics)'
     """
     names = sorted(known)
     close = get_close_matches(name, names, n=3, cutoff=0.6)
@@ -88,5 +88,5 @@ def near_names(name: str, known: Iterable[str], see: str = "") -> str:
         return f"did you mean {' or '.join(close)}?"
     if not names:
         return "none are known"
-    more = f" (see all with: {see})" if see and len(names) > _MOST_NAMES else ""
+    more = f" (list all with: {see})" if see and len(names) > _MOST_NAMES else ""
     return f"known: {some(names, _MOST_NAMES)}{more}"

@@ -66,7 +66,7 @@ MISTAKES = [
     (2, "measure model --text none.jsonl", "no file matches"),
     (2, f"{MEASURE} --tokenizer absent.json", "--tokenizer absent.json"),
     (2, f"{COLLECT} --dtype float23", "float32"),
-    (2, f"{COLLECT} --device tpu", "no device 'tpu'"),
+    (2, f"{COLLECT} --device tpu", "device 'tpu' is not available"),
     (2, f"{COLLECT} --text-column txt", "did you mean text"),
     (2, f"{COLLECT} --tokenizer a.npz", "a tokenizer"),
     (1, "collect model --text short.txt --store s --chunk-length 32", "too short for one chunk of T = 32"),
@@ -78,7 +78,7 @@ MISTAKES = [
     (2, "analyze permutation r.csv --against a --n 0", "--n must be at least 1, got 0"),
     (2, "analyze correlation r.csv --against a --strata --cluster b", "leave out --cluster"),
     (2, "analyze permutation r.csv", "no column is called 'val_loss'; known: a, b"),
-    (2, "analyze permutation digits.csv", "column 'val_loss' is not of numbers"),
+    (2, "analyze permutation digits.csv", "column 'val_loss' must hold numbers"),
 ]
 
 

@@ -98,7 +98,7 @@ def test_what_has_no_error_is_said():
     table = collapse.compare(a, made.store(made.samples(30, 1)), metrics=NAMES, seeds=None)
     said = [note for note in table.notes if note.startswith("no standard error")]
     assert said == [
-        "no standard error of nc2.norm: of the training text, it needs parts (--parts)",
+        "no standard error of nc2.norm: a measurement of the training text needs --parts",
         "no standard error of nc4.chance_agreement, nc4.kappa, nc4.ncc_accuracy: "
         "stores do not keep its counts by block",
     ]
@@ -113,7 +113,7 @@ def test_what_has_no_error_is_said():
     }
     one = [made.store(made.samples(1, seed)) for seed in (0, 1)]
     table = collapse.compare(*one, metrics="val_loss", seeds=None)
-    assert "no standard error of val_loss: the validation text is one block" in table.notes
+    assert "no standard error of val_loss: the validation text has only one block" in table.notes
 
 
 def test_the_published_seeds_are_a_yardstick(tmp_path):

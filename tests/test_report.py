@@ -133,7 +133,7 @@ def test_rows_that_cannot_be_compared_are_warned_of(page):
     rows = [*rows_of(["a", "b", "c", "d"], corpus_id="1"), *rows_of(["a"], corpus="news", corpus_id="2", store="f")]
     made = page(Results(rows))
     assert "Rows of different training texts are mixed: stories 1 (4 rows), news 2 (1 row)." in made.text
-    assert "1 row with the model name of another row (a): they may not be independent." in made.text
+    assert "1 row with the same model name as another row (a): they may not be independent." in made.text
     assert "on news, stories" in made.text
     assert made.data["data-measurements"]["columns"][1] == "corpus"
 

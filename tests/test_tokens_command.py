@@ -81,7 +81,7 @@ def test_neighbours_pairs_and_matched_classes(out, named):
         (["--ids", "20", "--frequency-matched", "--top", "3"], "--frequency-matched and --top cannot be combined"),
         (["--ids", "20,x"], "--ids must be whole numbers"),
         (["--by", "nc1.cdvn"], "is called 'nc1.cdvn'; did you mean nc1.cdnv"),
-        (["--output", "tokens.html"], "tokens.html is not a file of a known format"),
+        (["--output", "tokens.html"], "tokens.html does not have a known format"),
     ],
 )
 def test_what_contradicts_is_refused(told, words, message):

@@ -48,16 +48,16 @@ def compare(
     """Compare two stores of one text: each measurement of A and of B, B − A, and its standard error.
 
     Measurements of the validation text have a standard error over its blocks (runs of whole texts with at least a
-    chunk's tokens), which are paired: what a block adds to both models cancels. Those of the training text have one if
-    both collections were also made in ``parts``: the jackknife over d = B − A without each of the K parts in turn.
+    chunk's tokens). Blocks are paired: a block's effect on both models cancels. Measurements of the training text have
+    a standard error if both collections were also made in ``parts``: the jackknife of B − A over the K parts.
 
     Args:
         a, b: Stores or their folders.
         metrics: Measurement names or prefixes, as in :func:`collapse.measure`; None means all.
         min_count: Keep the classes with at least this many samples, also in each part.
-        classes_of: Keep the classes that this store, or each of several, has, and A and B both have.
-        parts: All parts (``--part 1/K`` to ``K/K``) of the training text of A, and those of B.
-        seeds: Results table with models that differ in their seed only, its file, or its name, such as "paper" for
+        classes_of: Keep only the classes that A, B and this store, or each of several stores, have.
+        parts: All parts (``--part 1/K`` to ``K/K``) of the training text of A, and all of B.
+        seeds: Results table with models that differ only in their seed, its file, or its name, such as "paper" for
             the 21 published models of 2 layers and width 768; None for no column.
         anyway: Compare stores of different texts too; their blocks are not paired.
         device: As in :func:`collapse.measure`.
@@ -68,7 +68,7 @@ def compare(
         seeds_sd, the standard deviation over ``seeds``. What is not available is None; the notes say why.
 
     Raises:
-        UsageError: An unknown name, or parts that are not those of A and B.
+        UsageError: A name is unknown, or the parts are not parts of A and B.
         CollapseError: The stores are of different texts, or one is incomplete or was altered.
     """
     stores = [each if isinstance(each, Store) else Store.load(each) for each in (a, b)]
@@ -87,13 +87,13 @@ def compare(
     rows = [row for row, _ in made]
     lines = _lines(rows, errors, spread)
     if "tokenizer" in different:
-        said.append("tokens: losses and perplexities, which are per token, cannot be compared")
+        said.append("tokens: do not compare losses and perplexities, which are per token")
     before = [f"A and B differ in {each}" for each in said]
     return _table(rows, lines, [*before, *_said_of_errors(lines, errors, parts is not None), *notes])
 
 
 def _common(classes_of: Classes | None, stores: Sequence[Store]) -> Classes:
-    """Return the stores whose common classes are kept: the given ones, A and B; none if none is given."""
+    """Return the stores whose common classes are kept: the given stores, A and B; [] if none is given."""
     others = [classes_of] if isinstance(classes_of, Store | str | Path) else list(classes_of or ())
     return [*others, *stores] if others else []
 
@@ -144,7 +144,7 @@ def _units(units: int, blocks: int) -> str:
 
 
 def _said_of_errors(lines: Sequence[Sequence[Any]], errors: Mapping[str, Error], of_parts: bool) -> list[str]:
-    """Say how standard errors were computed, and why other measurements have none; those that share it in one line."""
+    """Say how standard errors were computed or why there are none, one line per reason."""
     said: dict[tuple[str, str], list[str]] = {}
     for name, _, _, difference, error, *_ in lines:
         if error is not None:
@@ -158,12 +158,12 @@ def _said_of_errors(lines: Sequence[Sequence[Any]], errors: Mapping[str, Error],
 
 
 def _why_none(name: str, of_parts: bool) -> str:
-    """Say why a measurement has no standard error; "" of one that needs none."""
+    """Say why a measurement has no standard error; "" if it needs none."""
     metric, _ = plugins().measurements()[name]
     if set(metric.needs) == {"n_params"}:
         return ""
     if metric.standard_error:
-        return "the validation text is one block"
+        return "the validation text has only one block"
     if "validation" in metric.needs:
         return "stores do not keep its counts by block"
-    return "not every part has it" if of_parts else "of the training text, it needs parts (--parts)"
+    return "not every part has this measurement" if of_parts else "a measurement of the training text needs --parts"

@@ -1,4 +1,4 @@
-"""The yardstick of a difference: how much measurements vary between models that differ in their seed only."""
+"""How much measurements vary between models that differ only in their seed, to judge a difference."""
 
 from pathlib import Path
 
@@ -9,27 +9,27 @@ from collapse.measurement.results import Results
 from collapse.plugin.plugin_manager import plugins
 
 _SEEDS = ("seed", "init_seed")
-"""Parts of a model's name in which seeds differ."""
+"""Values in a model's name that are seeds."""
 
 
 def spread_of_seeds(seeds: Results | str | Path, min_count: int = 1) -> tuple[dict[str, float], list[str]]:
     """Return the standard deviation of each measurement over seeds, pooled over groups of models, and notes.
 
-    Rows differ in their seed only if the names of their models say so (``collapse_model_parts``). In a table whose
-    names say nothing, all rows are seeds of one model.
+    Which rows differ only in their seed follows from the models' names (``collapse_model_parts``). If no name is known,
+    all rows are treated as seeds of one model.
 
     Args:
         seeds: The table, its file, or its name.
-        min_count: Of what is compared: of a table with several, the rows with this one are taken; a note says if the
-            table has another.
+        min_count: ``--min-count`` of the compared stores. Rows with this value are used; if there are none, all rows
+            are used and a note says so.
 
     Raises:
         UsageError: There is no such name or file.
-        CollapseError: No two rows differ in their seed only, or the table cannot be read.
+        CollapseError: No two rows differ only in their seed, or the table cannot be read.
     """
     frame, notes = with_parts((seeds if isinstance(seeds, Results) else Results.read(seeds)).frame()), list[str]()
     rows = len(frame)
-    # tables without the column, such as the published ones, are of all classes
+    # tables without this column, such as the published ones, include all classes
     limits = frame.assign(min_count=frame.get("min_count", 1))["min_count"].fillna(1).astype(int)
     if (limits == min_count).any():
         frame = frame[limits == min_count]
@@ -41,7 +41,7 @@ def spread_of_seeds(seeds: Results | str | Path, min_count: int = 1) -> tuple[di
     frame = frame[frame.duplicated("group", keep=False)]
     if frame.empty:
         raise CollapseError(
-            f"of {counted(rows, 'row')} no two differ in their seed only: a spread needs two models or more"
+            f"no two of {counted(rows, 'row')} differ only in their seed: give a table with at least two such models"
         )
     known = [name for name in plugins().measurements() if name in frame and frame[name].dtype.kind in "iuf"]
     groups = frame.groupby("group")[known]
@@ -50,6 +50,6 @@ def spread_of_seeds(seeds: Results | str | Path, min_count: int = 1) -> tuple[di
     sizes = frame["group"].nunique()
     of = "" if sizes == 1 else f", pooled over {sizes} sizes and recipes"
     source = f" ({seeds})" if not isinstance(seeds, Results) else ""
-    note = f"seeds' sd: standard deviation over {len(frame)} models that differ in their seed only{source}{of}"
+    note = f"seeds' sd: standard deviation over {len(frame)} models that differ only in their seed{source}{of}"
     remarks = [f"seeds: {remark}" for remark in mixed(frame.to_dict("records"))]
     return deviations.dropna().to_dict(), [note, *notes, *remarks]

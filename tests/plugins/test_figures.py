@@ -157,7 +157,7 @@ def test_values_that_are_equal_to_rounding_have_bins():
 def test_rows_that_are_hard_to_compare_are_noted(paper):
     frame = paper.frame().iloc[:4].assign(corpus=["a", "a", "b", "b"], model=["x", "x", "y", "z"])
     assert collapse.draw("loss", Results.from_frame(frame)).notes == (
-        "1 row with the model name of another row (x): they may not be independent",
+        "1 row with the same model name as another row (x): they may not be independent",
     )
     text = pd.DataFrame({"model": ["a", "b"], "val_loss": [1.0, 2.0], "nc4.agreement": ["x", "0.5"]})
     with pytest.raises(CollapseError, match="needs two models or more"):
