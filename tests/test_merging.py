@@ -67,7 +67,7 @@ def test_parts_by_their_folders_and_twice_the_same_result(parts, tmp_path):
 @pytest.mark.parametrize(
     ("some", "said"),
     [
-        ([(2, 3)], r"slices 1–\d, \d–\d+ of \d+ are in none .*: collect them \(--part k/n\), then merge all"),
+        ([(2, 3)], r"slices 1–\d, \d–\d+ of \d+ are missing .*: collect them \(--part k/n\), then merge all"),
         ([(1, 2), (2, 3), (3, 3)], "/{} and .*/{} overlap: both hold .* slices "),
     ],
 )

@@ -1,4 +1,4 @@
-"""A request, which is what is to be collected, and what a folder already holds of it."""
+"""A request describes what to collect, and compares it with what a folder already holds."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -15,18 +15,18 @@ from collapse.stores.store import Store, another_store
 
 @dataclass(frozen=True)
 class Request:
-    """What is to be collected; two requests are the same exactly if their identities are.
+    """What to collect; two requests are equal if and only if their identities are.
 
     Attributes:
         identity: Everything that affects a stored number and is known without loading a model.
-        names: The names of the model, its texts and its tokenizer, none of which is part of the identity.
-        load: Returns the samples, a :class:`collapse.inputs.source.Source`. It is called with the store that lacks only
-            its validation, or None, and with a progress callback.
+        names: The names of the model, its texts and its tokenizer; they are not part of the identity.
+        load: Returns the samples, a :class:`collapse.inputs.source.Source`. Its arguments are the store that lacks only
+            its validation, or None, and a progress callback.
         validates: Whether there is a validation text.
-        split_may_be_absent: Whether the validation split was not named, so that its data set may lack it.
-        any_value_of: Fields of the identity of which a published store may have any value.
-        folder: Folder of the store; None for one in memory.
-        part, batch_size, deterministic, recollect, without: As of :func:`collapse.collect`.
+        split_may_be_absent: Whether the validation split is a default, which the data set may lack.
+        any_value_of: Fields of the identity for which a published store may have any value.
+        folder: Folder of the store; None for a store in memory.
+        part, batch_size, deterministic, recollect, without: As in :func:`collapse.collect`.
     """
 
     identity: Mapping[str, Any]
@@ -53,27 +53,27 @@ class Request:
         return differences(identity, self.identity, apart=apart)
 
     def lacks_validation(self, store: Store) -> bool:
-        """Whether a store is only trained, and the request asks for its validation."""
-        # the split was looked for and is absent
+        """Whether a store is only trained although the request asks for its validation."""
+        # an earlier collection did not find the split
         absent = self.split_may_be_absent and store.manifest["corpus"].get("validation") is None
         return store.state == "trained" and self.validates and not absent
 
     def store_differences(self, store: Store, *, whole: bool = False) -> list[str]:
-        """Describe how a store differs, also in its statistics.
+        """Describe how a store differs from the request, including its statistics.
 
         Args:
             store: The store.
-            whole: It also differs if it lacks the validation.
+            whole: Whether a missing validation is a difference.
         """
         held = store.manifest["statistics"]
         found = self.identity_differences(store.identity, trained=store.state == "trained")
         found += [
-            f"statistics: it holds {name}, and --without {name} is given" for name in self.without if name in held
+            f"statistics: it holds {name}, but --without {name} is given" for name in self.without if name in held
         ]
         return found + ([f"it is not complete ({store.state})"] if whole and self.lacks_validation(store) else [])
 
     def differences_in(self, folder: Path) -> list[str]:
-        """Describe how the store or the shards in a folder differ; [] if there is neither.
+        """Describe how the store or the shards in a folder differ from the request; [] if there are none.
 
         Raises:
             StoreError: A file was altered.
@@ -84,13 +84,13 @@ class Request:
         return self.identity_differences(shards[0].about["identity"]) if shards else []
 
     def own_shards(self, folder: Path) -> list[Shard]:
-        """Return the training shards in a folder without a store; raises StoreError for those of another collection."""
+        """Return the training shards in a folder without a store; raise StoreError if they are of another request."""
         shards = shards_in(folder, "train")
         refuse_unfinished(folder, self.identity_differences(shards[0].about["identity"]) if shards else [])
         return shards
 
     def find_in(self, folder: Path) -> Store | Part | None:
-        """Return the store or part in a folder if it holds what is requested; None if it lacks something.
+        """Return the store or part in a folder if it holds everything requested; None if something is missing.
 
         Raises:
             StoreError: The folder holds something else, or a file was altered.
@@ -107,12 +107,12 @@ class Request:
 
 
 def cached_folder(identity: Mapping[str, Any]) -> Path:
-    """Return the folder in the user's cache of the store that a request asks for."""
+    """Return the folder in the user's cache for the store of a request's identity."""
     return home() / "stores" / sha256_of([VERSION, identity])[:40]
 
 
 def refuse_unfinished(folder: Path | None, differ: Sequence[str]) -> None:
-    """Raise StoreError if the unfinished collection in a folder differs."""
+    """Raise StoreError if the unfinished collection in a folder differs from the request."""
     if differ:
         raise StoreError(
             f"{folder} holds an unfinished collection that differs in {'; '.join(differ)}. Use the same "
@@ -134,6 +134,6 @@ def part_of(slices: int, part: tuple[int, int] | None) -> Run:
     k, n = part
     if n > slices:
         raise UsageError(
-            f"--part {k}/{n}: the text has only {counted(slices, 'slice')}, so at most {counted(slices, 'part')}"
+            f"--part {k}/{n}: the text has only {counted(slices, 'slice')}; use at most {counted(slices, 'part')}"
         )
     return (k - 1) * slices // n, k * slices // n
