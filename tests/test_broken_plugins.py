@@ -36,7 +36,10 @@ UNUSABLE = {
         "needs plugin API 3, but",
     ),
     "misspelt_hook": (hook("collapse_result()"), "unknown hook 'collapse_result'"),
-    "keyword": (scalar("return 1.0", "bad.keyword", "maens"), "value asks for 'maens', .*; did you mean means"),
+    "keyword": (
+        scalar("return 1.0", "bad.keyword", "maens"),
+        "value asks for the unknown name 'maens'; did you mean means",
+    ),
     "circle": (
         "from collapse import derived\n@derived\ndef a(b): return b\n@derived\ndef b(a): return a",
         "functions ask for each other in a cycle: ",

@@ -56,7 +56,7 @@ def test_read_column(text, label, values):
             (text, "norms_log_std/norms_log_mean")
             for text in ("loss +", "loss loss", "(loss", "x=loss**", "loss#2/zero")
         ),
-        ("__import__(loss)", "cannot be read"),
+        ("__import__(loss)", "is invalid"),
         ("1 + 9**9", "names no column"),
         ("loss/nc1.cdvn", r"no column is called 'nc1\.cdvn'; did you mean nc1\.cdnv\?"),
         ("model", "'model' must hold numbers: it holds 'a@0' in row 1"),

@@ -136,7 +136,7 @@ def test_the_published_seeds_are_a_yardstick(tmp_path):
     assert records(pooled)["nc2.norm"]["seeds_sd"] == 0.5
     with pytest.raises(UsageError, match="papre"):
         collapse.compare(store, store, seeds="papre")
-    with pytest.raises(CollapseError, match="two models or more"):
+    with pytest.raises(CollapseError, match="at least two such models"):
         collapse.compare(store, store, seeds=Results(own[:1]))
 
 

@@ -96,9 +96,7 @@ def test_where_there_is_no_store_it_is_said_what_is_there(tmp_path):
     with pytest.raises(StoreError, match=r"there is no store in .* \(no collapse\.json\)$"):
         read_manifest(tmp_path)
     (tmp_path / "config.json").write_text("{}")
-    with pytest.raises(
-        StoreError, match=r"this is a model; collect it first with collapse collect .*collapse\.collect\("
-    ):
+    with pytest.raises(StoreError, match=r"this is a model; collect it first with .*collapse\.collect\("):
         read_manifest(tmp_path)
     (tmp_path / "stores" / "epoch-1").mkdir(parents=True)
     (tmp_path / "stores" / "epoch-1" / MANIFEST).touch()

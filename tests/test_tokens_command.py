@@ -74,7 +74,7 @@ def test_neighbours_pairs_and_matched_classes(out, named):
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["--token", "a", "--top", "3"], "--top and --least rank all classes: leave them out"),
+        (["--token", "a", "--top", "3"], "--top and --least rank all classes: remove them"),
         (["--ids", "20", "--by", "count"], "--by names the column of --top or --least"),
         (["--pairs", "3", "--token", "a"], "--pairs and --token cannot be combined"),
         (["--neighbours", "3"], "no token is given: give texts (--token, --file) or ids (--ids)"),

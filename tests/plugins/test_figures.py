@@ -143,7 +143,7 @@ def test_figures_of_classes_are_the_counts_shares_and_quartiles_of_a_store():
     assert sum(row["share"] for row in rows if "share" in row) == pytest.approx(3)  # of three values
     assert all(row["low"] <= row["median"] <= row["high"] for row in rows if "low" in row)
     assert len(rows) <= 2_000
-    with pytest.raises(CollapseError, match="class-distributions is drawn from stores: give stores"):
+    with pytest.raises(CollapseError, match="class-distributions needs stores: give the folders"):
         collapse.draw("class-distributions", Results([]))
 
 

@@ -86,7 +86,7 @@ def test_an_interrupted_publication_goes_on(hub, as_user, published):
     hub.fault = fault
     stopped = as_user("zoo", "publish", published.path, "owner/x", ok=False)
     assert stopped.returncode == 1
-    assert "the tag 1 is not set" in stopped.stderr
+    assert "the tag 1 cannot be set" in stopped.stderr
     hub.fault = None
     hub.uploaded.clear()
     as_user("zoo", "publish", published.path, "owner/x")
