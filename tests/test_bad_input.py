@@ -76,7 +76,7 @@ MISTAKES = [
     (1, "verify no-store", "no collapse.json"),
     (2, "analyze permutatoin r.csv", "did you mean permutation"),
     (2, "analyze permutation r.csv --against a --n 0", "--n must be at least 1, got 0"),
-    (2, "analyze correlation r.csv --against a --strata --cluster b", "leave out --cluster"),
+    (2, "analyze correlation r.csv --against a --strata --cluster b", "remove --cluster"),
     (2, "analyze permutation r.csv", "no column is called 'val_loss'; known: a, b"),
     (2, "analyze permutation digits.csv", "column 'val_loss' must hold numbers"),
 ]

@@ -1,4 +1,4 @@
-"""Pearson's correlations with the goal: their intervals, and the sign that collapse predicts."""
+"""Pearson's correlations with the goal, their intervals, and the sign that collapse predicts."""
 
 from typing import TYPE_CHECKING, Any
 
@@ -15,12 +15,12 @@ if TYPE_CHECKING:
 
 
 def correlated(chosen: Chosen, left_kn: Floats, fits: Jackknife) -> list[tuple[dict[str, Any], Correlation]]:
-    """Correlate what groups and controls leave of each column with what they leave of the goal.
+    """Correlate the residuals of each column, after groups and controls, with the residuals of the goal.
 
     Args:
         chosen: The columns.
-        left_kn: (k, rows) what is left of each column, the goal last.
-        fits: The model without each row or cluster.
+        left_kn: Residuals of each column, the goal last, shape (k, rows).
+        fits: The fits without each row or cluster.
 
     Returns:
         For each column its r, r_low, r_high, predicted, agrees and R2; and the correlation.
@@ -32,7 +32,7 @@ def correlated(chosen: Chosen, left_kn: Floats, fits: Jackknife) -> list[tuple[d
     for column, found in zip(chosen.tested, fits.correlations(left_kn), strict=True):
         r, low, high, *_ = found
         lower = direction(column, chosen.frame, widths)
-        # what the effects of two groupings leave need not rise where both columns rise
+        # no sign is predicted with two groupings: their residuals need not rise together even if the columns do
         known = lower is not None and goal is not None and len(chosen.groupings) < 2
         sign = ("r > 0" if lower == goal else "r < 0") if known else None
         sure = sign is not None and low is not None and high is not None and low * high > 0
@@ -42,14 +42,14 @@ def correlated(chosen: Chosen, left_kn: Floats, fits: Jackknife) -> list[tuple[d
 
 
 def direction(column: Column, frame: "pd.DataFrame", one_width: bool) -> int | None:
-    """1 where lower values are better (nearer to full collapse), −1 where higher ones are, None where unknown.
+    """Return 1 if lower values are better (nearer to full collapse), −1 if higher values are, None if unknown.
 
-    The expression says which measurement a column is, never its label; the logarithm of a measurement has its
-    direction. A value in units of h has none where models of several widths are compared, because the unit differs.
+    The column's expression determines its measurement, not its label; a logarithm has the direction of its measurement.
+    A value in units of h has no direction if models of several widths are compared, because the unit differs.
 
     Args:
         column: The column.
-        frame: Its table, with C and d.
+        frame: The table, with C and d.
         one_width: Whether only models of equal width are compared.
     """
     known, logarithm = plugins().measurements(), LOGARITHM.fullmatch(column.expression)
@@ -57,7 +57,7 @@ def direction(column: Column, frame: "pd.DataFrame", one_width: bool) -> int | N
     if name not in known:
         return None
     metric, measure = known[name]
-    without_unit = metric.scale_of(measure) == 0 or "validation" in metric.needs  # shares of samples
+    without_unit = metric.scale_of(measure) == 0 or "validation" in metric.needs  # such as shares of samples
     if not (without_unit or one_width):
         return None
     if metric.better is not None:
@@ -71,7 +71,7 @@ def direction(column: Column, frame: "pd.DataFrame", one_width: bool) -> int | N
 
 
 def one_width(frame: "pd.DataFrame", groups_n: Codes | None = None) -> bool:
-    """Whether all rows, or those of each group, have one width, and so one unit of h; False if no column has it."""
+    """Whether all rows, or all rows of each group, have one known width, and so one unit of h."""
     name = next((each for each in ("dim", "width") if each in frame), None)
     if name is None or frame[name].isna().any():
         return False
@@ -79,7 +79,7 @@ def one_width(frame: "pd.DataFrame", groups_n: Codes | None = None) -> bool:
 
 
 def _limits(towards: Limit, frame: "pd.DataFrame") -> Floats | float | None:
-    """The limit, one a row where it depends on C and d; None where there is none or the table lacks C and d."""
+    """Return the limit, one per row if it depends on C and d; None without a limit, or if the table lacks C and d."""
     if not callable(towards):
         return None if towards is None else float(towards)
     if not {"classes", "dim"} <= set(frame) or frame[["classes", "dim"]].isna().any(axis=None):

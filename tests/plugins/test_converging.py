@@ -28,7 +28,7 @@ def test_the_curve_is_that_of_convergence(parts, tiny, tmp_path):
     other = collapse.collect(tiny.model, store=tmp_path / "other", part=(1, 2), **tiny.options())
     drawing = collapse.draw("convergence", [*map(collapse.Part.load, parts), other])
     assert drawing.notes == ("1 part without another one of the same collection not drawn",)
-    with pytest.raises(CollapseError, match="needs two parts or more of one collection, got 1 part"):
+    with pytest.raises(CollapseError, match="needs at least two parts of one collection, got 1 part"):
         collapse.draw("convergence", other)
 
 
