@@ -60,7 +60,9 @@ def test_parts_by_their_folders_and_twice_the_same_result(parts, tmp_path):
     assert (tmp_path / "merged" / MANIFEST).read_bytes() == before
     with pytest.raises(UsageError, match="nothing to merge"):
         collapse.merge(iter([]), store=tmp_path / "a")
-    with pytest.raises(StoreError, match="part_x holds no part of a collection: collapse collect MODEL --store part_x"):
+    with pytest.raises(
+        StoreError, match="part_x holds no part of a collection: run collapse collect MODEL --store part_x"
+    ):
         collapse.merge("part_x", store=tmp_path / "a")
 
 
@@ -153,7 +155,7 @@ def test_validation_parts_need_the_same_means_and_results(tiny, trained, validat
     again = collapse.collect(tiny.model, store=tmp_path / "again", **options)
     for other, said in (
         (made((3, 3), again), "they differ in training: "),
-        (trained.path, "holds no validation results: collapse collect MODEL --store"),
+        (trained.path, "holds no validation results: run collapse collect MODEL --store"),
     ):
         with pytest.raises(StoreError, match=said):
             collapse.merge([validated[1, 3], other], store=tmp_path / "merged")

@@ -100,7 +100,7 @@ def test_where_there_is_no_store_it_is_said_what_is_there(tmp_path):
         read_manifest(tmp_path)
     (tmp_path / "stores" / "epoch-1").mkdir(parents=True)
     (tmp_path / "stores" / "epoch-1" / MANIFEST).touch()
-    with pytest.raises(StoreError, match=r"there is no store in .*; there is .*stores/epoch-1$"):
+    with pytest.raises(StoreError, match=r"there is no store in .*: give one of .*stores/epoch-1$"):
         read_manifest(tmp_path)
 
 

@@ -130,9 +130,7 @@ def choose(
     tested, controls = others[: len(tested)], others[len(tested) :]
     groupings = [groups_of(frame, names) for names in ([groups] if joint else [[name] for name in groups]) if names]
     if any(len(np.unique(groups_n)) == len(frame) for groups_n in groupings):
-        raise UsageError(
-            f"every row has a different {' or '.join(groups)}: choose a --within with several rows per group"
-        )
+        raise UsageError(f"every row has a different {' or '.join(groups)}: choose a --within with larger groups")
     model = explained(len(frame), groupings, [each.values for each in controls])
     return _varying(Chosen(frame, goal, tested, controls, groups, groupings, model, notes), left_out)
 

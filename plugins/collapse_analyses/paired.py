@@ -28,9 +28,7 @@ class _Pairs:
     equal: list[str]
     first: Codes  # (pairs,) positions of the rows with the first value
     second: Codes
-    units_n: (
-        Codes  # (pairs,) unit of each pair: its architectures, or the pair itself if these are unknown or all equal
-    )
+    units_n: Codes  # (pairs,) unit of each pair: its architectures, or itself if these are unknown or all equal
 
 
 @analysis("paired")

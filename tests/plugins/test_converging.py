@@ -37,7 +37,7 @@ def test_parts_serve_this_figure_only(parts, tmp_path):
     assert [name for name, each in saved.items() if each.files] == ["convergence"]
     assert saved["loss"].problem == "it needs results, and none are given"
     (alone,) = collapse.save_figures("paper", tmp_path / "g", formats="csv", names="convergence")
-    assert alone.problem == "it is drawn from parts, and none is given"
+    assert alone.problem == "it needs parts, and none are given"
 
 
 def test_a_report_plots_them_beside_its_rows(parts, tmp_path):
