@@ -124,7 +124,7 @@ def test_a_models_card_is_untrusted(told, tiny, tmp_path, card):
 NAN = PLAIN["train_features"].index_fill(0, torch.tensor([41]), float("nan"))
 FEATURES = [
     ({"train_labels": PLAIN["train_labels"] + 3}, "train_labels run from 3 to 8, but the classifier has rows 0 to 5"),
-    ({"train_labels": PLAIN["train_labels"].float()}, "labels must be integers"),
+    ({"train_labels": PLAIN["train_labels"].float()}, "convert the labels to integers"),
     ({"train_labels": PLAIN["train_labels"][:-1]}, "train_labels must have shape (60,), got (59,)"),
     ({"classifier": None}, "lacks classifier"),
     ({"classifier": torch.zeros(6, 5)}, "classifier must have shape (C, 4), got (6, 5)"),
@@ -162,7 +162,7 @@ def test_a_tokenizer_larger_than_the_embedding(told, tiny, tmp_path):
     folder = Path(shutil.copytree(tiny.model, tmp_path / "small"))
     GPTNeoForCausalLM(GPTNeoConfig.from_pretrained(folder, vocab_size=300)).save_pretrained(folder)
     said = told(1, "collect", folder, *tiny.words()[1:], "--store", tmp_path / "s")
-    assert "but small embeds 300 tokens: its tokenizer (of 500)" in said
+    assert "but small embeds only 300 tokens (the tokenizer has 500)" in said
 
 
 SMALL = {

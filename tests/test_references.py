@@ -160,7 +160,7 @@ def test_a_name_on_the_hub_is_known_by_its_commit(hub):
     assert find_tokenizer("owner/m@v1").tokenizer == found.tokenizer
     local = find_tokenizer(str(made(hub / "tokens", "tokenizer.json")))
     assert local.tokenizer == tokenizer_fingerprint(Folder(hub / "tokens"), {})
-    with pytest.raises(UsageError, match="is a local folder, which has no revisions: omit --revision"):
+    with pytest.raises(UsageError, match="is a local folder, which has no revisions: remove --revision"):
         find_model(str(hub / "tokens"), revision="v2")
 
 

@@ -51,7 +51,7 @@ def test_what_a_store_lacks_is_empty_and_it_is_said(arrays):
         collapse.tokens(arrays, top=2, by="val_loss")
     (note,) = [each for each in collapse.tokens(GOLDEN, top=1).notes if "tokenizer" in each]
     assert note.startswith("ids have no texts without the store's tokenizer")
-    assert "name its folder with --tokenizer" in note
+    assert "give its folder with --tokenizer" in note
     table = collapse.tokens(replace(arrays.statistics(), classifier=None))
     assert table.frame()["nc3.self_duality"].isna().all()
     assert "nc3.self_duality: no classifier in these statistics" in table.notes
@@ -157,7 +157,7 @@ def test_a_gguf_files_tokenizer_is_given_by_the_file_which_the_note_names(tiny, 
     monkeypatch.setenv("COLLAPSE_HOME", str(tmp_path / "other"))
     again = collapse.load(store.path)
     assert not found(again)
-    assert any("name the file x.gguf with --tokenizer" in note for note in collapse.tokens(again, top=1).notes)
+    assert any("give the file x.gguf with --tokenizer" in note for note in collapse.tokens(again, top=1).notes)
     table = collapse.tokens(again, top=1, tokenizer=file)
     assert table.frame()["text"].notna().all()
     assert not any("tokenizer" in note for note in table.notes)

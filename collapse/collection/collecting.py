@@ -1,4 +1,4 @@
-"""Collect a model on a text into a store: :func:`collect` opens the store that is there, or collects what it lacks."""
+"""Collect a model on a text into a store: :func:`collect` opens an existing store, or collects what it lacks."""
 
 import logging
 import shutil
@@ -59,12 +59,12 @@ def collect(
         {options}
 
     Returns:
-        The store: complete, or trained but not validated (no validation text). With ``part``, as long as slices are
+        The store: complete, or without a validation text trained but not validated. With ``part``, while slices are
         missing in the folder, a :class:`collapse.Part` (see :func:`collapse.merge`).
 
     Raises:
-        UsageError: An option is wrong, or no corpus is known.
-        StoreError: The folder holds a store of something else; the message names the fields and both values.
+        UsageError: An option is invalid, or no corpus is known.
+        StoreError: The folder holds another store; the message names the fields that differ, with both values.
         CollapseError: Something cannot be found, read, loaded or written, or an embedding is not finite.
     """
     if not isinstance(model, str | Path):
@@ -74,11 +74,10 @@ def collect(
         )
     spec = CollectionSpec(**options)
     if spec.part is not None and store is None:
-        raise UsageError("--part needs a folder to keep the part in: give --store (store=)")
+        raise UsageError("--part needs a folder for the part: give --store (store=)")
     if spec.part is not None and spec.recollect:
         raise UsageError(
-            "--recollect cannot be used with --part. To collect a part again, delete its folder and leave out "
-            "--recollect"
+            "--recollect cannot be used with --part: to collect a part again, delete its folder and remove --recollect"
         )
     for name in spec.without:
         if name not in plugins().statistics:
@@ -90,7 +89,7 @@ def collect(
 
 
 def _held_or_collected(request: Request, report: Report | None) -> Store | Part:
-    """Return what the folder of a request holds of it; what it lacks is collected first, while the folder is locked."""
+    """Open the requested store or part in its folder; first collect what it lacks, while the folder is locked."""
     folder = request.folder
     if folder is None:
         return _collect_missing(request, None, report)
@@ -102,12 +101,12 @@ def _held_or_collected(request: Request, report: Report | None) -> Store | Part:
             repair_shards(folder)
             done = request.find_in(folder) or _collect_missing(request, folder, report)
     if done.state == "complete":
-        remove_shards(folder)  # which a killed process may have left
+        remove_shards(folder)  # a killed process may have left some
     return done
 
 
 def _collect_again(request: Request, folder: Path, report: Report | None) -> Store:
-    """Collect into a subfolder, whose store replaces that of the locked folder at the end."""
+    """Collect into a subfolder of the locked folder; at the end, the new store replaces the old one."""
     if is_store(folder):
         there = Store.load(folder)
         if differ := request.identity_differences(there.identity, trained=there.state == "trained"):
@@ -116,12 +115,12 @@ def _collect_again(request: Request, folder: Path, report: Report | None) -> Sto
                 f"Choose another --store, or delete {folder}"
             )
     else:
-        request.own_shards(folder)  # those of another collection are not overwritten
+        request.own_shards(folder)  # raises for shards of another collection, which must not be overwritten
     new = folder / RECOLLECTED
     repair_shards(new)
     try:
         differ = request.differences_in(new)
-    except StoreError as error:  # it is damaged
+    except StoreError as error:  # a file is damaged
         differ = [str(error)]
     if differ:
         discarding = "%s: discarding an unfinished collection of --recollect: %s. Collecting again from the start"
@@ -134,7 +133,7 @@ def _collect_again(request: Request, folder: Path, report: Report | None) -> Sto
 
 
 def _collect_missing(request: Request, folder: Path | None, report: Report | None) -> Store | Part:
-    """Collect what a locked folder does not hold yet; None for a store in memory."""
+    """Collect what a locked folder does not hold yet; ``folder`` is None for a store in memory."""
     known = plugins().statistics
     kinds = [kind for name, kind in sorted(known.items()) if name not in request.without]
     trained = Store.load(folder) if folder is not None and is_store(folder) else None
