@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 @click.command()
 @click.argument("files", nargs=-1, required=True)
 @click.option("--set", "added", multiple=True, metavar="NAME=VALUE", help="Add a column. May be given several times.")
-@click.option("--parts", is_flag=True, help="Add values in the models' names: depth, width, epochs, decay and others.")
+@click.option("--parts", is_flag=True, help="Add columns from the models' names: depth, width, epochs, decay, etc.")
 @click.option("--where", multiple=True, metavar="NAME=GLOB", help="Keep rows that match. May be given several times.")
 @click.option("--columns", metavar="NAMES", help="Print these columns or prefixes.  [default: headlines]")
 @prints_a_table

@@ -20,8 +20,13 @@ _TAKES = {"pairs": ("by",), "neighbours": _NAMING, "frequency_matched": _NAMING}
 @click.option("--token", metavar="TEXT", multiple=True, help="A token's text, verbatim; may be repeated.")
 @click.option("--ids", metavar="IDS", help="Token ids, such as 11,12.")
 @click.option("--file", metavar="FILE", help="A file with the text of a token on each line, verbatim.")
-@click.option("--top", type=click.IntRange(min=1), metavar="N", help=f"The N largest by --by.  [default: {_TOP}]")
-@click.option("--least", type=click.IntRange(min=1), metavar="N", help="The N smallest by --by.")
+@click.option(
+    "--top",
+    type=click.IntRange(min=1),
+    metavar="N",
+    help=f"N tokens with the largest values of --by.  [default: {_TOP}]",
+)
+@click.option("--least", type=click.IntRange(min=1), metavar="N", help="N tokens with the smallest values of --by.")
 @click.option("--by", metavar="NAME", help="count, or a measurement to rank by.  [default: nc1.cdnv]")
 @click.option("--neighbours", type=click.IntRange(min=1), metavar="N", help="N nearest and N most interfering classes.")
 @click.option("--pairs", type=click.IntRange(min=1), metavar="N", help="The N most confusable pairs of classes.")

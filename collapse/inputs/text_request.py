@@ -55,7 +55,7 @@ def text_request(
         spec: The options.
         folder: Folder of the store; None for a folder in the user's cache.
         held: The store in this folder; its text and limits apply unless the spec gives others.
-        leave_open: Whether text, length and limits that the spec does not give may have any value.
+        leave_open: Whether stores with any text, length and limits match if the spec does not give them.
 
     Raises:
         UsageError: No corpus is given and the model's card names none, or an option is invalid.

@@ -48,7 +48,7 @@ def measured(
     by_class: bool = False,
     top: int = 0,
 ) -> tuple[Row, Evaluation]:
-    """Measure a store with the registered metrics; return the row, and the results of the metrics behind it.
+    """Measure a store with the registered metrics; return the row, and the metrics' results.
 
     Args:
         store: A store or its folder, or bare statistics.

@@ -37,12 +37,12 @@ _LOG2_E = math.log2(math.e)
 
 @dataclass(frozen=True)
 class Found:
-    """The rows that may have a sample's highest score among the rows of their part and of earlier parts.
+    """Candidates for each sample's highest score among the rows of this part and of earlier parts.
 
     Attributes:
         samples, rows: Samples and their candidates, as rows of the matrix.
         top: The highest score of each sample, in the precision of the pass.
-        others: The sum of exp(score − top) over all rows except one with the top score; 0 if not asked for.
+        others: The sum of exp(score − top) over all rows except one with the top score; 0 if not requested.
     """
 
     samples: Int[Tensor, " K"]

@@ -79,7 +79,7 @@ class Measure:
         return self
 
     def state(self, values: "Tensor", sums: "Tensor") -> "Tensor":
-        """Return the state, shape (k, G), of finite values, shape (G, n), with their float64 sums, shape (G,)."""
+        """Reduce finite values, shape (G, n), with float64 sums, shape (G,), to a state, shape (k, G)."""
         raise NotImplementedError
 
     def merge(self, a: "Tensor", b: "Tensor") -> "Tensor":

@@ -176,7 +176,7 @@ def _readable(frame: "pd.DataFrame", goal: Column, wanted: Mapping[str, bool]) -
 
 
 def _varying(chosen: Chosen, left_out: list[str]) -> Chosen:
-    """Leave out columns that are constant or fully explained by groups and controls; raise if the goal is."""
+    """Leave out columns that are constant or explained by groups or controls; raise if the goal is one of these."""
     model, equal = chosen.model, " and ".join([*chosen.within, *(each.label for each in chosen.controls)])
     constant = f"constant within equal {equal}" if equal else "constant"
     if model.degrees < 1:

@@ -15,7 +15,7 @@ Interval = tuple[float | None, float | None, float | None]
 
 
 class Correlation(NamedTuple):
-    """A correlation, its interval, the two-sided p-value of 0, and its values without each row or cluster, (G,)."""
+    """A correlation: r, its interval, the two-sided p-value of r = 0, and r without each row or cluster, shape (G,)."""
 
     r: float
     low: float | None

@@ -14,7 +14,7 @@ from collapse.errors import counted
 def command(folder: str, repo: str | None, private: bool, dry_run: bool) -> None:
     """Publish a run: models, stores, results, losses and a card.
 
-    Each epoch's checkpoint becomes a revision tagged with its k, so that REPO@9 is the checkpoint after epoch 10; main
+    Each epoch's checkpoint becomes a revision, numbered from 0, so that REPO@9 is the checkpoint after epoch 10; main
     is the last. The default REPO is your user name and the run's name. To resume after an interruption, run the same
     command again.
 
