@@ -66,7 +66,7 @@ def test_cdnv_of_zero_is_not_drawn_as_a_logarithm():
     rows[0] = replace(rows[0], measurements={**rows[0].measurements, "nc1.cdnv": 0.0})
     assert "(of log CDNV)" not in collapse.draw("loss", rows).caption
     for name in ("loss", "geometry"):
-        with pytest.raises(CollapseError, match=r"needs (two models|one of)"):
+        with pytest.raises(CollapseError, match=r"needs (at least two models|values of one of)"):
             collapse.draw(name, rows[:1])
 
 
