@@ -51,7 +51,7 @@ def test_renamed_weights_are_refused_by_name(copy, pickled):
     said = refused(copy, "copied: its checkpoint lacks 31 weights of GPTNeoForCausalLM")
     assert "lm_head.weight, transformer.h.0.attn.attention.k_proj.weight" in said
     assert "and 28 more" in said
-    assert "it holds 30 that GPTNeoForCausalLM does not know (other.transformer.h.0.attn" in said
+    assert "it has 30 that GPTNeoForCausalLM does not know (other.transformer.h.0.attn" in said
 
 
 WRONG = {
