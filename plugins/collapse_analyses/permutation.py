@@ -36,7 +36,7 @@ def permutation(
     within: Sequence[str] | None = None,
     n: int = 99_999,
 ) -> Table:
-    """Test whether columns of a results table correlate with generalization.
+    """Test whether columns of a results table correlate with a goal.
 
     For each column: Pearson's r, the sign that collapse predicts, R², the permutation p-value of |r| with its
     standard error, and a Westfall–Young max-T p-value corrected for all tested columns, from the same permutations.
