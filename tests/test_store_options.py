@@ -109,6 +109,8 @@ def test_one_bad_store_among_several(told, stored, tmp_path):
     assert "3 of 4 models are not measured" in said
     assert len(json.loads(table.read_text())) == 1
     written = table.read_bytes()
-    assert f"{table} is not changed" in told(1, "measure", good, tmp_path / "none", "--metrics", "nc3", "--output", table)
+    assert f"{table} is not changed" in told(
+        1, "measure", good, tmp_path / "none", "--metrics", "nc3", "--output", table
+    )
     assert table.read_bytes() == written  # a table is not replaced by fewer rows
     assert "run the same collapse collect again" in told(1, "measure", half)
