@@ -212,7 +212,7 @@ def test_training_measurements_have_errors_from_parts(collected):
 @pytest.mark.parametrize(
     ("parts", "said"),
     [
-        ([["a/1"], ["b/1", "b/2"]], "this needs two parts or more, got 1"),
+        ([["a/1"], ["b/1", "b/2"]], "at least two parts are needed, got 1"),
         ([["a/1", "a/1"], ["b/1", "b/2"]], "overlap: both hold"),
         ([["b/1", "b/2"], ["a/1", "a/2"]], "is not a part of"),
         ([["a/1", "../a"], ["b/1", "b/2"]], "holds no part of a collection"),

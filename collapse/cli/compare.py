@@ -15,16 +15,16 @@ if TYPE_CHECKING:
 @click.argument("a", metavar="A")
 @click.argument("b", metavar="B")
 @click.option(
-    "--metrics", metavar="NAMES", help="Measurements or prefixes, with commas: gnc2,nc1.cdnv.  [default: the headlines]"
+    "--metrics", metavar="NAMES", help="Measurements or prefixes, such as gnc2,nc1.cdnv.  [default: the headlines]"
 )
 @click.option("--all", "all_", is_flag=True, help="Compare every measurement, not only the headlines.")
-@click.option("--min-count", type=click.IntRange(min=1), default=1, show_default=True, help="Drop rarer classes.")
+@click.option("--min-count", type=click.IntRange(min=1), default=1, show_default=True, help="Leave out rarer classes.")
 @click.option("--classes-of", metavar="STORE", help="Keep only classes that STORE, A and B all have.")
 @click.option(
     "--parts",
     nargs=2,
     metavar="A_PARTS B_PARTS",
-    help="Parts of A's collection and of B's: for each a folder that holds them, or their names with commas.",
+    help="All parts of A and of B; for each, a folder with its parts, or their names separated by commas.",
 )
 @click.option(
     "--seeds",

@@ -1,4 +1,4 @@
-"""Collect a model on a text into a store: :func:`collect` opens the store that is there, or collects what it lacks."""
+"""Collect a model on a text into a store: :func:`collect` opens an existing store, or collects what it lacks."""
 
 from functools import partial
 from pathlib import Path
@@ -55,12 +55,12 @@ def collect(
         {options}
 
     Returns:
-        The store: complete, or trained but not validated (no validation text). With ``part``, as long as slices are
+        The store: complete, or without a validation text trained but not validated. With ``part``, while slices are
         missing in the folder, a :class:`collapse.Part` (see :func:`collapse.merge`).
 
     Raises:
-        UsageError: An option is wrong, or no corpus is known.
-        StoreError: The folder holds a store of something else; the message names the fields and both values.
+        UsageError: An option is invalid, or no corpus is known.
+        StoreError: The folder holds another store; the message names the fields that differ, with both values.
         CollapseError: Something cannot be found, read, loaded or written, or an embedding is not finite.
     """
     if not isinstance(model, str | Path):
@@ -70,11 +70,10 @@ def collect(
         )
     spec = CollectionSpec(**options)
     if spec.part is not None and store is None:
-        raise UsageError("--part needs a folder to keep the part in: give --store (store=)")
+        raise UsageError("--part needs a folder for the part: give --store (store=)")
     if spec.part is not None and spec.recollect:
         raise UsageError(
-            "--recollect cannot be used with --part. To collect a part again, delete its folder and leave out "
-            "--recollect"
+            "--recollect cannot be used with --part: to collect a part again, delete its folder and remove --recollect"
         )
     for name in spec.without:
         if name not in plugins().statistics:
@@ -86,7 +85,7 @@ def collect(
 
 
 def _collect_missing(request: Request, report: Report | None, folder: Path | None) -> Store | Part:
-    """Collect what a locked folder does not hold yet; None for a store in memory."""
+    """Collect what a locked folder does not hold yet; ``folder`` is None for a store in memory."""
     known = plugins().statistics
     kinds = [kind for name, kind in sorted(known.items()) if name not in request.without]
     trained = Store.load(folder) if folder is not None and is_store(folder) else None

@@ -44,20 +44,22 @@ def measure(
     Args:
         store: A store or its folder, or bare statistics; None to measure ``features``.
         metrics: Measurement names or prefixes (``"gnc2"``, ``["nc1.cdnv", "nc2"]``); None means all.
-        min_count: Keep the classes with at least this many samples; μ̄ is over the classes kept. NC4 is not affected.
-        classes_of: Keep the classes that this store, or each of several, also has: to compare texts of unequal length.
+        min_count: Keep the classes with at least this many samples; μ̄ is the mean over the kept classes. NC4 is not
+            affected.
+        classes_of: Keep only classes that this store, or each of several stores, also has, to compare texts of unequal
+            length.
         device: Device for the computation; None for the device of the statistics.
         progress: Called as progress(what, done, total).
-        step: The model's training step, for the row; None for the one that the model's name ends with, if any.
-        features: Training embeddings, shape (N, d), torch or numpy, instead of a store; with it come ``labels``, and if
-            wanted ``classifier``, ``bias``, ``validation_features``, ``validation_labels`` and ``name``, as for
-            :func:`collapse.collect_arrays`. Without a classifier, what needs one is None, with a note.
+        step: The model's training step; None for the step in the model's name, if there is one.
+        features: Training embeddings, shape (N, d), torch or numpy, instead of a store. Give them with ``labels`` and,
+            optionally, ``classifier``, ``bias``, ``validation_features``, ``validation_labels`` and ``name``, as for
+            :func:`collapse.collect_arrays`. Without a classifier, measurements that need one are None, with a note.
 
     Returns:
-        A row; an unavailable measurement is None, with a note that says why.
+        A row; a measurement that is not available is None, with a note that says why.
 
     Raises:
-        UsageError: An unknown metric or device, or not exactly one of a store and features.
+        UsageError: A metric or device is unknown, or not exactly one of a store and features is given.
         CollapseError: Fewer than two classes are left, the store is incomplete or was altered, or an array is wrong.
 
     >>> import numpy as np
@@ -80,7 +82,7 @@ def measure(
 def _collected(
     store: Store | EmbeddingStatistics | str | Path | None, given: Mapping[str, Any], name: str
 ) -> Store | EmbeddingStatistics | str | Path:
-    """Return what is to be measured: the store, or that of the arrays; without a classifier, bare statistics."""
+    """Return what to measure: the given store, or a store of the arrays; without a classifier, bare statistics."""
     if (store is None) != ({"features", "labels"} <= given.keys()) or (store is not None and given):
         raise UsageError("measure() takes a store, or features with labels")
     if store is not None:
@@ -88,9 +90,9 @@ def _collected(
     if "classifier" in given:
         return collect_arrays(**given, name=name)
     if len(given) > 2:
-        raise UsageError("measure() takes a bias and validation features with a classifier only")
+        raise UsageError("measure() needs a classifier for a bias or validation features: give classifier=")
     h = array_tensor(name, "train_features", given["features"])
-    # a classifier has a row for each class: here zeros, which nothing reads
+    # a classifier of zeros, which nothing reads, with a row per class
     ids, y = torch.unique(array_tensor(name, "train_labels", given["labels"]), return_inverse=True)
     made = collect_arrays(h, y, torch.zeros(len(ids), h.shape[-1]), name=name)
     return replace(made.statistics(), classifier=None, validation=None)

@@ -51,8 +51,8 @@ def compare(
     """Compare two stores of one text: each measurement of A and of B, B − A, and its standard error.
 
     Measurements of the validation text have a standard error over its blocks (runs of whole texts with at least a
-    chunk's tokens), which are paired: what a block adds to both models cancels. Those of the training text have one if
-    both collections were also made in ``parts``: the jackknife over d = B − A without each of the K parts in turn.
+    chunk's tokens). Blocks are paired: a block's effect on both models cancels. Measurements of the training text have
+    a standard error if both collections were also made in ``parts``: the jackknife of B − A over the K parts.
 
     Args:
         a, b: Stores or their folders.
@@ -72,7 +72,7 @@ def compare(
         beyond noise; and caveats. What is not available is None; the caveats say why.
 
     Raises:
-        UsageError: An unknown name, or parts that are not those of A and B.
+        UsageError: A name is unknown, or the parts are not parts of A and B.
         CollapseError: The stores are of different texts, or one is incomplete or was altered.
     """
     stores = [each if isinstance(each, Store) else Store.load(each) for each in (a, b)]
@@ -100,7 +100,7 @@ def compare(
 
 
 def _common(classes_of: Classes | None, stores: Sequence[Store]) -> Classes:
-    """Return the stores whose common classes are kept: the given ones, A and B; none if none is given."""
+    """Return the stores whose common classes are kept: the given stores, A and B; [] if none is given."""
     others = [classes_of] if isinstance(classes_of, Store | str | Path) else list(classes_of or ())
     return [*others, *stores] if others else []
 

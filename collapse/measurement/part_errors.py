@@ -1,7 +1,7 @@
 """Standard errors of training measurements from the parts of both collections (``--part 1/2`` and ``--part 2/2``).
 
-The delete-one jackknife: measure the text without each part in turn. A measurement that is not a mean over the text,
-such as one of the class means, differs between a part and the whole; of all parts but one it differs little.
+The delete-one jackknife measures the text without each part in turn. It does not measure single parts: a measurement
+that is not a mean over the text, such as one of the class means, would differ much between a part and the whole text.
 Source: Efron & Tibshirani 1993, ch. 11.
 """
 
@@ -30,12 +30,12 @@ def errors_of_parts(
 
     Args:
         stores: A and B.
-        parts: The parts of each.
-        one_text: Whether both are of one text, so that equal slices of it are paired.
-        **options: As of :func:`collapse.measurement.measuring.measured`.
+        parts: The parts of A and the parts of B.
+        one_text: Whether both are of one text, so that equal slices are paired.
+        **options: As in :func:`collapse.measurement.measuring.measured`.
 
     Raises:
-        UsageError: A store has fewer than two parts, or one is not of its collection.
+        UsageError: A store has fewer than two parts, or a part is of another collection.
         CollapseError: The parts of a store overlap or do not cover the text, or one was altered.
     """
     sides = [_shards_of(store, some) for store, some in zip(stores, parts, strict=True)]
@@ -48,7 +48,7 @@ def errors_of_parts(
     errors = {}
     for name in values[0][0]:
         a, b = ([each[name] for each in side] for side in values)
-        if None in (*a, *b):  # without some part it has no number
+        if None in (*a, *b):  # not available without one of the parts
             continue
         if paired:
             error = jackknife_error([theirs - ours for ours, theirs in zip(a, b, strict=True)])
@@ -59,18 +59,18 @@ def errors_of_parts(
 
 
 def _shards_of(store: Store, parts: Iterable[Part | str | Path]) -> list[Shard]:
-    """Return the shards of a store's training text, which must cover it."""
+    """Return the shards in some parts of a store; they must cover its training text."""
     part = joined(parts)
     differ = differences(store.identity, part.identity, apart=OF_VALIDATION, sides=("store", "part"))
     if differ:
         raise UsageError(f"{part} is not a part of {store}: they differ in {'; '.join(differ)}")
     if gaps(part.shards):
-        raise CollapseError(f"the parts of {store} must hold all slices; they hold {part.covered()}")
+        raise CollapseError(f"the parts of {store} hold only {part.covered()}: give all parts")
     return part.shards
 
 
 def _without(shards: Sequence[Shard], at: int, **options: Any) -> dict[str, Any]:
-    """Measure the training text without one of its shards."""
+    """Measure the training text without the shard at this index."""
     known = plugins().measurements()
     row, *_ = measured(statistics_of([*shards[:at], *shards[at + 1 :]]), **options)
     of_text = [name for name in row.measurements if not {"validation", "n_params"} & {*known[name][0].needs}]

@@ -1,4 +1,4 @@
-"""The yardstick of a difference: how much measurements vary between models that differ in their seed only."""
+"""How much measurements vary between models that differ only in their seed, to judge a difference."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -12,7 +12,7 @@ from collapse.measurement.results import Results
 from collapse.plugin.plugin_manager import plugins
 
 _SEEDS = ("seed", "init_seed")
-"""Parts of a model's name in which seeds differ."""
+"""Values in a model's name that are seeds."""
 
 
 def spread_of_seeds(

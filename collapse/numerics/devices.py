@@ -1,4 +1,4 @@
-"""The device of an option, and memory that runs out there."""
+"""Choose the torch device, keep freed memory, and explain errors of running out of memory."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -15,7 +15,7 @@ def pick_device(device: str) -> torch.device:
     """Return the torch device of an option.
 
     Raises:
-        UsageError: This machine does not have it.
+        UsageError: This machine does not have the device.
     """
     if device == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
@@ -24,7 +24,7 @@ def pick_device(device: str) -> torch.device:
         torch.zeros(1, device=target).item()  # fails for devices that cannot compute, such as "meta"
     except (RuntimeError, AssertionError) as error:
         raise UsageError(
-            f"no device {device!r} here: use auto, cpu, cuda, cuda:1 or mps ({first_line(error)[:80]})"
+            f"device {device!r} is not available: use auto, cpu, cuda, cuda:1 or mps ({first_line(error)[:80]})"
         ) from error
     return target
 
@@ -64,8 +64,9 @@ def work_sizes(device: torch.device) -> WorkSizes:
 def keep_freed_memory() -> None:
     """Make GNU's allocator keep up to 62 MB of freed memory for the next batch.
 
-    Otherwise it may return each freed block to the system, which clears pages for the next one: up to a quarter of a
-    collection. Freeing one large block raises its thresholds; another allocator ignores it.
+    Otherwise it may return each freed block to the system, which clears the pages of the next block. That takes up to
+    a quarter of a collection's time. Freeing one large block raises the allocator's thresholds; other allocators
+    ignore it.
     """
     torch.empty(_BLOCK, dtype=torch.uint8)
 
@@ -80,11 +81,7 @@ def is_out_of_memory(error: BaseException) -> bool:
 
 @contextmanager
 def explaining_out_of_memory(message: str) -> Iterator[None]:
-    """Explain an error by which memory ran out.
-
-    Raises:
-        CollapseError: It did; with this message.
-    """
+    """Raise an out-of-memory error again as a CollapseError with this message."""
     try:
         yield
     except Exception as error:  # libraries raise it as errors of many kinds, and others name it as their cause

@@ -1,4 +1,4 @@
-"""A request, which is what is to be collected, and what a folder already holds of it."""
+"""A request describes what to collect, and compares it with what a folder already holds."""
 
 import logging
 import shutil
@@ -20,19 +20,19 @@ log = logging.getLogger("collapse")
 
 @dataclass(frozen=True)
 class Request:
-    """What is to be collected; two requests are the same exactly if their identities are.
+    """What to collect; two requests are equal if and only if their identities are.
 
     Attributes:
         identity: Everything that affects a stored number and is known without loading a model.
-        names: The names of the model, its texts and its tokenizer, none of which is part of the identity.
-        load: Returns the samples, a :class:`collapse.inputs.source.Source`. It is called with the store that lacks only
-            its validation, or None, and with a progress callback.
+        names: The names of the model, its texts and its tokenizer; they are not part of the identity.
+        load: Returns the samples, a :class:`collapse.inputs.source.Source`. Its arguments are the store that lacks only
+            its validation, or None, and a progress callback.
         validates: Whether there is a validation text.
-        split_may_be_absent: Whether the validation split was not named, so that its data set may lack it.
-        any_value_of: Fields of the identity of which a published store may have any value.
-        folder: Folder of the store; None for one in memory.
-        published: Finds a store beside the model, which serves where the folder has none; None if none may.
-        part, batch_size, deterministic, recollect, without: As of :func:`collapse.collect`.
+        split_may_be_absent: Whether the validation split is a default, which the data set may lack.
+        any_value_of: Fields of the identity for which a published store may have any value.
+        folder: Folder of the store; None for a store in memory.
+        published: Finds a published store, which is used if the folder has none; None if only the folder counts.
+        part, batch_size, deterministic, recollect, without: As in :func:`collapse.collect`.
     """
 
     identity: Mapping[str, Any]
@@ -60,30 +60,30 @@ class Request:
         return differences(identity, self.identity, apart=apart)
 
     def lacks_validation(self, store: Store) -> bool:
-        """Whether a store is only trained, and the request asks for its validation."""
-        # the split was looked for and is absent
+        """Whether a store is only trained although the request asks for its validation."""
+        # an earlier collection did not find the split
         absent = self.split_may_be_absent and store.manifest["corpus"].get("validation") is None
         return store.state == "trained" and self.validates and not absent
 
     def store_differences(self, store: Store, *, whole: bool = False) -> list[str]:
-        """Describe how a store differs, also in its statistics.
+        """Describe how a store differs from the request, including its statistics.
 
         Args:
             store: The store.
-            whole: It also differs if it lacks the validation.
+            whole: Whether a missing validation is a difference.
         """
         held = store.manifest["statistics"]
         found = self.identity_differences(store.identity, trained=store.state == "trained")
         found += [
-            f"statistics: it holds {name}, and --without {name} is given" for name in self.without if name in held
+            f"statistics: it holds {name}, but --without {name} is given" for name in self.without if name in held
         ]
         return found + ([f"it is not complete ({store.state})"] if whole and self.lacks_validation(store) else [])
 
     def find_or(self, collect: Callable[[Path | None], Store | Part]) -> Store | Part:
-        """Return what the folder holds of the request, or a published store; what both lack is collected first.
+        """Open the store or part in the folder, or a published store; first collect what is missing.
 
         Args:
-            collect: Collects what a folder lacks, which is locked meanwhile; with None, collects into memory.
+            collect: Collects what a folder lacks, while the folder is locked; with None, collects into memory.
 
         Raises:
             StoreError: The folder holds something else, or a file was altered.
@@ -109,7 +109,7 @@ class Request:
         return done.called(self.names)
 
     def _collect_again(self, folder: Path, collect: Callable[[Path | None], Store | Part]) -> Store:
-        """Collect into a subfolder, whose store replaces that of the locked folder at the end."""
+        """Collect into a subfolder of the locked folder; at the end, the new store replaces the old one."""
         if is_store(folder):
             there = Store.load(folder)
             if differ := self.identity_differences(there.identity, trained=there.state == "trained"):
@@ -135,7 +135,7 @@ class Request:
         return Store.load(folder)
 
     def _find_in(self, folder: Path) -> Store | Part | None:
-        """Return the store or part in a folder if it holds what is requested; None if it lacks something."""
+        """Return the store or part in a folder if it holds everything requested; None if something is missing."""
         held, differ = self._held_in(folder)
         if isinstance(held, Store):
             if differ:
@@ -147,7 +147,7 @@ class Request:
         return Part(folder, held)
 
     def _held_in(self, folder: Path) -> tuple[Store | list[Shard], list[str]]:
-        """Return the store in a folder, or else its training shards, and how they differ from what is requested."""
+        """Return the store in a folder, or else its training shards, and how they differ from the request."""
         if is_store(folder):
             store = Store.load(folder).check()
             return store, self.store_differences(store)
@@ -156,12 +156,12 @@ class Request:
 
 
 def cached_folder(identity: Mapping[str, Any]) -> Path:
-    """Return the folder in the user's cache of the store that a request asks for."""
+    """Return the folder in the user's cache for the store of a request's identity."""
     return home() / "stores" / sha256_of([VERSION, identity])[:40]
 
 
 def refuse_unfinished(folder: Path | None, differ: Sequence[str]) -> None:
-    """Raise StoreError if the unfinished collection in a folder differs."""
+    """Raise StoreError if the unfinished collection in a folder differs from the request."""
     if differ:
         raise StoreError(
             f"{folder} holds an unfinished collection that differs in {'; '.join(differ)}. Use the same "
@@ -183,6 +183,6 @@ def part_of(slices: int, part: tuple[int, int] | None) -> Run:
     k, n = part
     if n > slices:
         raise UsageError(
-            f"--part {k}/{n}: the text has only {counted(slices, 'slice')}, so at most {counted(slices, 'part')}"
+            f"--part {k}/{n}: the text has only {counted(slices, 'slice')}; use at most {counted(slices, 'part')}"
         )
     return (k - 1) * slices // n, k * slices // n

@@ -1,4 +1,4 @@
-"""Pearson's correlations with the goal: their intervals, and the sign that collapse predicts."""
+"""Pearson's correlations with the goal, their intervals, and the sign that collapse predicts."""
 
 from typing import Any
 
@@ -10,12 +10,12 @@ from collapse_analyses.fits import Correlation, Floats, Jackknife
 
 
 def correlated(chosen: Chosen, left_kn: Floats, fits: Jackknife) -> list[tuple[dict[str, Any], Correlation]]:
-    """Correlate what groups and controls leave of each column with what they leave of the goal.
+    """Correlate the residuals of each column, after groups and controls, with the residuals of the goal.
 
     Args:
         chosen: The columns.
-        left_kn: (k, rows) what is left of each column, the goal last.
-        fits: The model without each row or cluster.
+        left_kn: Residuals of each column, the goal last, shape (k, rows).
+        fits: The fits without each row or cluster.
 
     Returns:
         For each column its r, r_low, r_high, predicted, agrees and R2; and the correlation.
@@ -27,7 +27,7 @@ def correlated(chosen: Chosen, left_kn: Floats, fits: Jackknife) -> list[tuple[d
     for column, found in zip(chosen.tested, fits.correlations(left_kn), strict=True):
         r, low, high, *_ = found
         lower = direction(column, chosen.frame, widths)
-        # what the effects of two groupings leave need not rise where both columns rise
+        # no sign is predicted with two groupings: their residuals need not rise together even if the columns do
         known = lower is not None and goal is not None and len(chosen.groupings) < 2
         sign = ("r > 0" if lower == goal else "r < 0") if known else None
         sure = sign is not None and low is not None and high is not None and low * high > 0

@@ -1,4 +1,4 @@
-"""Properties of collapse against validation loss, a point per model: the four panels of Figure 1, and others."""
+"""Properties of collapse against validation loss, with a point per model: the four panels of Figure 1, and others."""
 
 from collections.abc import Sequence
 
@@ -42,7 +42,7 @@ def _against_loss(results: Results, names: Sequence[str]) -> Drawing:
     present = one_of(whole, names)
     frame = whole.dropna(subset=present, how="all")
     if len(frame) < 2:
-        raise CollapseError("needs two models or more, with a loss and a measurement, and there is 1")
+        raise CollapseError("needs at least two models with a loss and a measurement, got 1")
     colour, x = colour_of(frame), axis("x", "val_loss", frame["val_loss"])
     logs = {name: np.log(frame[name]) if logged(frame, name) else frame[name] for name in present}
     fits = {name: r_squared(values, frame["val_loss"]) for name, values in logs.items()}

@@ -40,7 +40,7 @@ def demo(
     Args:
         folder: Folder for stories, models, stores and results.csv.
         widths: Dimensions of the models.
-        seeds: Each trains one model per width; it sets the initialization and the order of the text.
+        seeds: Seeds of initialization and text order; each gives one model per width.
         n_stories: Training stories; validation has an eighth as many.
         steps: Optimizer steps per model.
         progress: Called as progress(what, done, total[, tokens/s and loss]).
