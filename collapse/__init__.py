@@ -24,6 +24,7 @@ _PUBLIC = {
     "measurement.class_values": "vectors",
     "measurement.converging": "convergence",
     "measurement.drawing": "draw",
+    "measurement.listing": "metrics",
     "measurement.results": "Note Results Row join",
     "measurement.comparing": "compare",
     "measurement.table": "Table",
@@ -64,6 +65,7 @@ if TYPE_CHECKING:
     from collapse.measurement.comparing import compare as compare
     from collapse.measurement.converging import convergence as convergence
     from collapse.measurement.drawing import draw as draw
+    from collapse.measurement.listing import metrics as metrics
     from collapse.measurement.results import Note as Note
     from collapse.measurement.results import Results as Results
     from collapse.measurement.results import Row as Row
