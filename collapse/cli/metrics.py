@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 @click.command()
-@click.argument("names", nargs=-1, metavar="[NAME]...")
+@click.argument("measurements", nargs=-1, metavar="[NAME]...")
 @click.option(
     "--classes", type=click.IntRange(min=2), default=29_233, show_default=True, help="C, for limits that depend on it."
 )
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 )
 @prints_a_table
 def command(
-    names: tuple[str, ...], classes: int, dim: int, parameters: bool, format_: str | None, output: str | None
+    measurements: tuple[str, ...], classes: int, dim: int, parameters: bool, format_: str | None, output: str | None
 ) -> None:
     """List what can be measured.
 
@@ -33,7 +33,7 @@ def command(
     from collapse.measurement.listing import metrics
 
     plugins = installed()
-    deliver(format_, output, _parameters(plugins) if parameters else metrics(names, classes=classes, dim=dim))
+    deliver(format_, output, _parameters(plugins) if parameters else metrics(measurements, classes=classes, dim=dim))
 
 
 def _parameters(plugins: "Plugins") -> "Table":
