@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from pathlib import Path
 
 import click
 import pytest
@@ -56,9 +57,12 @@ def parsed(path: tuple[str, ...], words: list[str]) -> dict[str, object]:
 def test_what_is_saved_is_read_back(line, tmp_path_factory):
     path, words = line
     file = str(tmp_path_factory.mktemp("config") / "run.yaml")
-    with_config(cli, ["--save-config", file, *path, *words])
-    again = with_config(cli, ["--config", file, *path])
-    assert parsed(path, again[2:]) == parsed(path, [*path, *words])
+    with_config(cli, ["--save-config", file, "-v", *path, *words])
+    again = with_config(cli, ["--config", file, "--threads", "1", "--save-config", f"{file}2", *path])
+    assert again[0] == "--verbose"
+    assert parsed(path, again[7:]) == parsed(path, [*path, *words])
+    first, second = (Path(each).read_text().splitlines() for each in (file, f"{file}2"))
+    assert [line for line in second[1:] if line != "threads: 1"] == first[1:]
 
 
 @pytest.fixture
@@ -77,8 +81,15 @@ def test_a_file_replaces_options_and_arguments_and_the_command_line_overrides_it
     assert out("measure", "--config", "run.yaml") == printed
     shown = out("--config", "run.yaml", "measure", "b.safetensors", "--min-count", 1, "--format", "csv")
     assert shown.splitlines()[1].startswith("b,")
-    (here / "plugin.yaml").write_text("grid: 1x64\ndry-run: true\nseeds: 0,1\n")
-    assert len(out("zoo", "sweep", "--config", "plugin.yaml").splitlines()) == 2
+    (here / "zoo.yaml").write_text("grid: 1x64\ndry-run: true\nseeds: 0,1\n")
+    assert len(out("zoo", "sweep", "--config", "zoo.yaml").splitlines()) == 2
+
+
+def test_the_analysis_of_a_plugin_in_the_file_is_found(here, run):
+    declared = "from collapse import Table, analysis\n\n@analysis('mine')\ndef mine(results, *, k: int = 1):\n"
+    (here / "mine.py").write_text(f"{declared}    return Table(f'k is {{k}}', [], [])\n")
+    (here / "run.yaml").write_text("plugin: mine.py\nresults: paper\nk: 3\n")
+    assert "k is 3" in run("analyze", "mine", "--config", "run.yaml").stdout
 
 
 @pytest.mark.parametrize(

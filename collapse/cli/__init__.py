@@ -92,7 +92,7 @@ def _run(arguments: list[str] | None) -> int:
     verbose = any(word in ("-v", "--verbose") for word in words)
     try:
         _refuse_empty(words)
-        words = _ahead(with_config(cli, _ahead(words)))
+        words = with_config(cli, _ahead(words))
         outcome: Any = cli.main(args=words, prog_name="collapse", standalone_mode=False)
         return outcome if isinstance(outcome, int) else 0
     except click.exceptions.Exit as done:

@@ -24,28 +24,36 @@ def with_config(cli: click.Group, words: list[str]) -> list[str]:
         CollapseError: A file cannot be read or written.
     """
     own, _, _ = cli.make_parser(_context(cli, "collapse")).parse_args(list(words))
-    context, rest, given = _parsed(cli, words) if {"config", "save_config"} & own.keys() else (None, words, own)
-    if context is None or isinstance(context.command, click.Group):  # no command, or an unknown one
+    path, save = own.get("config"), own.get("save_config")
+    if not (path or save):
         return words
-    known = _keys(cli) | _keys(context.command)
-    if path := own.get("config"):
-        options, arguments = list[str](), list[str]()
-        for key, value in _read(path).items():
-            if key not in known:
-                raise UsageError(f"{path}: {context.command_path} has no {key!r}; {near_names(key, known)}")
-            if not _is_given(given.get(known[key].name)):
-                held = arguments if isinstance(known[key], click.Argument) else options
-                held += _as_words(key, known[key], value, path)
-        end = ["--"] if arguments and "--" not in rest else []
-        words = [*words[: len(words) - len(rest)], *options, *rest, *end, *arguments]
-    if path := own.get("save_config"):
+    held = _read(path) if path else {}
+    if named := own.get("plugin") or held.get("plugin"):  # whose analyses are commands
+        from collapse.plugin.plugin_manager import add_plugins
+
+        add_plugins([named] if isinstance(named, str) else named)
+    context, rest, given = _parsed(cli, words)
+    if isinstance(context.command, click.Group):  # without a command, or an unknown one
+        return words
+    everywhere = _keys(cli)
+    known = everywhere | _keys(context.command)
+    before, options, arguments = list[str](), list[str](), list[str]()
+    for key, value in held.items():
+        if key not in known:
+            raise UsageError(f"{path}: {context.command_path} has no {key!r}; {near_names(key, known)}")
+        if not _is_given(given.get(known[key].name)):
+            more = arguments if isinstance(known[key], click.Argument) else before if key in everywhere else options
+            more += _as_words(key, known[key], value, str(path))
+    end = ["--"] if arguments and "--" not in rest else []
+    words = [*before, *words[: len(words) - len(rest)], *options, *rest, *end, *arguments]
+    if save:
         _, _, given = _parsed(cli, words)
         values = dict[str, Any]()
         for key, parameter in known.items():
             if (value := _as_value(parameter, given.get(parameter.name))) is not None:
                 values[key] = value
                 del given[parameter.name]  # another option may have the same name
-        _write(path, context.command_path, values)
+        _write(save, context.command_path, values)
     return words
 
 

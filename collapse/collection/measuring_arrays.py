@@ -52,7 +52,8 @@ def measure(
     Args:
         model: A store, its folder or its name on the Hub, or bare statistics; or a model or features file, which is
             collected first unless its store is found, as by :func:`collapse.collect`; None to measure ``features``.
-        store: Folder of the model's store; None for the local cache. Without ``model``, what is measured.
+        store: Folder of the model's store, or a repository of stores on the Hub; None for the local cache. Without
+            ``model``, what is measured.
         metrics: Measurement names or prefixes (``"gnc2"``, ``["nc1.cdnv", "nc2"]``), or functions that are decorated
             as metrics, of which no plugin need be installed; None means all that are registered.
         min_count: Keep the classes with at least this many samples; μ̄ is over the classes kept. NC4 is not affected.
