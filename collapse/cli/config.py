@@ -85,24 +85,21 @@ def _is_given(value: Any) -> bool:
 
 def _as_words(key: str, parameter: click.Parameter, value: Any, path: str) -> list[str]:
     """Return an option or argument as it is typed."""
-    if getattr(parameter, "is_flag", False):
-        if value not in ("true", "false"):
-            raise UsageError(f"{path}: {key} must be true or false, got {value!r:.60}")
+    number, listed = parameter.nargs, value if isinstance(value, list) else [value]
+    if is_flag := getattr(parameter, "is_flag", False):
+        form, valid = "true or false", value in ("true", "false")
+    else:
+        several = number == -1 or getattr(parameter, "multiple", False)
+        form = "one or several texts" if several else "a text" if number == 1 else f"{number} texts"
+        valid = (several or len(listed) == number) and all(isinstance(each, str) and each for each in listed)
+    if not valid:
+        raise UsageError(f"{path}: {key} must be {form}, got {value!r:.60}")
+    if is_flag:
         return [f"--{key}"] if value == "true" else parameter.secondary_opts[:1]
-    listed = value if isinstance(value, list) else [value]
-    several = [[each] for each in listed] if getattr(parameter, "multiple", False) else [listed]
-    for each in several:
-        if len(each) != parameter.nargs != -1 or not all(isinstance(word, str) and word for word in each):
-            raise UsageError(f"{path}: {key} must be {_form(parameter)}, got {value!r:.60}")
     if isinstance(parameter, click.Argument):
         return listed
     # a value beside its name may begin with a dash
-    return [word for each in several for word in ([f"--{key}={each[0]}"] if len(each) == 1 else [f"--{key}", *each])]
-
-
-def _form(parameter: click.Parameter) -> str:
-    several = parameter.nargs == -1 or getattr(parameter, "multiple", False)
-    return "one or several texts" if several else "a text" if parameter.nargs == 1 else f"{parameter.nargs} texts"
+    return [f"--{key}={each}" for each in listed] if number == 1 else [f"--{key}", *listed]
 
 
 def _as_value(parameter: click.Parameter, given: Any) -> Any:
