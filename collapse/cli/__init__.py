@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from collapse.cli.config import with_config
 from collapse.cli.options import InOrder
 from collapse.cli.terminal import MESSAGE, say, say_aside, say_error
 from collapse.core.extras import missing_package
@@ -30,7 +31,10 @@ command_found: list["Plugin"] = []
 _COMMANDS = (
     "measure compare collect merge verify info tokens push pull analyze figures report results metrics plugins"
 ).split()
-_OF_ALL = re.compile(r"(?P<flag>-v|--verbose)|(?P<joined>--(plugin|threads)=.*|-p.+)|(?P<option>-p|--plugin|--threads)")
+_OF_ALL = re.compile(
+    r"(?P<flag>-v|--verbose)|(?P<joined>--(plugin|threads|config|save-config)=.*|-p.+)|"
+    r"(?P<option>-p|--plugin|--threads|--config|--save-config)"
+)
 """Options that belong to every command."""
 
 
@@ -50,6 +54,8 @@ _OF_ALL = re.compile(r"(?P<flag>-v|--verbose)|(?P<joined>--(plugin|threads)=.*|-
     help="Number of threads; overrides OMP_NUM_THREADS.  [default: SLURM_CPUS_PER_TASK, or all available CPUs]",
 )
 @click.option("-v", "--verbose", is_flag=True, help="Print more details on stderr.")
+@click.option("--config", metavar="FILE", expose_value=False, help="Take more options and arguments from a YAML file.")
+@click.option("--save-config", metavar="FILE", expose_value=False, help="Write those that are given to a YAML file.")
 def cli(plugin: tuple[str, ...], threads: int | None, verbose: bool) -> None:
     """Measure neural collapse in causal language models.
 
@@ -58,7 +64,7 @@ def cli(plugin: tuple[str, ...], threads: int | None, verbose: bool) -> None:
     collapse measure MODEL --text train.jsonl  collect or find a store; measure it
     collapse metrics                           list all measurements
 
-    -p, --threads and -v may also follow any command.
+    The options below may also follow any command.
     """
     _start_logging(verbose)
     prepare(threads)  # before the first import of torch
@@ -74,6 +80,10 @@ def main(arguments: list[str] | None = None) -> None:
     os.environ.setdefault("HF_UPDATE_DOWNLOAD_COUNTS", "0")
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "true")
     _add_commands()
+    if "_COLLAPSE_COMPLETE" in os.environ:
+        from collapse.cli.completion import prepare_completion
+
+        prepare_completion()
     sys.exit(_run(arguments))
 
 
@@ -82,7 +92,8 @@ def _run(arguments: list[str] | None) -> int:
     verbose = any(word in ("-v", "--verbose") for word in words)
     try:
         _refuse_empty(words)
-        outcome: Any = cli.main(args=_ahead(words), prog_name="collapse", standalone_mode=False)
+        words = with_config(cli, _ahead(words))
+        outcome: Any = cli.main(args=words, prog_name="collapse", standalone_mode=False)
         return outcome if isinstance(outcome, int) else 0
     except click.exceptions.Exit as done:
         return done.exit_code
@@ -113,7 +124,7 @@ def _run(arguments: list[str] | None) -> int:
 
 
 def _ahead(words: list[str]) -> list[str]:
-    """Move ``-p``, ``--threads`` and ``-v``, which every command accepts, before the command's name.
+    """Move ``-p``, ``-v`` and other options that every command accepts before the command's name.
 
     >>> _ahead(["measure", "a", "-p", "mine.py", "-v", "--", "-v"])
     ['-p', 'mine.py', '-v', 'measure', 'a', '--', '-v']

@@ -24,7 +24,9 @@ class Analyses(click.Group):
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """Return their names, sorted."""
-        return sorted(installed().analyses)
+        from collapse.plugin.plugin_manager import plugins
+
+        return sorted((plugins() if ctx.resilient_parsing else installed()).analyses)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command:
         """Return the command of an analysis.

@@ -61,6 +61,16 @@ class Entry:
         return about | {"n_params": self.recipe.n_params} | self.measurements
 
 
+class Catalogue(list[Entry]):
+    """Several entries; they make a pandas DataFrame."""
+
+    def frame(self) -> "pd.DataFrame":
+        """Return a row per entry."""
+        import pandas as pd
+
+        return pd.DataFrame([each.record() for each in self])
+
+
 @cache
 def published() -> "pd.DataFrame":
     """Return a row per published model, indexed by short name (``12x1024_10L@9``): size, C, d and measurements."""
@@ -69,14 +79,14 @@ def published() -> "pd.DataFrame":
     return pd.read_csv(PUBLISHED, index_col="model")
 
 
-def catalogue(runs: str | Path = "runs", *, where: Sequence[str] = ("published", "local")) -> list[Entry]:
+def catalogue(runs: str | Path = "runs", *, where: Sequence[str] = ("published", "local")) -> Catalogue:
     """List everything published, then every run in a folder.
 
     Args:
         runs: Folder of run directories, which need not exist.
         where: "published", "local", or both.
     """
-    found = list(_published()) if "published" in where else []
+    found = Catalogue(_published() if "published" in where else ())
     for run in runs_in(runs) if "local" in where else ():
         found += _of_run(run)
     return found
