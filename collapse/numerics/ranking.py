@@ -106,7 +106,6 @@ class Ranking:
             sums: Whether to sum exp(score) too.
             exact: Compute all scores in float64. With ``sums`` this also happens if float32 is not accurate enough.
         """
-        offset_B = x_Bd @ self._mean + share * self._highest_bias
         x_Bd, share = x_Bd * _LOG2_E, share * _LOG2_E
         norm_B = x_Bd.norm(dim=1)
         exact = exact or (sums and not self._sums_in_float32(norm_B))
@@ -129,7 +128,8 @@ class Ranking:
             weight_GB = (best_GB - top_B).exp2_()
             of_highest_B = (weight_GB * open_GB).sum(dim=0)
             others_B = (rest_GB * weight_GB).sum(dim=0) + of_highest_B - 1  # minus the row with the top score
-        return Found(sample_K, row_K, top_B / _LOG2_E + offset_B, others_B)
+        offset_B = x_Bd @ self._mean + share * self._highest_bias
+        return Found(sample_K, row_K, (top_B + offset_B) / _LOG2_E, others_B)
 
     def scores_of(
         self, x_Bd: Float[Tensor, "B d"], sample_K: Int[Tensor, " K"], row_K: Int[Tensor, " K"], share: float = 1.0
