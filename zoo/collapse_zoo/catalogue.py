@@ -1,6 +1,6 @@
 """The models of the zoo: the paper's measurements of its 230 models, and the runs on this machine.
 
-The paper's numbers are the files of rhubarbwu/linguistic-collapse under our names (see docs/tinystories.md):
+The paper's numbers are the files of rhubarbwu/linguistic-collapse under our names (see docs/paper/tinystories.md):
 ``lc-2024_05_18.csv``, the source of the paper's tables and figures, and ``lc-2024_10_24.csv``, the same models measured
 again with the authors' later library. They have nine digits; class-wise standard deviations divide by n − 1.
 """
