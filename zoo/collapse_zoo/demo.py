@@ -28,7 +28,7 @@ _SHOWN = {
 }
 _NOTES = (
     "↓ should fall, ↑ should rise",
-    "NC1 of shuffled labels has no value: their class means differ by no more than noise",
+    "NC1 of shuffled labels has no value: class means differ only by noise",
 )
 
 

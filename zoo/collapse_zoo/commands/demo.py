@@ -2,6 +2,7 @@
 
 import logging
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -29,10 +30,10 @@ def command(output: str) -> None:
         log.setLevel(logging.WARNING)
     with progress(every=30) as shown:
         table = demo(output, progress=shown)
-        sources, page = [f"{output}/results.json", *map(str, Path(output).glob("*/stores/*"))], f"{output}/report.html"
-        title, figures = "Neural collapse while a small model is trained", ("training", "run-loss", "nulls")
+        sources = [f"{output}/results.json", *sorted(map(str, Path(output).glob("*/stores/*")))]
+        about: Any = {"title": "Neural collapse during training", "figures": ("training", "run-loss", "nulls")}
         try:
-            made = f"The curves: {report(sources, page, title=title, figures=figures, progress=shown)}"
+            made = f"The curves: {report(sources, f'{output}/report.html', progress=shown, **about)}"
         except CollapseError as error:
             made = f"No report is written: {error}"
     print_table(table)
