@@ -18,10 +18,9 @@ def command(output: str) -> None:
     initialization and at five checkpoints. Writes results and a report with curves. Takes one to two minutes on two
     cores; finished work is used again.
     """
+    from collapse import CollapseError, report
     from collapse.cli.progress_bar import progress
     from collapse.cli.rendering import print_table
-    from collapse.errors import CollapseError
-    from collapse.showing.report import report
     from collapse_zoo.demo import demo
 
     say_aside(f"A small model is trained on generated stories, into {output}/ …")
