@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
+from collapse.core.steps import run_and_step
 from collapse.errors import counted, shortened, some
 from collapse.measurement.cells import number
 from collapse.measurement.comparable import corpora_of
@@ -56,7 +57,9 @@ def _how_many(frame: "pd.DataFrame") -> str:
     made = counted(len(frame), "row")
     if "model" in frame:
         models = frame["model"].nunique()
-        made = counted(models, "model") + (f" in {made}" if models != len(frame) else "")
+        runs = {run_and_step(str(model))[0] for model in frame["model"]}
+        of = f"checkpoints of {called(*runs)}" if len(runs) == 1 < models else None
+        made = (f"{models} {of}" if of else counted(models, "model")) + (f" in {made}" if models != len(frame) else "")
     measured = [name for name in frame if _is_collapse(str(name)) and frame[name].notna().any()]
     corpora = [called(each) for each in corpora_of(frame)]
     return f"{made}{f', on {some(corpora, _MOST)}' if corpora else ''}, with {counted(len(measured), 'measurement')}."

@@ -8,7 +8,7 @@ from collapse.errors import counted
 from collapse_zoo.runs import STATE, STORES, Run
 
 
-@figure("run-loss", title="Loss during training", of="stores", source="in the manner of Wu & Papyan 2024, Figure 5")
+@figure("run-loss", title="Loss during training", of="stores", source="Wu & Papyan 2024, Figure 5")
 def run_loss(stores: Sequence[Store]) -> Drawing:
     """Training loss by step, and validation loss after each epoch, of the runs whose stores are given."""
     folders = [each.path.parent for each in stores if each.path is not None]
