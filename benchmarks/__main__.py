@@ -19,14 +19,16 @@ from collapse.core.threads import prepare
 from collapse.errors import CollapseError, UsageError, near_names
 
 NAMES = ("accumulate", "collect", "validate", "pairs", "train", "startup")
+ON_GPU = ("collect", "validate", "pairs")
 
 
 @click.command(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
 @click.argument("names", nargs=-1, metavar="[NAME]...")
 @click.option("--quick", is_flag=True, help="Small sizes, a few minutes in all; written only with --output.")
 @click.option("--output", metavar="DIR", help="Where to write JSON.  [default: benchmarks/results/MACHINE]")
+@click.option("--device", type=click.Choice(["cpu", "cuda"]), default="cpu", help=f"cuda: only {', '.join(ON_GPU)}.")
 @click.option("--threads", type=click.IntRange(1, 1024), metavar="N", help="As that of collapse.")
-def command(names: tuple[str, ...], quick: bool, output: str | None, threads: int | None) -> None:
+def command(names: tuple[str, ...], quick: bool, output: str | None, device: str, threads: int | None) -> None:
     """Measure how fast this checkout is on this machine.
 
     \b
@@ -42,17 +44,20 @@ def command(names: tuple[str, ...], quick: bool, output: str | None, threads: in
     for name in names:
         if name not in NAMES:
             raise UsageError(f"no benchmark is called {name!r}; {near_names(name, NAMES)}")
+        if device != "cpu" and name not in ON_GPU:
+            raise UsageError(f"{name} runs on the CPU only: run it without --device {device}")
     prepare(threads)
     with tempfile.TemporaryDirectory() as home:
         os.environ["COLLAPSE_HOME"] = home  # nothing is found in the user's cache, nor left there
-        for name in dict.fromkeys(names or NAMES):
-            _run(name, quick, output)
+        for name in dict.fromkeys(names or (NAMES if device == "cpu" else ON_GPU)):
+            _run(name, quick, output, device)
 
 
-def _run(name: str, quick: bool, output: str | None) -> None:
+def _run(name: str, quick: bool, output: str | None, device: str) -> None:
     """Run, print and write one benchmark."""
-    record: Record = import_module(f"benchmarks.{name}").benchmark(quick)
-    record.run = described(quick=quick)
+    where = [device] if name in ON_GPU else []
+    record: Record = import_module(f"benchmarks.{name}").benchmark(quick, *where)
+    record.run = described(quick=quick, device=device)
     print_table(record.table(record.about))
     if output is not None or not quick:
         folder = Path(output) if output else ROOT / "benchmarks" / "results" / record.run["machine"]["name"]

@@ -1,45 +1,108 @@
-"""Collecting a model's training statistics, against its decoder's bare forward over batches of the same sizes.
+"""Collecting a model's statistics, against its decoder's bare forward over batches of the same sizes.
 
-Reading, statistics with the covariance and writing are on our side only. A GPT-Neo 4x256 with random weights reads
-generated stories.
+On a CPU, reading, the training pass and writing: a GPT-Neo 4x256 with random weights reads generated stories. On a GPU,
+both passes of larger models over random tokens.
 """
 
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import torch
 import transformers
+from torch import Tensor
 
 import collapse
 from benchmarks.record import Record
-from benchmarks.timing import in_turn, peak_growth
+from benchmarks.timing import growth_of, in_turn, peak_growth
+from collapse.collection.passes import Training, Validation
+from collapse.inputs.language_model import LanguageModel
+from collapse.inputs.packing import Chunks
+from collapse.inputs.source import Source
+from collapse.inputs.text_source import TextPhase
+from collapse.numerics.decisions import Decider
+from collapse.plugin.plugin_manager import plugins
 from collapse_zoo.fast_gpt_neo import prepare
 from collapse_zoo.model import build
 from collapse_zoo.recipes import Recipe
 from collapse_zoo.stories import stories, train_tokenizer, write_stories
 
 _BATCH = 2
+_GPU_BATCH = 8
 _STORY = 80  # tokens of a story, at least
+_BARE = "bare forward of the decoder"
 
 
-def benchmark(quick: bool) -> Record:
+def benchmark(quick: bool, device: str) -> Record:
     """Collect, and run the decoder alone, in turn."""
+    if device != "cpu":
+        return passes(quick, device)
     length, chunks = (256, 4) if quick else (2_048, 24)
     record = Record("collect", "Training statistics of a model, with the covariance, reading and writing.")
     with tempfile.TemporaryDirectory() as made:
         folder = Path(made)
         _make(folder, quick, length, chunks)
-        works = {"bare forward of the decoder": bare(made, length, chunks), "collection": ours(made, length, chunks)}
+        works = {_BARE: bare(made, length, chunks), "collection": ours(made, length, chunks)}
         times = in_turn(works, 1 if quick else 2)
         sizes = {"folder": made, "length": length, "chunks": 4 * _BATCH}
         functions = {} if quick else dict(zip(works, (bare, ours), strict=True))
         peaks = {work: peak_growth(function, **sizes) for work, function in functions.items()}
         classes = len(collapse.load(folder / "store").tensors("train")["classes"])
     title = f"GPT-Neo {'2x64' if quick else '4x256'}, C = {classes:,}, {chunks} chunks of {length:,}"
-    limit = "bare forward of the decoder"
-    record.add(title, times, amount=chunks * length, unit="tokens", limit=limit, peaks=peaks)
+    record.add(title, times, amount=chunks * length, unit="tokens", limit=_BARE, peaks=peaks)
     return record
+
+
+def passes(quick: bool, device: str) -> Record:
+    """Measure both passes of a GPT-Neo in float32 and of a Llama in bfloat16."""
+    record = Record("collect", "Both passes with all statistics over random tokens, without loading and writing.")
+    neo = Recipe(2, 64, vocabulary=2_000, chunk_length=128) if quick else Recipe(12, 1_024)
+    _add(record, neo.configuration(), neo.chunk_length, device)
+    if not quick:
+        shape = {"hidden_size": 576, "num_hidden_layers": 30, "intermediate_size": 1_536, "vocab_size": 49_152}
+        more = {"num_attention_heads": 9, "num_key_value_heads": 3, "tie_word_embeddings": True}
+        _add(record, transformers.LlamaConfig(**shape, **more, dtype=torch.bfloat16), neo.chunk_length, device)
+    return record
+
+
+def _add(record: Record, configuration: Any, length: int, device: str) -> None:
+    """Time both passes of a model with random weights, in turn with its decoder."""
+    with torch.device(device):
+        model = transformers.AutoModelForCausalLM.from_config(configuration).eval()
+    prepare(model)
+    loaded = LanguageModel.of(model)
+    zipf = 1 / (torch.arange(loaded.input_rows) + 3.0)
+    tokens_ST = torch.multinomial(zipf, 16 * _GPU_BATCH * length, replacement=True).view(-1, length)
+    text = TextPhase("train", Chunks(tokens_ST.int().numpy(), None, ""), loaded)
+    source = Source({}, {}, {}, loaded.weight, loaded.bias, text, None)
+    kinds = {"train": [], "validation": []}
+    for kind in plugins().statistics.values():
+        kinds[kind.phase].append(kind)
+
+    def over(run: Training | Validation) -> None:
+        for first in range(0, text.units, _GPU_BATCH):
+            run.add(*text.samples(first, first + _GPU_BATCH), first, _GPU_BATCH)
+
+    trained = Training(source, kinds["train"], None)
+    over(trained)
+    s = trained.moments.statistics_so_far()
+    decider = Decider(s, loaded.weight, loaded.bias)
+
+    def validate(decider: Decider) -> None:
+        over(Validation(text, decider, kinds["validation"], None))
+
+    works: dict[str, Callable[[], object]] = {
+        _BARE: _forwards(model.get_decoder(), tokens_ST.to(device).split(_GPU_BATCH)),
+        "training pass": lambda: over(Training(source, kinds["train"], None)),
+        "validation pass": lambda: validate(decider),
+    }
+    times = in_turn(works, 2)
+    works["validation pass"] = lambda: validate(Decider(s, loaded.weight, loaded.bias))  # whose memory counts
+    peaks = {work: growth_of(function) for work, function in works.items()}
+    name = f"{configuration.model_type} {configuration.num_hidden_layers}x{configuration.hidden_size}"
+    data = f"{name}, {str(model.dtype)[6:]}, C = {s.n_classes:,}, batches of {_GPU_BATCH} × {length:,}"
+    record.add(data, times, amount=tokens_ST.numel(), unit="tokens", limit=_BARE, peaks=peaks)
 
 
 def _make(folder: Path, quick: bool, length: int, chunks: int) -> None:
@@ -61,6 +124,7 @@ def ours(folder: str, length: int, chunks: int) -> Callable[[], object]:
         max_chunks=chunks,
         batch_size=_BATCH,
         recollect=True,
+        device="cpu",
     )
 
 
@@ -68,11 +132,13 @@ def bare(folder: str, length: int, chunks: int) -> Callable[[], object]:
     """Return the model's forward passes of so many chunks."""
     decoder = transformers.AutoModelForCausalLM.from_pretrained(f"{folder}/model").get_decoder()
     prepare(decoder)
-    tokens_BT = torch.zeros(_BATCH, length, dtype=torch.int64)
+    return _forwards(decoder, [torch.zeros(_BATCH, length, dtype=torch.int64)] * (chunks // _BATCH))
 
+
+def _forwards(decoder: torch.nn.Module, batches: Sequence[Tensor]) -> Callable[[], object]:
     @torch.inference_mode()
     def run() -> None:
-        for _ in range(chunks // _BATCH):
+        for tokens_BT in batches:
             decoder(input_ids=tokens_BT, use_cache=False)
 
     return run

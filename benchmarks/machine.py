@@ -13,18 +13,20 @@ from collapse.stores.provenance import processor
 ROOT = Path(__file__).resolve().parents[1]
 
 
-def described(*, quick: bool) -> dict[str, Any]:
+def described(*, quick: bool, device: str = "cpu") -> dict[str, Any]:
     """Return the machine, versions, commit and settings of this run; ``quick`` says whether its sizes are reduced."""
     import torch
 
     cpu, instructions, cores = _cpu(), torch.backends.cpu.get_cpu_capability(), os.cpu_count() or 1
+    gpu = {} if device == "cpu" else {"gpu": torch.cuda.get_device_name()}
     commit = subprocess.run(
         ["git", "rev-parse", "--short=10", "HEAD"], cwd=ROOT, capture_output=True, text=True, check=False
     )
     return {
         # virtual machines call different processors by one name, so the instructions are part of a machine's name
         "machine": {
-            "name": re.sub(r"[^a-z0-9]+", "-", f"{cpu} {instructions} {cores} cores".lower()),
+            "name": re.sub(r"[^a-z0-9]+", "-", gpu.get("gpu", f"{cpu} {instructions} {cores} cores").lower()),
+            **gpu,
             "cpu": cpu,
             "instructions": instructions,
             "cores": cores,

@@ -12,33 +12,33 @@ from benchmarks.timing import in_turn, peak_growth
 from collapse import EmbeddingStatistics
 from collapse.measurement.measuring import by_metric
 from collapse.numerics.evaluating import evaluate
-from collapse.numerics.pairs import TILE, tiles
+from collapse.numerics.pairs import tile_of, tiles
 from collapse.numerics.values import values_of
 from collapse.plugin.plugin_manager import plugins
 
 THREE = [f"{name}{what}" for name in ("nc1.cdnv", "nc2.interference", "gnc2.log_kernel") for what in ("", "_std")]
 
 
-def benchmark(quick: bool) -> Record:
+def benchmark(quick: bool, device: str) -> Record:
     """Measure two numbers of classes."""
     record = Record("pairs", "Measurements of all pairs of classes, float64.")
     dim, many = (64, (600, 1_200)) if quick else (768, (12_000, 29_233))
     for classes in many:
-        _add(record, classes, dim, quick)
+        _add(record, classes, dim, quick, device)
     return record
 
 
-def _add(record: Record, classes: int, dim: int, quick: bool) -> None:
+def _add(record: Record, classes: int, dim: int, quick: bool, device: str) -> None:
     """Time the sweep at one size, in turn with its bare products."""
-    s = statistics(classes, dim)
+    s = statistics(classes, dim, device)
     every = [name for name, (metric, _) in plugins().measurements().items() if metric.kind == "pair"]
     works: dict[str, Callable[[], object]] = {
-        "bare Gram products": lambda: products(s.centred_means, TILE),
+        "bare Gram products": lambda: products(s.centred_means),
         "three measurements": lambda: evaluate(lambda: values_of(s), by_metric(plugins().chosen(THREE))),
         "all pair measurements": lambda: evaluate(lambda: values_of(s), by_metric(plugins().chosen(every))),
     }
     times = in_turn(works, 2)
-    peak = None if quick else peak_growth(prepared, classes=classes, dim=dim)
+    peak = None if quick else peak_growth(prepared, classes=classes, dim=dim, device=device)
     record.add(
         f"C = {classes:,}, d = {dim:,}",
         times,
@@ -49,7 +49,7 @@ def _add(record: Record, classes: int, dim: int, quick: bool) -> None:
     )
 
 
-def statistics(classes: int, dim: int) -> EmbeddingStatistics:
+def statistics(classes: int, dim: int, device: str) -> EmbeddingStatistics:
     """Return statistics with random means and variances."""
     draw = torch.Generator().manual_seed(0)
     return EmbeddingStatistics(
@@ -57,19 +57,20 @@ def statistics(classes: int, dim: int) -> EmbeddingStatistics:
         counts=torch.full((classes,), 2),
         means=torch.randn(classes, dim, dtype=torch.float64, generator=draw),
         variances=torch.rand(classes, dtype=torch.float64, generator=draw),
-    )
+    ).to(device)
 
 
-def products(means: torch.Tensor, tile: int) -> None:
+def products(means: torch.Tensor) -> None:
     """Compute the bare products of the same tiles into a preallocated one."""
-    gram = torch.empty(tile * tile, dtype=means.dtype)
+    tile = tile_of(means.device)
+    gram = torch.empty(tile * tile, dtype=means.dtype, device=means.device)
     for rows, columns in tiles(len(means), tile):
         a, b = means[rows], means[columns]
         torch.mm(a, b.T, out=gram[: len(a) * len(b)].view(len(a), len(b)))
 
 
-def prepared(classes: int, dim: int) -> Callable[[], object]:
+def prepared(classes: int, dim: int, device: str) -> Callable[[], object]:
     """Return a piece of work whose peak is that of three measurements of means that are there."""
-    s, wanted = statistics(classes, dim), by_metric(plugins().chosen(THREE))
-    products(s.means[: 2 * TILE].contiguous(), TILE)
+    s, wanted = statistics(classes, dim, device), by_metric(plugins().chosen(THREE))
+    products(s.means[:2000].contiguous())
     return lambda: evaluate(lambda: values_of(s), wanted)

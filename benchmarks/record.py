@@ -85,15 +85,15 @@ class Record:
     def markdown(self) -> str:
         """Return a section for docs/about/benchmarks.md."""
         machine, versions = self.run["machine"], self.run["versions"]
-        where = (
-            f"{machine['cpu']} with {machine['instructions']}, {machine['cores']} cores; {self.run['threads']} "
-            f"threads; torch {versions['torch']}; commit {self.run['commit']}"
-        )
-        return "\n\n".join([f"## {self.benchmark}", f"{self.about} {where}.", self.table().markdown()])
+        cpu = f"{machine['cpu']} with {machine['instructions']}, {machine['cores']} cores"
+        where = f"{machine.get('gpu', cpu)}; {self.run['threads']} threads; torch {versions['torch']}"
+        title = f"## {self.benchmark}{' on a GPU' if 'gpu' in machine else ''}"
+        return "\n\n".join([title, f"{self.about} {where}; commit {self.run['commit']}.", self.table().markdown()])
 
 
 def page(results: Path = RESULTS) -> str:
-    """Return the sections of all benchmarks, the newest record of each."""
+    """Return the sections of all benchmarks, the newest record of each on a CPU and on a GPU."""
     records = [Record.read(file) for file in results.glob("*/*.json")]
-    newest = {each.benchmark: each for each in sorted(records, key=lambda each: str(each.run["date"]))}
-    return "\n\n".join(newest[name].markdown() for name in sorted(newest))
+    records.sort(key=lambda each: str(each.run["date"]))
+    newest = {(each.benchmark, "gpu" in each.run["machine"]): each for each in records}
+    return "\n\n".join(newest[which].markdown() for which in sorted(newest))

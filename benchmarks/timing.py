@@ -13,6 +13,8 @@ from multiprocessing import get_context
 from pathlib import Path
 from statistics import median
 
+import torch
+
 
 def in_turn(
     works: Mapping[str, Callable[[], object]], rounds: int, clock: Callable[[], float] = time.perf_counter
@@ -23,17 +25,21 @@ def in_turn(
         for name, work in works.items():
             start = clock()
             work()
+            if torch.cuda.is_initialized():
+                torch.cuda.synchronize()
             times[name].append(clock() - start)
     return {name: median(each[1:]) for name, each in times.items()}
 
 
 def peak_growth(preparing: Callable[..., Callable[[], object]], **sizes: object) -> int | None:
-    """Return by how many bytes a process grows at most while a piece of work runs in it; None if that is not known.
+    """Return by how many bytes a process, or its GPU memory, grows at most while it works; None if that is not known.
 
     Args:
         preparing: A function of a module, which makes the data and returns the piece of work.
         sizes: Its arguments.
     """
+    if torch.cuda.is_initialized():  # torch counts this work alone
+        return _growth_of_prepared(preparing, sizes)
     with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as process:
         return process.submit(_growth_of_prepared, preparing, sizes).result()
 
@@ -43,7 +49,12 @@ def _growth_of_prepared(preparing: Callable[..., Callable[[], object]], sizes: d
 
 
 def growth_of(work: Callable[[], object]) -> int | None:
-    """Return by how many bytes this process grows at most while a piece of work runs; None where Linux does not say."""
+    """Return by how many bytes this process, or its GPU memory, grows at most; None where Linux does not say."""
+    if torch.cuda.is_initialized():
+        torch.cuda.reset_peak_memory_stats()
+        held = torch.cuda.memory_allocated()
+        work()
+        return torch.cuda.max_memory_allocated() - held
     with suppress(OSError, AttributeError):  # not glibc
         ctypes.CDLL(None).malloc_trim(0)  # free memory that malloc keeps would hide the growth
     with suppress(OSError):

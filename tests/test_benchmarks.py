@@ -39,6 +39,9 @@ def test_a_mistake_is_refused_in_one_line():
     done = bench("benchmarks", "pair")
     assert done.returncode == 2
     assert "no benchmark is called 'pair'; did you mean pairs?" in " ".join(done.stderr.split())
+    done = bench("benchmarks", "pairs", "train", "--device", "cuda")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "train runs on the CPU only" in " ".join(done.stderr.split())
 
 
 def test_exactness_of_a_model_and_of_none(tiny, tmp_path):
@@ -57,6 +60,20 @@ def test_the_growth_of_memory_is_seen_behind_an_earlier_peak():
     bytearray(200 << 20)  # an earlier peak, whose memory is free again
     growth = timing.growth_of(lambda: bytearray(b"x") * (50 << 20))
     assert growth is None or 45 << 20 < growth < 70 << 20
+
+
+def test_the_page_shows_the_newest_run_on_a_cpu_and_on_a_gpu(tmp_path):
+    record = importlib.import_module("benchmarks.record")
+    machine = {"cpu": "CPU", "instructions": "AVX2", "cores": 2}
+    for day, name, more in ((1, "old", {}), (2, "cpu", {}), (1, "gpu", {"gpu": "NVIDIA H100"})):
+        run = {"machine": {**machine, **more}, "versions": {"torch": "2"}, "commit": name, "threads": 2, "date": day}
+        made = record.Record("pairs", "Pairs.", run=run)
+        made.add("C = 2", {"product": 1.0})
+        made.write(tmp_path / name)
+    page = record.page(tmp_path)
+    assert "commit old" not in page
+    assert page.index("## pairs\n") < page.index("CPU with AVX2") < page.index("## pairs on a GPU\n")
+    assert page.index("## pairs on a GPU") < page.index("NVIDIA H100")
 
 
 def test_the_page_shows_whole_runs_from_the_folders_of_their_machines():

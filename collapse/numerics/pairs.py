@@ -20,9 +20,6 @@ from collapse.numerics.values import Values, plain
 from collapse.plugin.metrics import Noted
 from collapse.plugin.parameters import closure, functions_of_pairs, of_tiles
 
-TILE = 768
-"""Classes per side of a tile on a CPU, large enough for a fast product."""
-
 
 def sweep(
     values: Values, wanted: Sequence[MetricResult], *, tile: int | None = None, progress: Report | None = None
@@ -32,14 +29,14 @@ def sweep(
     Args:
         values: The values of functions of classes; the sweep runs on the device of the statistics.
         wanted: The metrics, with empty tallies.
-        tile: Classes per side of a tile; None for :data:`TILE`, or 4,096 on a GPU.
+        tile: Classes per side of a tile; None for that of :func:`tile_of`.
         progress: Called as progress(what, tiles done, tiles).
 
     Returns:
         The counts of :class:`collapse.numerics.tiles.ClassGeometry`.
     """
     means = values.s.means
-    tile = tile or (TILE if means.device.type == "cpu" else 4096)
+    tile = tile or tile_of(means.device)
     kept = set().union(*(functions_of_pairs(each.metric.function) for each in wanted))
     for each in wanted:
         with each.on_its_own():
@@ -90,6 +87,11 @@ def _add(each: MetricResult, tile: Tile) -> None:
         row_n, column_n = torch.triu_indices(len(values), len(values), 1, device=values.device)
         values = values[row_n, column_n]
     each.tally.add(values.view(1, -1))
+
+
+def tile_of(device: torch.device) -> int:
+    """Return the classes per side of a tile on a device, enough for a fast product."""
+    return 768 if device.type == "cpu" else 4096
 
 
 def tiles(n: int, tile: int) -> Iterator[tuple[slice, slice]]:
