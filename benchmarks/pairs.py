@@ -34,8 +34,8 @@ def _add(record: Record, classes: int, dim: int, quick: bool) -> None:
     every = [name for name, (metric, _) in plugins().measurements().items() if metric.kind == "pair"]
     works: dict[str, Callable[[], object]] = {
         "bare Gram products": lambda: products(s.centred_means, TILE),
-        "three measurements": lambda: evaluate(lambda: values_of(s), by_metric(THREE)),
-        "all pair measurements": lambda: evaluate(lambda: values_of(s), by_metric(every)),
+        "three measurements": lambda: evaluate(lambda: values_of(s), by_metric(plugins().chosen(THREE))),
+        "all pair measurements": lambda: evaluate(lambda: values_of(s), by_metric(plugins().chosen(every))),
     }
     times = in_turn(works, 2)
     peak = None if quick else peak_growth(prepared, classes=classes, dim=dim)
@@ -70,6 +70,6 @@ def products(means: torch.Tensor, tile: int) -> None:
 
 def prepared(classes: int, dim: int) -> Callable[[], object]:
     """Return a piece of work whose peak is that of three measurements of means that are there."""
-    s, wanted = statistics(classes, dim), by_metric(THREE)
+    s, wanted = statistics(classes, dim), by_metric(plugins().chosen(THREE))
     products(s.means[: 2 * TILE].contiguous(), TILE)
     return lambda: evaluate(lambda: values_of(s), wanted)

@@ -23,7 +23,8 @@ _PUBLIC = {
     "measurement.analyzing": "analyze permutation",
     "measurement.class_values": "vectors",
     "measurement.converging": "convergence",
-    "measurement.drawing": "draw",
+    "measurement.drawing": "draw plot",
+    "measurement.listing": "metrics",
     "measurement.results": "Note Results Row join",
     "measurement.comparing": "compare",
     "measurement.table": "Table",
@@ -64,6 +65,8 @@ if TYPE_CHECKING:
     from collapse.measurement.comparing import compare as compare
     from collapse.measurement.converging import convergence as convergence
     from collapse.measurement.drawing import draw as draw
+    from collapse.measurement.drawing import plot as plot
+    from collapse.measurement.listing import metrics as metrics
     from collapse.measurement.results import Note as Note
     from collapse.measurement.results import Results as Results
     from collapse.measurement.results import Row as Row

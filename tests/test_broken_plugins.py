@@ -185,7 +185,7 @@ def test_two_packages_may_call_a_plugin_alike_and_one_can_be_left_out(here, monk
     assert found.problems == []
     assert {(each.name, each.origin) for each in found.found} >= {("mine", "guest 1.0"), ("other:mine", "other 1.0")}
     assert {"mine.x", "others.x"} <= found.measurements().keys()
-    assert found.made_by(["others.x"]) == {"others.x": "other 1.0"}
+    assert found.made_by(found.chosen("others.x")) == {"others.x": "other 1.0"}
     monkeypatch.setenv("COLLAPSE_PLUGINS", "no:mine,no:nc4")
     plugins.cache_clear()
     measurements = plugins().measurements()

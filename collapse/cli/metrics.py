@@ -1,12 +1,11 @@
 """collapse metrics: list every measurement, its equation and its limits."""
 
-from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import click
 
 from collapse.cli.formats import deliver, prints_a_table
-from collapse.cli.terminal import installed, say_error
+from collapse.cli.terminal import installed
 
 if TYPE_CHECKING:
     from collapse.measurement.table import Table
@@ -31,42 +30,10 @@ def command(
     NAME is a measurement or a prefix (gnc2); several may have commas. Limits and reachable values are those of
     C classes in d dimensions; the defaults are TinyStories' next tokens and the width of the paper's largest model.
     """
+    from collapse.measurement.listing import metrics
+
     plugins = installed()
-    deliver(format_, output, _parameters(plugins) if parameters else _measurements(plugins, names, classes, dim))
-
-
-def _measurements(plugins: "Plugins", names: Sequence[str], classes: int, dim: int) -> "Table":
-    """Return the table of some measurements, with their limits at C classes in d dimensions."""
-    from collapse.measurement.results import Results
-    from collapse.measurement.table import Table
-    from collapse.plugin.metrics import limits_of
-
-    known = plugins.measurements()
-    records = []
-    for name in plugins.select(",".join(names) or None):
-        metric, measure = known[name]
-        limits, wrong = limits_of(metric, measure, classes, dim)
-        if wrong:
-            say_error(wrong)
-        records.append(
-            {
-                "name": name,
-                "property": metric.property_of(name),
-                "of": metric.summary,
-                "equation": metric.equation_of(measure),
-                "at full collapse": limits["towards"],
-                "reachable": limits["reachable"],
-                "source": metric.source,
-                "version": metric.version,
-                "plugin": plugins.owner(metric.module).name,
-            }
-        )
-    columns = ["name", "property", "equation", "at full collapse", "reachable", "plugin"]
-    rows = [[record[column] for column in columns] for record in records]
-    title = f"with C = {classes:,} classes in d = {dim:,} dimensions"
-    infinite = (float("inf"), float("-inf"))  # which JSON lacks
-    data = [{key: str(value) if value in infinite else value for key, value in record.items()} for record in records]
-    return Table(title, columns, rows, source=Results.from_records(data))
+    deliver(format_, output, _parameters(plugins) if parameters else metrics(names, classes=classes, dim=dim))
 
 
 def _parameters(plugins: "Plugins") -> "Table":

@@ -1,6 +1,6 @@
-"""Measure a store, or embeddings in memory."""
+"""Measure a model, a store, or embeddings in memory."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -8,12 +8,17 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from collapse.collection.arrays import array_tensor, collect_arrays
+from collapse.collection.named_store import check_options, named_store
 from collapse.core.progress import Report, shows_progress
 from collapse.core.steps import run_and_step
 from collapse.errors import UsageError
+from collapse.inputs.collection_spec import accepts, refuse_options
 from collapse.measurement.measuring import Classes, measure_store
 from collapse.measurement.rows import Row
+from collapse.numerics.devices import pick_device
 from collapse.numerics.statistics import EmbeddingStatistics
+from collapse.plugin.plugin_manager import plugins
+from collapse.plugin.registry import Wanted
 from collapse.stores.store import Store
 
 if TYPE_CHECKING:
@@ -21,11 +26,13 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 
+@accepts
 @shows_progress
 def measure(
-    store: Store | EmbeddingStatistics | str | Path | None = None,
+    model: Store | EmbeddingStatistics | str | Path | None = None,
     *,
-    metrics: str | Iterable[str] | None = None,
+    store: Store | EmbeddingStatistics | str | Path | None = None,
+    metrics: Wanted = None,
     min_count: int = 1,
     classes_of: Classes = (),
     device: str | None = None,
@@ -38,27 +45,34 @@ def measure(
     validation_features: "Tensor | ArrayLike | None" = None,
     validation_labels: "Tensor | ArrayLike | None" = None,
     name: str = "arrays",
+    **options: Any,
 ) -> Row:
-    """Measure a store, or embeddings in memory, with the registered metrics.
+    """Measure a model, a store, or embeddings in memory, as ``collapse measure`` does.
 
     Args:
-        store: A store or its folder, or bare statistics; None to measure ``features``.
-        metrics: Measurement names or prefixes (``"gnc2"``, ``["nc1.cdnv", "nc2"]``); None means all.
+        model: A store, its folder or its name on the Hub, or bare statistics; or a model or features file, which is
+            collected first unless its store is found, as by :func:`collapse.collect`; None to measure ``features``.
+        store: Folder of the model's store; None for the local cache. Without ``model``, what is measured.
+        metrics: Measurement names or prefixes (``"gnc2"``, ``["nc1.cdnv", "nc2"]``), or functions that are decorated
+            as metrics, of which no plugin need be installed; None means all that are registered.
         min_count: Keep the classes with at least this many samples; μ̄ is over the classes kept. NC4 is not affected.
         classes_of: Keep the classes that this store, or each of several, also has: to compare texts of unequal length.
-        device: Device for the computation; None for the device of the statistics.
+        device: Device for the computation, and for the model; None for that of the statistics, and auto for the model.
         progress: Called as progress(what, done, total).
         step: The model's training step, for the row; None for the one that the model's name ends with, if any.
         features: Training embeddings, shape (N, d), torch or numpy, instead of a store; with it come ``labels``, and if
             wanted ``classifier``, ``bias``, ``validation_features``, ``validation_labels`` and ``name``, as for
             :func:`collapse.collect_arrays`. Without a classifier, what needs one is None, with a note.
+        {options}
 
     Returns:
         A row; an unavailable measurement is None, with a note that says why.
 
     Raises:
-        UsageError: An unknown metric or device, or not exactly one of a store and features.
-        CollapseError: Fewer than two classes are left, the store is incomplete or was altered, or an array is wrong.
+        UsageError: An unknown metric or device, an option that does not apply, or not exactly one of a model or store
+            and features.
+        CollapseError: Fewer than two classes are left, the store is incomplete or was altered, or an array is wrong; or
+            as of :func:`collapse.collect`.
 
     >>> import numpy as np
     >>> labels = np.arange(60) % 3
@@ -69,22 +83,32 @@ def measure(
     """
     arrays = {"features": features, "labels": labels, "classifier": classifier, "bias": bias}
     arrays |= {"validation_features": validation_features, "validation_labels": validation_labels}
-    measured = _collected(store, {key: each for key, each in arrays.items() if each is not None}, name)
-    how: dict[str, Any] = {"metrics": metrics, "min_count": min_count, "classes_of": classes_of, "device": device}
-    row = measure_store(measured, progress=progress, **how)
-    if store is None and isinstance(measured, EmbeddingStatistics):
+    arrays = {key: each for key, each in arrays.items() if each is not None}
+    if model is None:
+        model, store = store, None
+    named = isinstance(model, str | Path)
+    if not {"features", "labels"} <= arrays.keys() if model is None else arrays or not (named or store is None):
+        raise UsageError("measure() takes a model, a store, or features with labels")
+    if options.get("part") is not None:
+        raise UsageError("measure() takes no part: collect the parts, merge them, and measure the store")
+    wanted = plugins().chosen(metrics)  # report an unknown name now, not after hours of collecting
+    pick_device(device or "cpu")
+    if named:
+        given = {key: each for key, each in {**options, "device": device}.items() if each is not None}
+        check_options(str(model), given, null=False)
+        model = named_store(str(model), store=None if store is None else str(store), progress=progress, **given)
+    else:
+        refuse_options(model or "features", options)
+    measured = _collected(arrays, name) if model is None else model
+    how: dict[str, Any] = {"metrics": wanted, "min_count": min_count, "classes_of": classes_of}
+    row = measure_store(measured, device=None if device == "auto" else device, progress=progress, **how)
+    if model is None and isinstance(measured, EmbeddingStatistics):
         row = replace(row, model=name, step=run_and_step(name)[1])
     return row if step is None else replace(row, step=step)
 
 
-def _collected(
-    store: Store | EmbeddingStatistics | str | Path | None, given: Mapping[str, Any], name: str
-) -> Store | EmbeddingStatistics | str | Path:
-    """Return what is to be measured: the store, or that of the arrays; without a classifier, bare statistics."""
-    if (store is None) != ({"features", "labels"} <= given.keys()) or (store is not None and given):
-        raise UsageError("measure() takes a store, or features with labels")
-    if store is not None:
-        return store
+def _collected(given: Mapping[str, Any], name: str) -> Store | EmbeddingStatistics:
+    """Return a store of arrays; without a classifier, bare statistics."""
     if "classifier" in given:
         return collect_arrays(**given, name=name)
     if len(given) > 2:

@@ -255,8 +255,8 @@ def accepts(function: Callable[P, R]) -> Callable[P, R]:
     suggests similar names.
     """
     plain = signature(function)
-    own = [each for each in plain.parameters.values() if each.kind is not Parameter.VAR_KEYWORD]
-    known = {*options_of(), *(each.name for each in own)}
+    own = {name: each for name, each in plain.parameters.items() if each.kind is not Parameter.VAR_KEYWORD}
+    known = {*options_of(), *own}
 
     @wraps(function)
     def run(*arguments: P.args, **options: P.kwargs) -> R:
@@ -264,9 +264,9 @@ def accepts(function: Callable[P, R]) -> Callable[P, R]:
             raise TypeError(f"{function.__name__}() takes no argument {name!r}; {near_names(name, known)}")
         return function(*arguments, **options)
 
-    options = fields(CollectionSpec)
+    options = [each for each in fields(CollectionSpec) if each.name not in own]
     more = [Parameter(f.name, Parameter.KEYWORD_ONLY, default=f.default, annotation=f.type) for f in options]
-    run.__signature__ = plain.replace(parameters=[*own, *more])  # type: ignore[attr-defined]
+    run.__signature__ = plain.replace(parameters=[*own.values(), *more])  # type: ignore[attr-defined]
     run.__doc__ = (function.__doc__ or "").replace("{options}", described())
     return run
 

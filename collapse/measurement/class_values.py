@@ -6,6 +6,7 @@ Shapes: C classes.
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING, NamedTuple
 
 import torch
 from jaxtyping import Float
@@ -23,10 +24,26 @@ from collapse.plugin.guarding import outside_inference_mode
 from collapse.plugin.names import VECTORS
 from collapse.plugin.plugin_manager import plugins
 
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+class Vector(NamedTuple):
+    """Token ids, and a value of each."""
+
+    ids: Tensor
+    values: Tensor
+
+    def frame(self) -> "pd.DataFrame":
+        """Return a pandas DataFrame with the columns ``id`` and ``value``."""
+        import pandas as pd
+
+        return pd.DataFrame({"id": self.ids.cpu().numpy(), "value": self.values.cpu().numpy()})
+
 
 @outside_inference_mode
 @exact_arithmetic()
-def vectors(store: Measurable, name: str, *, min_count: int = 1) -> tuple[Tensor, Tensor]:
+def vectors(store: Measurable, name: str, *, min_count: int = 1) -> Vector:
     """Return the values behind a measurement, one per class.
 
     Args:
@@ -37,24 +54,25 @@ def vectors(store: Measurable, name: str, *, min_count: int = 1) -> tuple[Tensor
         min_count: As in :func:`collapse.measure`.
 
     Returns:
-        Token ids and values, both of the same length; nan for a class that the measurement excludes.
+        Token ids and values, both of the same length, to unpack or as ``.frame()``; nan for a class that the
+        measurement excludes.
 
     Raises:
         UsageError: There is no such measurement, or it is only one number.
         CollapseError: The store lacks what it needs, or a plugin's function failed.
     """
     check_name(name, [*class_measurements(), *VECTORS], "no measurement with a value per class")
-    chosen = [] if name in VECTORS else by_metric([name])
+    chosen = [] if name in VECTORS else by_metric({name: plugins().measurements()[name]})
     _, found = evaluate_store(store, chosen, min_count, by_class=True)
     if name in VECTORS:
-        return found.s.classes.clone(), getattr(found.s, name).clone()
+        return Vector(found.s.classes.clone(), getattr(found.s, name).clone())
     (each,) = found.metrics
     if each.remark and each.remark.kind == "missing":
         raise CollapseError(f"{name} is not available: {each.remark.text}")
     if name not in each.by_class:
         raise PluginError(numbers_of(found).notes[0].text)
     ids, values = each.by_class[name]
-    return ids.clone(), values.clone()
+    return Vector(ids.clone(), values.clone())
 
 
 @dataclass(frozen=True)

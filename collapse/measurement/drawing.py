@@ -10,6 +10,8 @@ from typing import Any
 from collapse.core.escaping import visible
 from collapse.errors import CollapseError, UsageError
 from collapse.measurement.analyzing import attempted, results_of
+from collapse.measurement.columns import read_column, split_columns
+from collapse.measurement.prepared import prepared
 from collapse.measurement.results import Results, Row
 from collapse.plugin.figures import Drawing, Figure
 from collapse.plugin.plugin_manager import plugins
@@ -39,11 +41,33 @@ def draw(name: str, source: Drawable) -> Drawing:
     return drawn(plugins().figure(name), source)
 
 
-def drawn(found: Figure, source: Any) -> Drawing:
+def plot(
+    results: Results | Iterable[Row] | str | Path, columns: str | Sequence[str], *, against: str = "val_loss"
+) -> Drawing:
+    """Draw columns of a results table against another, a panel each; notebooks show it.
+
+    Args:
+        results: A table, its file, rows, or ``"paper"``, the published measurements.
+        columns: Names, prefixes or arithmetic, as of :func:`collapse.permutation`.
+        against: The column of the horizontal axis. Along ``step`` or ``checkpoint``, a line joins the rows of a run.
+
+    Raises:
+        UsageError: There is no such column.
+        CollapseError: Fewer than two rows have numbers; or as of :func:`draw`.
+    """
+    frame = prepared(results_of(results))
+    read = [read_column(frame, each) for each in (*split_columns(columns, frame), against)]
+    *names, along = [each.label for each in read]
+    table = Results.from_frame(frame.assign(**{each.label: each.values for each in read}))
+    found = replace(plugins().figure("loss"), title=f"{', '.join(names)} against {along}", needs=(along,))
+    return drawn(found, table, columns=names, against=along)
+
+
+def drawn(found: Figure, source: Any, **options: Any) -> Drawing:
     """Draw a declared figure, as :func:`draw` does one of a plugin; raises as it does."""
     given = results_of(source) if found.of == "results" else _stores(source, found)
     _check_needs(found, given)
-    return attempted(f"figure {found.name}", found, lambda: _readable(found.function(given), found.title))
+    return attempted(f"figure {found.name}", found, lambda: _readable(found.function(given, **options), found.title))
 
 
 def _stores(source: Any, found: Figure) -> Sequence[Store | Part]:

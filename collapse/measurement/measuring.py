@@ -1,6 +1,6 @@
 """Measure a store with metrics, which gives a row. A metric that fails costs only its own measurements, not the run."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +19,7 @@ from collapse.numerics.values import Values, copied
 from collapse.plugin.guarding import outside_inference_mode
 from collapse.plugin.metrics import Measure, Metric
 from collapse.plugin.plugin_manager import plugins
+from collapse.plugin.registry import Chosen, Wanted
 from collapse.stores.described import about
 from collapse.stores.manifest import shape_of
 from collapse.stores.store import Store
@@ -40,7 +41,7 @@ def measure_store(store: Measurable, **options: Any) -> Row:
 def measured(
     store: Measurable,
     *,
-    metrics: str | Iterable[str] | None = None,
+    metrics: Wanted = None,
     min_count: int = 1,
     classes_of: Classes = (),
     device: str | None = None,
@@ -52,7 +53,8 @@ def measured(
 
     Args:
         store: A store or its folder, or bare statistics.
-        metrics: Measurement names or prefixes (``"gnc2"``, ``["nc1.cdnv", "nc2"]``); None means all.
+        metrics: Measurement names or prefixes (``"gnc2"``, ``["nc1.cdnv", "nc2"]``), or functions that are decorated
+            as metrics; None means all that are registered.
         min_count: Keep the classes with at least this many samples; μ̄ is over the classes kept. NC4 is not affected.
         classes_of: Keep the classes that this store, or each of several, also has.
         device: Device for the computation; None for the device of the statistics.
@@ -63,9 +65,9 @@ def measured(
         UsageError: An unknown metric or device.
         CollapseError: Fewer than two classes are left, or the store is incomplete or was altered.
     """
-    names = plugins().select(metrics)
+    wanted = plugins().chosen(metrics)
     options = {"by_class": by_class, "top": top, "progress": progress}
-    opened, found = evaluate_store(store, by_metric(names), min_count, classes_of, device, **options)
+    opened, found = evaluate_store(store, by_metric(wanted), min_count, classes_of, device, **options)
     made, s = numbers_of(found), found.s
     notes = (*made.notes, *(same_texts(opened) if isinstance(opened, Store) else ()))
     bare = {"model": "", "revision": None, "corpus": "", "store": "", "dtype": s.dtype}
@@ -77,9 +79,9 @@ def measured(
         classes=s.n_classes,
         dim=s.dim,
         samples=int(s.counts.sum()),
-        measurements={name: made.values[name] for name in names},
+        measurements={name: made.values[name] for name in wanted},
         versions={measure.name: each.metric.version for each in found.metrics for measure in each.measures},
-        made_by=plugins().made_by(names),
+        made_by=plugins().made_by(wanted),
         excluded=made.excluded,
         notes=notes,
         standard_errors={
@@ -131,11 +133,9 @@ def _class_set(classes_of: Classes, tokenizer: str | None) -> tuple[Tensor | Non
     return ids, ",".join(other.digest for other in others) or None
 
 
-def by_metric(names: Sequence[str]) -> list[tuple[Metric, list[Measure]]]:
+def by_metric(measurements: Chosen) -> list[tuple[Metric, list[Measure]]]:
     """Group measurements by their metrics."""
     chosen: dict[int, tuple[Metric, list[Measure]]] = {}
-    known = plugins().measurements()
-    for name in names:
-        metric, measure = known[name]
+    for metric, measure in measurements.values():
         chosen.setdefault(id(metric), (metric, []))[1].append(measure)
     return list(chosen.values())

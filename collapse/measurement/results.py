@@ -1,6 +1,5 @@
 """Results tables, with a row per model and a column per measurement: read, write, join, pass to analyses."""
 
-import json
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -11,9 +10,9 @@ from collapse.measurement.columns import choose_rows
 from collapse.measurement.model_names import with_parts
 from collapse.measurement.named_results import file_of, named_results
 from collapse.measurement.output import RESULTS, write_table
-from collapse.measurement.rows import ABOUT, COUNTS
 from collapse.measurement.rows import Note as Note
 from collapse.measurement.rows import Row as Row
+from collapse.measurement.rows import frame_of
 from collapse.measurement.table_files import read_csv, read_rows
 
 if TYPE_CHECKING:
@@ -49,19 +48,7 @@ class Results:
 
     def frame(self) -> "pd.DataFrame":
         """Return a pandas DataFrame: identifying columns, one column per measurement, ``versions`` as JSON text."""
-        import pandas as pd
-
-        if self._frame is not None:
-            return self._frame
-        about = [*ABOUT, *(["step"] if any(row.step is not None for row in self.rows) else [])]
-        records = [
-            {name: getattr(row, name) for name in about}
-            | row.measurements
-            | {"versions": json.dumps(row.versions, sort_keys=True)}
-            for row in self.rows
-        ]
-        made = pd.DataFrame(records, columns=None if records else [*ABOUT, "versions"])
-        return made.astype({name: "Int64" for name in COUNTS if name in made})  # whole also where some are missing
+        return frame_of(self.rows) if self._frame is None else self._frame
 
     @classmethod
     def read(cls, path: str | Path) -> "Results":

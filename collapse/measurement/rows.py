@@ -1,13 +1,17 @@
 """A row: the measurements of one store, and its identity."""
 
+import json
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from collapse.errors import counted, near_names
 from collapse.measurement.table import Table
 from collapse.plugin.plugin_manager import plugins
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 SCHEMA = 1
 """Version of a row's keys. Keys added by later versions are ignored; rows with a higher version are rejected."""
@@ -114,6 +118,10 @@ class Row:
         name = (self.model or "statistics") + (f" on {self.corpus}" if self.corpus else "")
         return f"{name}: C = {self.classes:,}, d = {self.dim:,}, N = {self.samples:,}"
 
+    def frame(self) -> "pd.DataFrame":
+        """Return a pandas DataFrame of one row, as of a results table."""
+        return frame_of([self])
+
     def to_dict(self) -> dict[str, Any]:
         """Return the row as a dictionary for JSON; infinite numbers become None, because JSON has none."""
         return {
@@ -150,3 +158,18 @@ ABOUT = tuple(
 """The columns of a table before its measurements: what was measured."""
 COUNTS = tuple(each.name for each in fields(Row) if each.type == int | None)
 """Columns of whole numbers that may be missing."""
+
+
+def frame_of(rows: Sequence[Row]) -> "pd.DataFrame":
+    """Return rows as a pandas DataFrame: identifying columns, the measurements, and ``versions`` as JSON text."""
+    import pandas as pd
+
+    about = [*ABOUT, *(["step"] if any(row.step is not None for row in rows) else [])]
+    records = [
+        {name: getattr(row, name) for name in about}
+        | row.measurements
+        | {"versions": json.dumps(row.versions, sort_keys=True)}
+        for row in rows
+    ]
+    made = pd.DataFrame(records, columns=None if records else [*ABOUT, "versions"])
+    return made.astype({name: "Int64" for name in COUNTS if name in made})  # whole also where some are missing

@@ -25,6 +25,11 @@ class Drawing:
     title: str = ""
     notes: tuple[str, ...] = ()
 
+    def _repr_mimebundle_(self, *_: Any, **__: Any) -> Any:  # for notebooks
+        import altair
+
+        return altair.renderers.get()(self.spec)
+
 
 @dataclass(frozen=True)
 class Figure(Declared):

@@ -1,19 +1,25 @@
 """The registry of metrics, statistics, analyses and figures by name, and checks of what a plugin adds."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from collapse.errors import CollapseError, PluginError, UsageError, near_names
 from collapse.plugin.figures import Figure
-from collapse.plugin.guarding import described
+from collapse.plugin.guarding import called, described
 from collapse.plugin.loading import Plugin
 from collapse.plugin.metrics import Analysis, Measure, Metric, declaration
 from collapse.plugin.names import HELD, OF_CLASSES, OF_PAIRS
-from collapse.plugin.parameters import check
+from collapse.plugin.parameters import DECLARATION, asked, check
 
 if TYPE_CHECKING:
     from collapse.plugin.statistic import Statistic
+
+Chosen = Mapping[str, tuple[Metric, Measure]]
+"""Measurements by name."""
+
+Wanted = str | Callable[..., Any] | Iterable[str | Callable[..., Any]] | Chosen | None
+"""Measurements: names and prefixes, functions declared as metrics, or None for all that are registered."""
 
 
 @dataclass
@@ -32,10 +38,9 @@ class Plugins:
         """Return the plugin of a module; one without an origin for a module that is not registered."""
         return next((each for each in self.found if each.module == module), Plugin(module, ""))
 
-    def made_by(self, names: Iterable[str]) -> dict[str, str]:
+    def made_by(self, measurements: Chosen) -> dict[str, str]:
         """Return what rows record of the plugins of some measurements, by name."""
-        known = self.measurements()
-        made_by = {name: self.owner(known[name][0].module).made_by for name in names}
+        made_by = {name: self.owner(metric.module).made_by for name, (metric, _) in measurements.items()}
         return {name: by for name, by in made_by.items() if by}
 
     def measurements(self) -> dict[str, tuple[Metric, Measure]]:
@@ -67,6 +72,34 @@ class Plugins:
                 raise UsageError(f"no metric is called {name!r}; {near} {see}")
             chosen.update(matching)
         return [name for name in known if name in chosen]
+
+    def chosen(self, wanted: Wanted) -> Chosen:
+        """Return measurements by name: those of names, as of :meth:`select`, and those of functions, which come last.
+
+        Raises:
+            UsageError: An unknown name, or a function that is no metric.
+            PluginError: A function asks for something that nothing gives.
+        """
+        if isinstance(wanted, Mapping):
+            return wanted
+        names: Any = wanted
+        functions: list[Any] = []
+        if callable(wanted) or not isinstance(wanted, str | None):
+            given = [wanted] if callable(wanted) else list(wanted)
+            functions = [each for each in given if callable(each)]
+            names = [each for each in given if not callable(each)]
+        known = self.measurements()
+        found = {name: known[name] for name in (self.select(names) if names or not functions else ())}
+        for function in functions:
+            metric = getattr(function, DECLARATION, None)
+            if not isinstance(metric, Metric):
+                decorators = "@collapse.metric, @collapse.class_metric or @collapse.pair_metric"
+                raise UsageError(f"{called(function)} is not a metric: decorate it with {decorators}")
+            asked.cache_clear()  # a notebook may have defined again what it asks for
+            self._check(metric)
+            metric = replace(metric)  # without what it has cached
+            found |= {measure.name: (metric, measure) for measure in metric.measures}
+        return found
 
     def headlines(self) -> list[str]:
         """Return the headline measurements of each property as declared, or its first measurement if it has none."""
@@ -118,13 +151,17 @@ class Plugins:
         elif isinstance(declared, Metric):
             for measure in declared.measures:
                 _check_free("metric", measure.name, {name: each[0] for name, each in self.measurements().items()})
-            check(declared.function, pairs=declared.kind == "pair", statistics=self.statistics)
-            for function in (declared.vector, declared.standard_error):
-                if callable(function):
-                    check(function, pairs=False, statistics=self.statistics)
+            self._check(declared)
             self.metrics.append(declared)
         else:
             check(offered, pairs=declared.kind == "pair", statistics=self.statistics)
+
+    def _check(self, metric: Metric) -> None:
+        """Raise PluginError if one of a metric's functions asks for something that nothing gives."""
+        check(metric.function, pairs=metric.kind == "pair", statistics=self.statistics)
+        for function in (metric.vector, metric.standard_error):
+            if callable(function):
+                check(function, pairs=False, statistics=self.statistics)
 
 
 def _keep(kind: str, name: str, holder: dict[str, Any], declared: Any) -> None:

@@ -5,14 +5,21 @@ from collections.abc import Sequence
 import numpy as np
 
 from collapse import CollapseError, Drawing, Results, figure
-from collapse_figures.panels import axis, logged, panel, together
+from collapse.core.steps import run_and_step
+from collapse_figures.panels import axis, curves, logged, panel, together
 from collapse_figures.tables import caution, colour_of, drawn_in, measured, models, one_of, r_squared, records, remarks
+
+_TIMES = ("step", "checkpoint")
+"""Columns along which a line joins the rows of a run."""
 
 
 @figure("loss", title="Neural collapse and validation loss", needs=["val_loss"], source="Wu & Papyan 2024, Figure 1")
-def loss(results: Results) -> Drawing:
-    """NC1, GNC2, UNC3 and NC4 against validation loss, coloured by size, with R² (of log CDNV)."""
-    return _against_loss(results, drawn_in("loss"))
+def loss(results: Results, *, columns: Sequence[str] = (), against: str = "val_loss") -> Drawing:
+    """NC1, GNC2, UNC3 and NC4 against validation loss, coloured by size, with R² (of log CDNV).
+
+    ``collapse.plot`` draws other columns against another one with it.
+    """
+    return _against(results, columns or drawn_in("loss"), against)
 
 
 @figure(
@@ -23,7 +30,7 @@ def loss(results: Results) -> Drawing:
 )
 def geometry(results: Results) -> Drawing:
     """Equinormness, angles (their std and CoV) and hyperspherical uniformity against validation loss, with R²."""
-    return _against_loss(results, drawn_in("geometry"))
+    return _against(results, drawn_in("geometry"))
 
 
 @figure(
@@ -34,27 +41,33 @@ def geometry(results: Results) -> Drawing:
 )
 def duality(results: Results) -> Drawing:
     """Self-duality (NC3) and uniform duality (UNC3) against validation loss, with R²."""
-    return _against_loss(results, drawn_in("duality"))
+    return _against(results, drawn_in("duality"))
 
 
-def _against_loss(results: Results, names: Sequence[str]) -> Drawing:
-    whole = measured(results, needs=["val_loss"])
+def _against(results: Results, names: Sequence[str], against: str = "val_loss") -> Drawing:
+    whole = measured(results, needs=[against])
     present = one_of(whole, names)
     frame = whole.dropna(subset=present, how="all")
     if len(frame) < 2:
-        raise CollapseError("needs two models or more, with a loss and a measurement, and there is 1")
-    colour, x = colour_of(frame), axis("x", "val_loss", frame["val_loss"])
-    logs = {name: np.log(frame[name]) if logged(frame, name) else frame[name] for name in present}
-    fits = {name: r_squared(values, frame["val_loss"]) for name, values in logs.items()}
+        raise CollapseError(f"needs two models or more, with {against} and a measurement, and there is 1")
+    called, again = ("validation loss", "the loss") if against == "val_loss" else (against, against)
+    listed = " and ".join([", ".join(present[:-1]), present[-1]]) if len(present) > 1 else present[0]
+    x = axis("x", against, frame[against], log=logged(frame, against))
+    if against in _TIMES:
+        frame = frame.assign(run=[run_and_step(str(model))[0] for model in frame["model"]])
+        spec = curves(frame, present, x, against, colour_of(frame, names="run"), ["run"])
+        return Drawing(spec, f"{listed} against {called}, a line per run.", notes=remarks(frame))
+    colour = colour_of(frame)
+    logs = {name: np.log(frame[name]) if logged(frame, name) else frame[name] for name in (*present, against)}
+    fits = {name: r_squared(logs[name], logs[against]) for name in present}
     said = {name: f"R² = {fit:.3f}" if fit is not None else "" for name, fit in fits.items()}
     panels = [panel(frame, name, x, colour=colour, below=said[name]) for name in present]
-    spec = together(panels, records(frame, ["model", "val_loss", *present], colour), linked=True, colour=colour)
+    spec = together(panels, records(frame, ["model", against, *present], colour), linked=True, colour=colour)
     by = f", coloured by {colour.title}" if colour and colour.column != "called" else ", a colour per model"
-    of_log = " (of log CDNV)" if "nc1.cdnv" in present and logged(frame, "nc1.cdnv") else ""
-    listed = " and ".join([", ".join(present[:-1]), present[-1]]) if len(present) > 1 else present[0]
+    of = ", ".join(f"log {'CDNV' if name == 'nc1.cdnv' else name}" for name in logs if logged(frame, name))
     caption = (
-        f"{listed} against validation loss of {models(frame)}{by if colour else ''}. R² is the square of Pearson's "
-        f"correlation with the loss{of_log}.{caution(frame)}"
+        f"{listed} against {called} of {models(frame)}{by if colour else ''}. R² is the square of Pearson's "
+        f"correlation with {again}{f' (of {of})' if of else ''}.{caution(frame)}"
     )
     absent = [name for name in names if name not in present]
     notes = (f"not in the table: {', '.join(absent)}",) if absent else ()

@@ -1,0 +1,52 @@
+"""List the registered measurements, with their equations and limits."""
+
+import logging
+from collections.abc import Iterable
+
+from collapse.measurement.results import Results
+from collapse.measurement.table import Table
+from collapse.plugin.metrics import limits_of
+from collapse.plugin.plugin_manager import plugins
+
+log = logging.getLogger("collapse")
+
+_COLUMNS = ("name", "property", "equation", "at full collapse", "reachable", "plugin")
+
+
+def metrics(names: str | Iterable[str] = (), *, classes: int = 29_233, dim: int = 1024) -> Table:
+    """List what can be measured: a row per measurement, with its equation and its limits.
+
+    Args:
+        names: Measurements or prefixes; those of one text may have commas. None means all.
+        classes, dim: C and d, for limits that depend on them; TinyStories' next tokens, and the width of the paper's
+            largest model.
+
+    Raises:
+        UsageError: A name is unknown.
+
+    >>> metrics("nc4.agreement").frame()[["name", "at full collapse"]].to_dict("records")
+    [{'name': 'nc4.agreement', 'at full collapse': 1.0}]
+    """
+    known, records = plugins(), list[dict[str, object]]()
+    for name, (metric, measure) in known.chosen(",".join([names] if isinstance(names, str) else names) or None).items():
+        limits, problem = limits_of(metric, measure, classes, dim)
+        if problem:
+            log.warning("%s", problem)
+        records.append(
+            {
+                "name": name,
+                "property": metric.property_of(name),
+                "of": metric.summary,
+                "equation": metric.equation_of(measure),
+                "at full collapse": limits["towards"],
+                "reachable": limits["reachable"],
+                "source": metric.source,
+                "version": metric.version,
+                "plugin": known.owner(metric.module).name,
+            }
+        )
+    rows = [[record[column] for column in _COLUMNS] for record in records]
+    title = f"with C = {classes:,} classes in d = {dim:,} dimensions"
+    infinite = (float("inf"), float("-inf"))  # which JSON lacks
+    data = [{key: str(value) if value in infinite else value for key, value in record.items()} for record in records]
+    return Table(title, _COLUMNS, rows, source=Results.from_records(data))
