@@ -2,7 +2,7 @@
 
 60 classes in 128 dimensions with means of unequal length, most of them on one side, and variances of unequal size and
 shape; N_c samples each, drawn 60 times. Each measurement is compared with its own value for N_c = ∞. Prints the table
-of docs/definitions.md: the mean of the draws, with their standard deviation, the standard error of one of them.
+of the docs: the mean of the draws, with their standard deviation, the standard error of one of them.
 
     python benchmarks/debiasing.py
 """

@@ -83,7 +83,7 @@ class Record:
         return cls(**json.loads(file.read_text(encoding="utf-8")))
 
     def markdown(self) -> str:
-        """Return a section for docs/benchmarks.md."""
+        """Return a section for docs/about/benchmarks.md."""
         machine, versions = self.run["machine"], self.run["versions"]
         where = (
             f"{machine['cpu']} with {machine['instructions']}, {machine['cores']} cores; {self.run['threads']} "

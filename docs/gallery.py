@@ -1,4 +1,4 @@
-"""Make the pictures of docs/gallery.md from the published table, and the list of their numbers, gallery/figures.json.
+"""Make the pictures of docs/paper/gallery.md from the published table, and the list of their numbers, figures.json.
 
 Run ``python docs/gallery.py`` after changing a figure. ``--check`` only compares numbers and captions, and exits with 1
 and the names of outdated pictures: a picture's bytes differ between versions of vl-convert, its numbers do not.
@@ -16,7 +16,7 @@ from typing import Any
 import collapse
 from collapse import Results
 
-FOLDER = Path(__file__).resolve().parent / "gallery"
+FOLDER = Path(__file__).resolve().parent / "paper" / "gallery"
 INDEX = FOLDER / "figures.json"
 SEEDS = "model=02x0768_01d*"
 PICTURES: dict[str, str | None] = {
@@ -44,7 +44,7 @@ def main(arguments: list[str]) -> int:
     if arguments:
         stale = outdated()
         for name in stale:
-            print(f"docs/gallery/{name}.svg is out of date: run python docs/gallery.py", file=sys.stderr)  # noqa: T201
+            print(f"docs/paper/gallery/{name}.svg is out of date: run python docs/gallery.py", file=sys.stderr)  # noqa: T201
         return 1 if stale else 0
     FOLDER.mkdir(exist_ok=True)
     made = {}

@@ -152,7 +152,7 @@ def names() -> str:
     functions = [_described(name, each) for name, each in described.items() if inspect.isfunction(each)]
     classes = [_described(name, each) for name, each in described.items() if inspect.isclass(each)]
     listed = "\n".join(f"- `collapse.{name}`: {_said(each)}" for name, each in public.items() if name not in described)
-    head = "## For plugins\n\nThe [plugins](plugins.md) page shows how to use these names."
+    head = "## For plugins\n\nThe [plugins](../guides/plugins.md) page shows how to use these names."
     return "\n\n".join([*functions, *classes, f"{head}\n\n{listed}"])
 
 
@@ -211,12 +211,12 @@ def _first_line(each: Any) -> str:
 
 
 PAGES: dict[str, Callable[[], str]] = {
-    "benchmarks.md": results,
-    "cli.md": commands,
-    "figures.md": figures,
-    "metrics.md": measurements,
-    "options.md": options,
-    "python.md": names,
+    "about/benchmarks.md": results,
+    "reference/cli.md": commands,
+    "guides/figures.md": figures,
+    "reference/metrics.md": measurements,
+    "reference/options.md": options,
+    "reference/python.md": names,
 }
 
 

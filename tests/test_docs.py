@@ -13,7 +13,7 @@ from collapse.plugin.plugin_manager import plugins
 
 ROOT = Path(__file__).resolve().parents[1]
 DOCS = ROOT / "docs"
-PAGES = "".join((DOCS / page).read_text("utf-8") for page in ("plugins.md", "plugin-reference.md"))
+PAGES = "".join((DOCS / page).read_text("utf-8") for page in ("guides/plugins.md", "reference/plugin-reference.md"))
 EXAMPLES = dict(re.findall(r'```\w+ title="(\S+)"\n(.*?)```', PAGES, re.DOTALL))
 
 
@@ -30,19 +30,19 @@ def test_generating_corrects_what_the_check_names_and_keeps_what_is_written_by_h
     docs = tmp_path / "docs"
     shutil.copytree(DOCS, docs)
     shutil.copytree(ROOT / "benchmarks", tmp_path / "benchmarks")
-    old = (DOCS / "metrics.md").read_text("utf-8").replace("`nc1.cdnv`", "`nc1.old`")
-    (docs / "metrics.md").write_text(old, "utf-8")
+    old = (DOCS / "reference/metrics.md").read_text("utf-8").replace("`nc1.cdnv`", "`nc1.old`")
+    (docs / "reference/metrics.md").write_text(old, "utf-8")
     stale = generate(docs, "--check")
     assert stale.returncode == 1
-    assert "docs/metrics.md is out of date: run python docs/generate.py" in stale.stderr
+    assert "docs/reference/metrics.md is out of date: run python docs/generate.py" in stale.stderr
     assert "cli.md" not in stale.stderr
     assert generate(docs).returncode == 0
-    for page in ("metrics.md", "cli.md", "benchmarks.md"):
+    for page in ("reference/metrics.md", "reference/cli.md", "about/benchmarks.md"):
         assert (docs / page).read_bytes() == (DOCS / page).read_bytes()
 
 
 def test_every_public_name_is_on_the_page_with_the_first_line_of_its_docstring():
-    page = (DOCS / "python.md").read_text("utf-8")
+    page = (DOCS / "reference/python.md").read_text("utf-8")
     for name in collapse.__all__:
         each = getattr(collapse, name)
         if getattr(each, "__name__", name) == name:  # no alias

@@ -18,7 +18,7 @@ ROOT = Path(__file__).resolve().parents[1]
 
 
 def test_the_package_of_the_page_is_installed_and_measured(run, tmp_path):
-    page = (ROOT / "docs" / "plugins.md").read_text("utf-8")
+    page = (ROOT / "docs" / "guides" / "plugins.md").read_text("utf-8")
     for name, text in re.findall(r'```\w+ title="(mine.py|pyproject.toml)"\n(.*?)```', page, re.DOTALL):
         (tmp_path / name).write_text(text, "utf-8")
     site = tmp_path / "site"

@@ -126,8 +126,8 @@ def test_a_file_is_one_idea():
 
 
 def public_modules() -> set[str]:
-    """The modules that docs/plugin-reference.md lists for everybody."""
-    page = (ROOT / "docs" / "plugin-reference.md").read_text(encoding="utf-8")
+    """The modules that docs/reference/plugin-reference.md lists for everybody."""
+    page = (ROOT / "docs" / "reference" / "plugin-reference.md").read_text(encoding="utf-8")
     section = page.partition("## Public modules")[2].partition("\n## ")[0]
     return set(re.findall(r"^\| `(collapse[\w.]*)`", section, flags=re.M))
 

@@ -22,7 +22,7 @@ from collapse_metrics.gnc2 import uniform_cov
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
-PUBLISHED, GALLERY, DIMENSION = (DOCS / f"{name}.md" for name in ("published", "gallery", "dimension"))
+PUBLISHED, GALLERY, DIMENSION = (DOCS / "paper" / f"{name}.md" for name in ("published", "gallery", "dimension"))
 BLOCK = re.compile(r"```console\n(.*?)```", re.DOTALL)
 COMMAND = re.compile(r"^\$ (?:.*\\\n)*.*\n", re.MULTILINE)
 NUMBER = re.compile(r"[+-]?\d[\d,]*\.?\d*(?:e-?\d+)?")

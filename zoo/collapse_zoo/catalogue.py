@@ -1,8 +1,8 @@
 """The models of the zoo: the paper's measurements of its 230 models, and the runs on this machine.
 
-The paper's numbers are the artifacts of rhubarbwu/linguistic-collapse under our names (docs/tinystories.md says which):
-``lc-2024_05_18.csv``, which its tables and figures are of, and ``lc-2024_10_24.csv``, the same models measured again
-with the authors' later library; nine digits, class-wise standard deviations over n − 1.
+The paper's numbers are the files of rhubarbwu/linguistic-collapse under our names (docs/paper/tinystories.md has the
+list): ``lc-2024_05_18.csv``, which its tables and figures are of, and ``lc-2024_10_24.csv``, the same models measured
+again with the authors' later library; nine digits, class-wise standard deviations over n − 1.
 """
 
 from collections.abc import Iterator, Sequence

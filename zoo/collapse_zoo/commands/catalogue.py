@@ -35,7 +35,7 @@ def list_command(
     """List the paper's 230 models and the runs here.
 
     All are shown with their measurements. The paper's numbers are its authors' own (rhubarbwu/linguistic-collapse);
-    docs/tinystories.md says how they map to the names here.
+    docs/paper/tinystories.md says how they map to the names here.
 
     \b
     collapse zoo list --width 768 --decay 0.1
