@@ -54,7 +54,7 @@ def cli(plugin: tuple[str, ...], threads: int | None, verbose: bool) -> None:
     """Measure neural collapse in causal language models.
 
     \b
-    collapse demo                              eight toy models, offline
+    collapse demo                              see neural collapse happen, offline
     collapse measure MODEL --text train.jsonl  collect or find a store; measure it
     collapse metrics                           what is measured
 

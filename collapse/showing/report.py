@@ -15,7 +15,7 @@ from collapse.errors import CollapseError, UsageError, some
 from collapse.measurement.cells import number, plain
 from collapse.measurement.table import Table
 from collapse.plugin.plugin_manager import plugins
-from collapse.showing.associations import associations
+from collapse.showing.associations import Associations, associations
 from collapse.showing.overview import LOSS, called, findings, warnings
 from collapse.showing.report_tables import definition_table, measurement_table, row_table, store_table, version_table
 from collapse.showing.sources import Material, Source, gather
@@ -37,6 +37,7 @@ def report(
     output: str | Path = "report.html",
     *,
     title: str | None = None,
+    figures: Iterable[str] | None = None,
     tokens: Tokens | None = None,
     progress: Report | None = None,
 ) -> Path:
@@ -51,6 +52,7 @@ def report(
             of a collection give no row, but a curve of convergence.
         output: The file, .html; an existing one is replaced.
         title: Its title; by default it names the sources.
+        figures: Names of the figures to draw, without correlations; None for everything that the sources allow.
         tokens: :func:`collapse.tokens`, for a table of each store's most frequent tokens; None for no such table.
         progress: Called as progress(what, done, total).
 
@@ -79,7 +81,7 @@ def report(
             "--output results.csv (parts of a collection have none: merge them with collapse merge)"
         )
     content = {"title": title or f"Neural collapse: {some(names)}", "version": VERSION}
-    content |= _content(material, tokens, progress)
+    content |= _content(material, figures, tokens, progress)
     content |= _scripts(str(vl_convert.javascript_bundle("window.vegaEmbed = vegaEmbed;")))
     environment = jinja2.Environment(autoescape=True, finalize=_visible, trim_blocks=True)
     environment.policies["json.dumps_kwargs"] = {"separators": (",", ":"), "allow_nan": False}
@@ -88,11 +90,14 @@ def report(
     return output
 
 
-def _content(material: Material, tokens: Tokens | None, progress: Report | None) -> dict[str, Any]:
+def _content(
+    material: Material, chosen: Iterable[str] | None, tokens: Tokens | None, progress: Report | None
+) -> dict[str, Any]:
     """Return what the template shows: the sections with their texts, figures and tables."""
     frame = material.results.frame()
-    tests = associations(material.results)
-    figures = list(material.drawn(list(plugins().figures.values()), progress))
+    tests = associations(material.results) if chosen is None else Associations({})
+    names = plugins().figures if chosen is None else chosen
+    figures = list(material.drawn([plugins().figure(name) for name in names], progress))
     of_tokens, without_tokens = _token_tables(material.stores, tokens) if tokens else ({}, [])
     sources = Table("Sources", ["kind", "name", "holds"], material.origins)
     methods = {"definitions": definition_table(frame), "sources": sources, "rows": row_table(frame)}

@@ -32,7 +32,7 @@ MEASUREMENTS = {
     "val_loss": Shown("Loss", "loss (nats/token)", "curves"),
     "nc1.cdnv": Shown("NC1", "mean CDNV (1/h²)", "loss curves parts", log=True),
     "nc1.cdnv_ratio": Shown("NC1, ratio", "variance / distance²", "parts", log=True),
-    "nc1.cdnv_ratio_debiased": Shown("NC1, debiased", "variance / distance²", "parts", log=True),
+    "nc1.cdnv_ratio_debiased": Shown("NC1, debiased", "variance / distance²", "curves parts", log=True),
     "nc2.equinormness": Shown("NC2: norms", "CoV of log norms", "geometry curves"),
     "nc2.interference": Shown("NC2: mean angle", "mean cosine"),
     "nc2.interference_std": Shown("NC2: angles (std)", "std of cosines", "geometry curves parts"),

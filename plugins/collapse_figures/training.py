@@ -26,7 +26,10 @@ def training(results: Results) -> Drawing:
             "needs two checkpoints of one run: a column step, or models named after their step or epoch, such as "
             "run/checkpoint-100, run-step100, owner/name@step100 or TinyStories-02x0768_03d@2"
         )
-    x = axis("x", along, kept[along], title=times[along], format="~s")
+    geometric = bool(kept[along].median() < kept[along].max() / 5)
+    x = axis("x", along, kept[along], title=times[along], format="~s", log=geometric)
+    if geometric:  # a log axis that has 0
+        x = x.scale(type="symlog", nice=False)
     spec = curves(kept, drawn_in("curves"), x, along, colour_of(kept, names="run"), ["run"])
     checkpoints = counted(len(kept[["run", along]].drop_duplicates()), "checkpoint")
     of = f"{checkpoints} of {counted(kept['run'].nunique(), 'run')}"

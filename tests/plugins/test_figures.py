@@ -127,7 +127,7 @@ def test_a_model_its_nulls_and_the_limit_are_drawn():
     found = {(each["name"], each["of"]): each["value"] for each in numbers_of(drawing.spec)}
     assert (found["nc1.cdnv", "untrained"], found["nc1.cdnv", "shuffled"]) == (0.5, 40.0)
     assert "nc4.agreement" not in {name for name, _ in found}  # none of its nulls has a value
-    assert drawing.notes == ("1 row without nulls not drawn",)
+    assert drawing.notes == ("1 row without nulls left out",)
     with pytest.raises(CollapseError, match="needs rows with nulls: collapse measure --null"):
         collapse.draw("nulls", "paper")
 

@@ -1,81 +1,71 @@
-"""The demo: train toy models, measure NC1–NC4 and run a permutation test, offline, in a few minutes on a laptop."""
+"""The demo: one small model, measured from its initialization until long after its training loss is low, offline."""
 
 from collections.abc import Sequence
-from itertools import product
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
+
+import torch
 
 import collapse
 from collapse import Table
 from collapse.core.progress import Report
+from collapse.core.settings import quiet
 from collapse.errors import UsageError
-from collapse.measurement.results import Results, Row
-from collapse.plugin.plugin_manager import plugins
-from collapse.stores.lock import locked
-from collapse.stores.writing import ANOTHER_OUTPUT, write_atomic
-from collapse_zoo.catalogue import SHOWN
-from collapse_zoo.recipes import Recipe
-from collapse_zoo.sources import Source, find_source
-from collapse_zoo.stories import stories, train_tokenizer, write_stories
-from collapse_zoo.training import numbered, train
+from collapse_zoo.model import GPTNeoForCausalLM, build
+from collapse_zoo.recipes import parse
+from collapse_zoo.runs import CHECKPOINTS, STORES, Run, write_rows
+from collapse_zoo.sources import find_source
+from collapse_zoo.training import train
 
-TESTED = SHOWN[1:]
-_OURS = ".collapse-demo"  # marks the folder of a demo
-_RECIPE: dict[str, Any] = {"heads": 4, "chunk_length": 128, "batch_size": 16, "learning_rate": 2e-3}
+_RECIPE: dict[str, Any] = {"heads": 4, "chunk_length": 64, "batch_size": 8, "learning_rate": 5e-4}
+_SAID = "20 stories, batches of 8 x 64 tokens, AdamW, learning rate 5e-4 to 0, decay 0.1"
+_SHOWN = {
+    "NC1 ↓": "nc1.cdnv_ratio_debiased",
+    "NC2 ↓": "nc2.equinormness",
+    "NC3 ↑": "nc3.self_duality",
+    "NC4 ↑": "nc4.agreement",
+}
+_NOTES = (
+    "↓ should fall, ↑ should rise",
+    "NC1 of shuffled labels has no value: their class means differ by no more than noise",
+)
 
 
-def demo(
-    folder: str | Path,
-    *,
-    widths: Sequence[int] = (32, 64),
-    seeds: Sequence[int] = (0, 1, 2, 3),
-    n_stories: int = 1_600,
-    steps: int = 150,
-    progress: Report | None = None,
-) -> tuple[list[Row], Table]:
-    """Generate stories, train a tokenizer and one model per width and seed, collect, measure and test them.
+def demo(folder: str | Path, *, epochs: Sequence[int] = (3, 9, 27, 81, 243), progress: Report | None = None) -> Table:
+    """Train a model on a few stories, and measure it at its initialization and after some epochs, in ascending order.
 
-    Finished work of a previous run in the same folder is reused.
-
-    Args:
-        folder: Folder for stories, models, stores and results.csv.
-        widths: Dimensions of the models.
-        seeds: Each trains one model per width; it sets the initialization and the order of the text.
-        n_stories: Training stories; validation has an eighth as many.
-        steps: Optimizer steps per model.
-        progress: Called as progress(what, done, total[, tokens/s and loss]).
-
-    Returns:
-        The measurements, one row per model, and the permutation test over the models.
+    Finished work of a previous demo in the same folder is used again. Writes ``results.csv`` and ``results.json``.
 
     Raises:
-        InUseError: Another process runs the demo in the same folder.
-        UsageError: The folder holds other files.
+        InUseError: Another process trains in the same folder.
+        UsageError: The folder holds other files, or a demo of other epochs.
     """
-    folder = Path(folder)
-    if any(folder.glob("[!.]*")) and not (folder / _OURS).exists():
+    folder, name = Path(folder), parse(f"stories-2x128_{epochs[-1]}L")
+    run = Run(folder / str(name))
+    if not run.record and any(each != run.path for each in folder.glob("[!.]*")):
         raise UsageError(f"{folder} holds files that the demo did not write: choose another --output")
-    rows: list[Row] = []
-    with locked(folder, option="--output"):
-        write_atomic(folder / _OURS, b"", other=ANOTHER_OUTPUT)
-        source = _source(folder, n_stories)
-        for width, seed in product(widths, seeds):
-            values = _RECIPE | {"max_steps": steps, "precision": "float32", "seed": seed, "data_seed": seed}
-            recipe = Recipe(2, width, len(source.tokenizer), **values)
-            name = f"2x{width}-s{seed}"
-            report = numbered(progress, len(rows) + 1, len(widths) * len(seeds))
-            run = train(recipe, source, folder / "models" / name, name=name, device="cpu", progress=report)
-            store = collapse.collect(run.path, store=folder / "stores" / name, progress=report)
-            rows.append(collapse.measure(store, progress=report))
-        results = Results(rows)
-        results.write(folder / "results.csv")
-        return rows, plugins().analysis("permutation")(results, columns=list(TESTED), within="dim")
-
-
-def _source(folder: Path, n_stories: int) -> Source:
-    """Write stories and their tokenizer into the folder of a demo."""
-    text, validation, tokenizer = (folder / each for each in ("text/train.jsonl", "text/validation.jsonl", "tokenizer"))
-    write_stories(text, n_stories, seed=1)
-    write_stories(validation, n_stories // 8, seed=2)
-    train_tokenizer(stories(n_stories, seed=1), tokenizer)
-    return find_source(text=text, validation_text=validation, tokenizer=tokenizer)
+    source = find_source(generated=20, words=2)
+    recipe, ks = source.recipe(name, precision="float32", **_RECIPE), [epoch - 1 for epoch in epochs]
+    train(recipe, source, run.path, checkpoints=ks, device="cpu", progress=progress)
+    initial, options = run.path / CHECKPOINTS / "checkpoint-0", source.collecting(recipe.chunk_length)
+    tokens_NT = torch.from_numpy(source.chunks(recipe.chunk_length).tokens[:].astype("int64"))
+    rows, losses = [], []
+    with quiet("transformers"):
+        build(recipe).save_pretrained(initial)
+        source.tokenizer.save_pretrained(initial)
+        for path in (initial, *(run.checkpoint(k).path for k in ks)):
+            store = collapse.collect(path, store=run.path / STORES / path.name, progress=progress, **options)
+            rows.append(replace(collapse.measure(store, progress=progress), model=f"{name}/{path.name}"))
+            with torch.inference_mode():
+                losses.append(GPTNeoForCausalLM.from_pretrained(path)(tokens_NT, labels=tokens_NT).loss.item())
+    shuffled = collapse.measure(collapse.collect(path, null="shuffled", store=run.path / "shuffled", **options))
+    nulls = {"untrained": rows[0].measurements, "shuffled": shuffled.measurements}
+    rows[-1] = replace(rows[-1], nulls=nulls)
+    write_rows(folder, rows)
+    shown = [(str(row.step), loss, row.measurements) for row, loss in zip(rows, losses, strict=True)]
+    shown.append(("shuffled labels", None, shuffled.measurements))
+    lines = [[at, loss, of["val_loss"], *(of[each] for each in _SHOWN.values())] for at, loss, of in shown]
+    lines.append(["full collapse", 0, None, 0, 0, 1, 1])
+    title = f"{name}: C = {shuffled.classes} classes in d = {shuffled.dim} dimensions\n{_SAID}"
+    return Table(title, ["step", "training loss ↓", "validation loss", *_SHOWN], lines, _NOTES)

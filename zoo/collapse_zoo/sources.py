@@ -93,11 +93,12 @@ class Source:
 
 
 @accepts
-def find_source(*, generated: int | None = None, **options: Any) -> Source:
+def find_source(*, generated: int | None = None, words: int | None = None, **options: Any) -> Source:
     """Find the texts and tokenizer to train on.
 
     Args:
         generated: Number of generated stories to use instead of a text; nothing is downloaded.
+        words: Words and sentences of each kind in generated stories; None for all.
         {options}
 
     The default text is roneneldan/TinyStories. The default tokenizer is that of EleutherAI/gpt-neo-125M, or the
@@ -108,7 +109,7 @@ def find_source(*, generated: int | None = None, **options: Any) -> Source:
     """
     spec = CollectionSpec(**options)
     if generated is not None:
-        folder = _generate(generated)
+        folder = _generate(generated, words)
         train, validation = (str(folder / name) for name in ("train.jsonl", "validation.jsonl"))
         tokenizer = spec.tokenizer or str(folder / "tokenizer")
         spec = replace(spec, text=train, validation_text=validation, tokenizer=tokenizer)
@@ -128,16 +129,16 @@ def find_source(*, generated: int | None = None, **options: Any) -> Source:
     return Source(texts, reference, loaded, "stories" if generated is not None else _label(texts.training), spec)
 
 
-def _generate(n: int) -> Path:
-    """Generate stories and their tokenizer in the cache; the same number gives the same stories."""
-    about = {"stories": n, "tokenizer_stories": _TOKENIZER_STORIES, "vocabulary": _VOCABULARY, "format": 1}
+def _generate(n: int, words: int | None) -> Path:
+    """Generate stories and their tokenizer in the cache; the same numbers give the same stories."""
+    about = {"stories": n, "tokenizer_stories": _TOKENIZER_STORIES, "vocabulary": _VOCABULARY, "words": words}
     folder = home() / "stories" / sha256_of(about)[:16]
     done = folder / "done"
     with locked(folder, option="COLLAPSE_HOME", wait=True):
         if not done.is_file():
-            write_stories(folder / "train.jsonl", n, seed=1)
-            write_stories(folder / "validation.jsonl", max(n // 20, 100), seed=2)
-            train_tokenizer(stories(_TOKENIZER_STORIES, seed=1), folder / "tokenizer", vocabulary=_VOCABULARY)
+            write_stories(folder / "train.jsonl", n, 1, words)
+            write_stories(folder / "validation.jsonl", max(n // 20, 100), 2, words)
+            train_tokenizer(stories(_TOKENIZER_STORIES, 1, words), folder / "tokenizer", vocabulary=_VOCABULARY)
             done.touch()
     return folder
 

@@ -13,7 +13,8 @@ from typing import Any
 
 from collapse.stores.writing import replacing
 
-_WORDS: dict[str, list[str]] = json.loads(Path(__file__).with_suffix(".json").read_text(encoding="utf-8"))
+_Lists = dict[str, list[str]]
+_WORDS: _Lists = json.loads(Path(__file__).with_suffix(".json").read_text(encoding="utf-8"))
 _BLANKS = [each.split() for each in _WORDS["blanks"]]
 """What is drawn anew in each sentence, in the order of drawing: the name of the blank, and its list of words."""
 
@@ -22,21 +23,23 @@ _WEIGHTS = list(accumulate(1 / k for k in range(1, 200)))
 END = "<|endoftext|>"
 
 
-def stories(n: int, seed: int = 0) -> Iterator[str]:
+def stories(n: int, seed: int = 0, words: int | None = None) -> Iterator[str]:
     """Generate n stories; the same seed gives the same stories.
+
+    ``words`` limits each list of words and sentences, so that the vocabulary is small and the next word often certain.
 
     >>> next(stories(1, seed=1)) == next(stories(1, seed=1))
     True
     """
-    draw = Random(seed)
+    draw, lists = Random(seed), {name: there[:words] for name, there in _WORDS.items()}
     for _ in range(n):
-        yield _story(draw)
+        yield _story(draw, lists)
 
 
-def write_stories(path: Path, n: int, seed: int = 0) -> None:
+def write_stories(path: Path, n: int, seed: int = 0, words: int | None = None) -> None:
     """Write n stories as JSON lines of ``{"text": …}``, atomically."""
     with replacing(path) as partial, partial.open("w", encoding="utf-8") as file:
-        for story in stories(n, seed):
+        for story in stories(n, seed, words):
             file.write(json.dumps({"text": story}) + "\n")
 
 
@@ -66,25 +69,25 @@ def train_tokenizer(texts: Iterable[str], folder: Path, *, vocabulary: int = 204
     return made
 
 
-def _story(draw: Random) -> str:
-    hero, friend = _word(draw, "names"), _word(draw, "names")
-    fixed = {"hero": hero, "friend": friend, "thing": _word(draw, "things"), "animal": _word(draw, "animals")}
-    middles = [draw.choice(_WORDS["middles"]) for _ in range(draw.randint(3, 7))]
-    plan = [draw.choice(_WORDS["openings"]), *middles]
-    plan.append(f"But then something went wrong. {draw.choice(_WORDS['mishaps'])}.")
-    plan += [f"{hero} was {_word(draw, 'feelings')}.", f"{draw.choice(_WORDS['helps'])}."]
-    plan += draw.sample(_WORDS["ends"], k=draw.randint(1, 3))
-    return " ".join(_filled(draw, sentence, fixed) for sentence in plan)
+def _story(draw: Random, lists: _Lists) -> str:
+    hero, friend = _word(draw, lists["names"]), _word(draw, lists["names"])
+    fixed = {"hero": hero, "friend": friend, "thing": _word(draw, lists["things"])}
+    fixed["animal"] = _word(draw, lists["animals"])
+    middles = [draw.choice(lists["middles"]) for _ in range(draw.randint(3, 7))]
+    plan = [draw.choice(lists["openings"]), *middles]
+    plan.append(f"But then something went wrong. {draw.choice(lists['mishaps'])}.")
+    plan += [f"{hero} was {_word(draw, lists['feelings'])}.", f"{draw.choice(lists['helps'])}."]
+    plan += draw.sample(lists["ends"], k=draw.randint(1, min(3, len(lists["ends"]))))
+    return " ".join(_filled(draw, sentence, fixed, lists) for sentence in plan)
 
 
-def _filled(draw: Random, sentence: str, fixed: dict[str, str]) -> str:
+def _filled(draw: Random, sentence: str, fixed: dict[str, str], lists: _Lists) -> str:
     """Fill the blanks of a sentence: ``fixed`` words stay the same in the whole story, others are drawn."""
-    drawn = {blank: _word(draw, words) for blank, words in _BLANKS}
-    numbers = {"number": draw.choice(_WORDS["numbers"]), "number2": draw.choice(_WORDS["numbers"]).capitalize()}
+    drawn = {blank: _word(draw, lists[words]) for blank, words in _BLANKS}
+    numbers = {"number": draw.choice(lists["numbers"]), "number2": draw.choice(lists["numbers"]).capitalize()}
     return sentence.format(**fixed, **drawn, **numbers)
 
 
-def _word(draw: Random, words: str) -> str:
+def _word(draw: Random, there: list[str]) -> str:
     """Draw a word of a list; the k-th has weight 1/k."""
-    there = _WORDS[words]
     return draw.choices(there, cum_weights=_WEIGHTS[: len(there)])[0]

@@ -1,7 +1,7 @@
 """The Hugging Face Trainer with a seeded order of the text, a checkpoint at each epoch's end, and progress."""
 
 import time
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 from typing import Any
 
 import numpy as np
@@ -84,8 +84,11 @@ def validation_metrics(evaluated: Any) -> dict[str, float]:
 class Watcher(transformers.TrainerCallback):
     """Saves and logs at each epoch's end, after its validation; ends a training that diverges; reports progress."""
 
-    def __init__(self, run: Run, name: str, tokens_a_step: int, progress: Report | None) -> None:
+    def __init__(
+        self, run: Run, name: str, tokens_a_step: int, checkpoints: Container[int] | None, progress: Report | None
+    ) -> None:
         self.run, self.name, self.tokens_a_step, self.progress = run, name, tokens_a_step, progress
+        self.checkpoints = checkpoints
         self.began, self.first_step, self.loss = 0.0, 0, float("nan")
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
@@ -103,6 +106,8 @@ class Watcher(transformers.TrainerCallback):
 
     def on_epoch_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
         control.should_log = control.should_save = True
+        if self.checkpoints is not None and round(state.epoch) - 1 not in self.checkpoints:
+            control.should_save = control.should_evaluate = False
 
     def on_log(self, args: Any, state: Any, control: Any, logs: dict[str, float] | None = None, **_: Any) -> None:
         self.loss = (logs or {}).get("loss", self.loss)

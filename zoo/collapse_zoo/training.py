@@ -2,7 +2,7 @@
 
 import gc
 import logging
-from collections.abc import Iterable, Iterator
+from collections.abc import Container, Iterable, Iterator
 from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import Any
@@ -38,6 +38,7 @@ def train(
     name: str | None = None,
     measure: bool | Iterable[int] = False,
     save_every: int | None = None,
+    checkpoints: Container[int] | None = None,
     device: str = "auto",
     fast_attention: bool = True,
     progress: Report | None = None,
@@ -53,6 +54,7 @@ def train(
         name: The run's name; None for the recipe's.
         measure: Collect and measure the checkpoint of each epoch once training has ended; or the k of those to measure.
         save_every: Steps between checkpoints for resuming, in addition to one per epoch.
+        checkpoints: The k of the epochs after which the model is validated and saved; None for every epoch.
         device: "auto" (CUDA if available, else the CPU), "cpu" or "cuda".
         fast_attention: Use the fast attention.
         progress: Called as progress(what, steps done, steps, tokens/s and loss).
@@ -73,10 +75,10 @@ def train(
         with _failures(run, first):
             if not run.finished:
                 name = name or str(name_of(recipe, source.label))
-                _train(recipe, source, run, name, arguments, fast_attention, progress if first else None)
+                _train(recipe, source, run, name, arguments, fast_attention, checkpoints, progress if first else None)
             if measure is not False and first:
-                checkpoints = [each.k for each in run.epochs] if measure is True else measure
-                _measure(run, source, checkpoints, device, progress)
+                measured = [each.k for each in run.epochs] if measure is True else measure
+                _measure(run, source, measured, device, progress)
     return run
 
 
@@ -118,6 +120,7 @@ def _train(
     name: str,
     arguments: transformers.TrainingArguments,
     fast_attention: bool,
+    checkpoints: Container[int] | None,
     progress: Report | None,
 ) -> None:
     """Train from the beginning or from the last checkpoint, in each process."""
@@ -143,7 +146,7 @@ def _train(
     if not done:  # from the last step, the Trainer would take another
         with quiet("transformers", "accelerate"):
             trainer = _trainer(recipe, source, arguments, chunks, validation, fast_attention)
-            trainer.add_callback(Watcher(run, name, recipe.batch_size * recipe.chunk_length, progress))
+            trainer.add_callback(Watcher(run, name, recipe.batch_size * recipe.chunk_length, checkpoints, progress))
             if last and first:
                 log.info("resuming after step %s", f"{state['global_step']:,}")
             trainer.train(resume_from_checkpoint=str(last) if last else None)
