@@ -1,6 +1,5 @@
 """The docs say what the code does: generated pages are current, nothing is missing, examples run."""
 
-import inspect
 import json
 import re
 import shutil
@@ -30,7 +29,7 @@ def test_generating_corrects_what_the_check_names_and_keeps_what_is_written_by_h
     docs = tmp_path / "docs"
     shutil.copytree(DOCS, docs)
     shutil.copytree(ROOT / "benchmarks", tmp_path / "benchmarks")
-    old = (DOCS / "reference/metrics.md").read_text("utf-8").replace("`nc1.cdnv`", "`nc1.old`")
+    old = (DOCS / "reference/metrics.md").read_text("utf-8").replace("`nc1.cdnv`", "`nc1.old`", 1)
     (docs / "reference/metrics.md").write_text(old, "utf-8")
     stale = generate(docs, "--check")
     assert stale.returncode == 1
@@ -41,14 +40,10 @@ def test_generating_corrects_what_the_check_names_and_keeps_what_is_written_by_h
         assert (docs / page).read_bytes() == (DOCS / page).read_bytes()
 
 
-def test_every_public_name_is_on_the_page_with_the_first_line_of_its_docstring():
-    page = (DOCS / "reference/python.md").read_text("utf-8")
-    for name in collapse.__all__:
-        each = getattr(collapse, name)
-        if getattr(each, "__name__", name) == name:  # no alias
-            first = re.sub(r":\w+:`~?([^`]+)`", r"\1", (inspect.getdoc(each) or "").split("\n")[0])
-            assert first in page or name == "API", name
-            assert re.search(rf"^(## |- `)collapse\.{name}\b", page, re.M), name
+def test_every_public_name_is_on_the_page():
+    own = {name: getattr(getattr(collapse, name), "__name__", name) for name in collapse.__all__}
+    listed = re.findall(r"^::: collapse\.(\w+)$", (DOCS / "reference/python.md").read_text("utf-8"), re.M)
+    assert sorted(listed) == sorted(name for name in own if own[name] == name)  # no aliases
 
 
 def test_pages_name_the_measurements_that_are_there():

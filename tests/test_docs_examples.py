@@ -17,6 +17,7 @@ FENCED = re.compile(r"```(python|console|bash)([^\n]*)\n(.*?)```", re.DOTALL)
 INDENTED = re.compile(r"(?:^ {4}.*\n|^\n(?= {4}))+", re.MULTILINE)
 
 NOT_RUN = {
+    "python3 -m venv": "makes an environment; .ci/run does",
     "pip install": "needs a package index; .ci/run runs it",
     "hf auth login": "asks for a password",
     "hf download": "is the Hub's own; tests/test_offline.py uses what it fetches",

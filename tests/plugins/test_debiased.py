@@ -40,7 +40,7 @@ def test_the_truth_is_recovered_within_the_standard_error_and_biased_numbers_mis
 
 
 def test_the_table_in_the_docs_is_what_the_script_prints(simulation, simulated):
-    page = (SCRIPT.parents[1] / "docs" / "concepts" / "definitions.md").read_text("utf-8")
+    page = (SCRIPT.parents[1] / "docs" / "concepts" / "baselines.md").read_text("utf-8")
     assert f"python benchmarks/{SCRIPT.name}" in page
     for line in simulation.table(*simulated).splitlines()[2:]:
         name, *made = line.strip("| ").split(" | ")
