@@ -18,7 +18,6 @@ FENCED = re.compile(r"```(python|console|bash)([^\n]*)\n(.*?)```", re.DOTALL)
 NOT_RUN = {
     "python3 -m venv": "makes an environment; .ci/run does",
     "pip install": "needs a package index; .ci/run runs it",
-    "pip download": "the same",
     "collapse measure smollm2": "needs the model's file; tests/test_loading.py measures a small one",
     "hf auth login": "asks for a password",
     "hf download": "is the Hub's own; tests/test_offline.py uses what it fetches",
