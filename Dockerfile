@@ -2,5 +2,5 @@
 FROM python:3.11-slim
 WORKDIR /collapse
 COPY . .
-RUN pip install --no-cache-dir --extra-index-url https://download.pytorch.org/whl/cpu -c constraints.txt '.[report,zoo]'
+RUN pip install --no-cache-dir --extra-index-url https://download.pytorch.org/whl/cpu -c constraints.txt '.[all]'
 CMD ["collapse", "demo", "--output", "/demo"]
