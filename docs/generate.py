@@ -98,7 +98,7 @@ def _row(metric: Metric, measure: Measure) -> list[str]:
 def _scale(exponent: float | None) -> str:
     if exponent is None:
         return "no power"
-    return "same" if exponent == 0 else f"× s^{exponent:g}".replace("-", "−")
+    return "same" if exponent == 0 else rf"$\times s^{{{exponent:g}}}$"
 
 
 def _cell(text: str) -> str:
