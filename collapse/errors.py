@@ -15,7 +15,7 @@ class CollapseError(Exception):
 
 
 class UsageError(CollapseError):
-    """The request itself is wrong (an unknown name, a missing option). The command line exits with 2."""
+    """The request itself is invalid (an unknown name, a missing option). The command line exits with 2."""
 
 
 class InUseError(CollapseError):
@@ -23,15 +23,15 @@ class InUseError(CollapseError):
 
 
 class StoreError(CollapseError):
-    """A store is missing, altered, truncated, of a newer version, or of another identity."""
+    """A store is missing, altered or truncated, or it has another version or another identity."""
 
 
 class PluginError(CollapseError):
-    """A plugin violates the contract. Only its own measurements are lost, never the run."""
+    """A plugin violates the plugin interface. Only its own measurements are lost, never the run."""
 
 
 def first_line(error: BaseException) -> str:
-    """Return the first line of an error's message, at most 500 characters, or its class if the message is empty."""
+    """Return the first line of an error's message, at most 500 characters; if it is empty, the class of the error."""
     return shortened(str(error).strip().split("\n")[0], _FIRST_LINE) or type(error).__name__
 
 
@@ -48,7 +48,7 @@ def shortened(text: str, most: int) -> str:
 
 
 def counted(number: int, noun: str) -> str:
-    """Format a number and its noun.
+    """Format a number with its noun in the singular or plural.
 
     >>> counted(1, "pair"), counted(2000, "class")
     ('1 pair', '2,000 classes')
@@ -58,7 +58,7 @@ def counted(number: int, noun: str) -> str:
 
 
 def some(names: list[str], most: int = 3) -> str:
-    """Join names for a message, and count those beyond the first few.
+    """Join the first few names for a message, and count the others.
 
     >>> some(["a", "b", "c", "d"])
     'a, b, c and 1 more'
@@ -68,7 +68,7 @@ def some(names: list[str], most: int = 3) -> str:
 
 
 def near_names(name: str, known: Iterable[str], see: str = "") -> str:
-    """Return the ending of an "unknown name" message: similar names, or else the known ones, at most twelve.
+    """Return the end of an "unknown name" message: similar names, or if there are none, up to twelve known names.
 
     Args:
         name: The unknown name.
@@ -80,7 +80,7 @@ def near_names(name: str, known: Iterable[str], see: str = "") -> str:
     >>> near_names("zzz", ["b", "a"])
     'known: a, b'
     >>> near_names("zzz", map(str, range(10, 40)), see="collapse metrics")
-    'known: 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21 and 18 more (see all with: collapse metrics)'
+    'known: 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21 and 18 more (list all with: collapse metrics)'
     """
     names = sorted(known)
     close = get_close_matches(name, names, n=3, cutoff=0.6)
@@ -88,5 +88,5 @@ def near_names(name: str, known: Iterable[str], see: str = "") -> str:
         return f"did you mean {' or '.join(close)}?"
     if not names:
         return "none are known"
-    more = f" (see all with: {see})" if see and len(names) > _MOST_NAMES else ""
+    more = f" (list all with: {see})" if see and len(names) > _MOST_NAMES else ""
     return f"known: {some(names, _MOST_NAMES)}{more}"

@@ -66,19 +66,19 @@ MISTAKES = [
     (2, "measure model --text none.jsonl", "no file matches"),
     (2, f"{MEASURE} --tokenizer absent.json", "--tokenizer absent.json"),
     (2, f"{COLLECT} --dtype float23", "float32"),
-    (2, f"{COLLECT} --device tpu", "no device 'tpu'"),
+    (2, f"{COLLECT} --device tpu", "device 'tpu' is not available"),
     (2, f"{COLLECT} --text-column txt", "did you mean text"),
     (2, f"{COLLECT} --tokenizer a.npz", "a tokenizer"),
     (1, "collect model --text short.txt --store s --chunk-length 32", "too short for one chunk of T = 32"),
-    (1, "collect f.safetensors --store no-store", "holds other things than a store (notes.txt)"),
+    (1, "collect f.safetensors --store no-store", "holds files that are not of a store (notes.txt)"),
     (1, "collect f.safetensors --store notes.txt", "cannot write notes.txt: File exists. Choose another --store"),
     (1, "collect f.safetensors --store notes.txt/s", "Not a directory"),
     (1, "verify no-store", "no collapse.json"),
     (2, "analyze permutatoin r.csv", "did you mean permutation"),
     (2, "analyze permutation r.csv --against a --n 0", "--n must be at least 1, got 0"),
-    (2, "analyze correlation r.csv --against a --strata --cluster b", "leave out --cluster"),
+    (2, "analyze correlation r.csv --against a --strata --cluster b", "remove --cluster"),
     (2, "analyze permutation r.csv", "no column is called 'val_loss'; known: a, b"),
-    (2, "analyze permutation digits.csv", "column 'val_loss' is not of numbers"),
+    (2, "analyze permutation digits.csv", "column 'val_loss' must hold numbers"),
 ]
 
 
@@ -124,7 +124,7 @@ def test_a_models_card_is_untrusted(told, tiny, tmp_path, card):
 NAN = PLAIN["train_features"].index_fill(0, torch.tensor([41]), float("nan"))
 FEATURES = [
     ({"train_labels": PLAIN["train_labels"] + 3}, "train_labels run from 3 to 8, but the classifier has rows 0 to 5"),
-    ({"train_labels": PLAIN["train_labels"].float()}, "labels must be integers"),
+    ({"train_labels": PLAIN["train_labels"].float()}, "convert the labels to integers"),
     ({"train_labels": PLAIN["train_labels"][:-1]}, "train_labels must have shape (60,), got (59,)"),
     ({"classifier": None}, "lacks classifier"),
     ({"classifier": torch.zeros(6, 5)}, "classifier must have shape (C, 4), got (6, 5)"),
@@ -162,7 +162,7 @@ def test_a_tokenizer_larger_than_the_embedding(told, tiny, tmp_path):
     folder = Path(shutil.copytree(tiny.model, tmp_path / "small"))
     GPTNeoForCausalLM(GPTNeoConfig.from_pretrained(folder, vocab_size=300)).save_pretrained(folder)
     said = told(1, "collect", folder, *tiny.words()[1:], "--store", tmp_path / "s")
-    assert "but small embeds 300 tokens: its tokenizer (of 500)" in said
+    assert "but small embeds only 300 tokens (the tokenizer has 500)" in said
 
 
 SMALL = {

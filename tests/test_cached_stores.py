@@ -37,6 +37,6 @@ def test_several_cached_stores_of_a_model_are_listed(measured, tiny):
     command("measure", *tiny.words("--max-chunks", 9, "--metrics", "nc1.cdnv"))
     refused = command("info", tiny.model.name, ok=False)
     assert refused.returncode == 2
-    assert "the cache has 2 stores of model: name one by its digest: " in refused.stderr
-    assert f"{digest} (of 8 chunks)" in refused.stderr
+    assert "the cache has 2 stores of model: give the digest of one: " in refused.stderr
+    assert f"{digest} (8 chunks)" in refused.stderr
     assert "complete" in command("info", digest).stdout

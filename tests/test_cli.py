@@ -89,7 +89,7 @@ def test_results_go_to_stdout_and_everything_else_to_stderr(run, tiny, tmp_path)
 
 def test_an_empty_argument_is_refused(two, told):
     for words in (("--output", ""), ("--store=",), ("",)):
-        assert "is a shell variable not set?" in told(2, "measure", two[0], *words)
+        assert "check whether a shell variable is not set" in told(2, "measure", two[0], *words)
 
 
 def test_every_help_fits_80_columns():

@@ -64,7 +64,7 @@ def test_any_array_of_the_same_numbers_gives_the_same_store(change):
         ("labels", ["a", "b"], "train_labels cannot be read as an array of numbers"),
         ("features", [[1.0, 2.0], [3.0]], "train_features cannot be read as an array of numbers"),
         ("features", np.ones((90, 4), np.complex128), "train_features is complex128"),
-        ("labels", np.ones(90), "labels must be integers"),
+        ("labels", np.ones(90), "convert the labels to integers"),
         ("labels", np.full(90, 6), "classifier has rows 0 to 5"),
         ("features", np.ones((89, 4)), "train_labels must have shape \\(89,\\), got \\(90,\\)"),
         ("validation_labels", None, "validation_features and validation_labels together"),
@@ -109,7 +109,7 @@ def test_embeddings_alone_are_measured_without_a_classifier():
     assert known == pytest.approx({name: whole.measurements[name] for name in known})
     assert {name.split(".")[0] for name in row.measurements.keys() - known.keys()} >= {"nc3", "unc3", "nc4"}
     assert any("no classifier" in note.text for note in row.notes)
-    with pytest.raises(UsageError, match="with a classifier only"):
+    with pytest.raises(UsageError, match="give classifier="):
         collapse.measure(**alone, validation_features=arrays["validation_features"])
     with pytest.raises(CollapseError, match="train_labels"):
         collapse.measure(features=arrays["features"], labels=["a"] * 300)
@@ -127,7 +127,7 @@ def test_a_store_is_saved_as_any_is_written(tmp_path, monkeypatch):
     assert collapse.collect(tmp_path / "f.safetensors", store="~/collected").path == tmp_path / "collected"
     (tmp_path / "mine" / "top").mkdir(parents=True)
     (tmp_path / "mine" / "top" / "train.safetensors").write_text("mine")
-    with pytest.raises(StoreError, match="holds other things than a store"):
+    with pytest.raises(StoreError, match="holds files that are not of a store"):
         store.save(tmp_path / "mine")
     assert (tmp_path / "mine" / "top" / "train.safetensors").read_text() == "mine"
     assert store.save(tmp_path / "home").digest == store.digest

@@ -45,7 +45,7 @@ def test_weights_that_changed_in_memory_are_measured(loaded):
     assert before.identity["weights"] != after.identity["weights"]
 
 
-@pytest.mark.parametrize(("texts", "said"), [("one", "several strings"), ([], "no texts"), (iter([]), "no texts")])
+@pytest.mark.parametrize(("texts", "said"), [("one", "a list of strings"), ([], "no texts"), (iter([]), "no texts")])
 def test_texts_that_are_none(loaded, texts, said):
     with pytest.raises(UsageError, match=said):
         collapse.collect_loaded(loaded[0], loaded[1], texts)

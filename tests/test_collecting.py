@@ -107,7 +107,7 @@ def test_validation_in_parts_equals_one_pass(tiny, parts, whole, tmp_path):
     for k, copy in enumerate(copies, start=1):
         made = collapse.collect(tiny.model, store=copy, part=(k, 3), batch_size=4, **tiny.options())
         assert made.state == "trained"
-    with pytest.raises(StoreError, match=r"validation slices .* are in none of the parts"):
+    with pytest.raises(StoreError, match=r"validation slices .* are missing from the parts"):
         collapse.merge(copies[:2], store=tmp_path / "gap")
     merged = collapse.merge([copies[2], copies[0], copies[1]], store=tmp_path / "all")
     assert merged.state == "complete"

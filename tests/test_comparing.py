@@ -15,6 +15,7 @@ from safetensors.torch import load_file, save_file
 import collapse
 from collapse import CollapseError, Results, Row
 from collapse.errors import UsageError
+from collapse.measurement.seeds import spread_of_seeds
 from collapse.stores.folding import statistics_of
 
 NAMES = ["nc4", "val_loss", "val_accuracy", "perplexity", "nc2.norm"]
@@ -27,7 +28,7 @@ def records(table):
 
 def test_differences_are_paired_by_block():
     v = [made.samples(60, seed, skill=0.5 + seed / 4) for seed in (0, 1)]
-    rows = records(collapse.compare(*map(made.store, v), metrics=NAMES, seeds=None))
+    rows = records(collapse.compare(*map(made.store, v), metrics=NAMES))
     n = np.bincount(v[0]["chunk"])
     residuals = [np.bincount(each["chunk"], each["loss"]) - each["loss"].mean() * n for each in v]
     changes = (residuals[1] - residuals[0]) / (n.sum() - n)
@@ -50,18 +51,18 @@ def test_differences_are_paired_by_block():
 @given(st.integers(2, 12), st.integers(0, 99), st.integers(0, 99))
 def test_the_other_order_has_the_other_sign_and_equal_stores_do_not_differ(chunks, a, b):
     stores = [made.store(made.samples(chunks, seed)) for seed in (a, b)]
-    there, back = (records(collapse.compare(*each, metrics=NAMES, seeds=None)) for each in (stores, stores[::-1]))
+    there, back = (records(collapse.compare(*each, metrics=NAMES)) for each in (stores, stores[::-1]))
     for name, row in there.items():
         assert row["difference"] == -back[name]["difference"]
         assert (row["A"], row["B"]) == (back[name]["B"], back[name]["A"])
         assert (row["standard_error"] is not None) == (name in ERRORS)
         assert row["standard_error"] in (None, pytest.approx(back[name]["standard_error"] or 0, rel=1e-12))
-    same = collapse.compare(stores[0], stores[0], metrics=NAMES, seeds=None)
+    same = collapse.compare(stores[0], stores[0], metrics=NAMES)
     assert "A and B are the same store" in same.notes
     for name, row in records(same).items():
         assert row["difference"] == 0
         assert row["standard_error"] == (0 if name in ERRORS else None)
-        assert row["t"] is None
+        assert (row["t"], row["meaning"]) == (None, "equal")
 
 
 def test_other_texts_are_refused_or_not_paired():
@@ -71,73 +72,105 @@ def test_other_texts_are_refused_or_not_paired():
         ({"chunk_length": 64}, "chunk lengths: 32 and 64"),
         ({"max_chunks": None}, "limits of --max-chunks: 40 and none"),
         ({"max_validation_chunks": 20}, "limits of --max-validation-chunks: 40 and 20"),
-        ({"tokenizer": "other"}, "tokenizers: sha256"),
+        ({"tokenizer": "other"}, "tokenizers, so that nothing per token can be compared: sha256"),
         ({"validation": {"name": "v"}}, "validation texts: validation.jsonl "),
         ({"corpus": {"name": "c"}}, "training texts: text.jsonl "),
     ):
         other = made.store(b, **change)
         with pytest.raises(CollapseError, match=said):
             collapse.compare(first, other)
-        table = collapse.compare(first, other, metrics="val_loss", seeds=None, anyway=True)
+        table = collapse.compare(first, other, metrics="val_loss", anyway=True)
         alone = [collapse.measure(each, metrics="val_loss").standard_errors["val_loss"] for each in (first, other)]
         assert records(table)["val_loss"]["standard_error"] == pytest.approx(math.hypot(*alone))
-        assert "standard error of val_loss: over 30 blocks, not paired" in table.notes
-        assert any(note.startswith(f"A and B differ in {said}") for note in table.notes)
-        assert ("tokenizer" in change) == any("losses and perplexities" in note for note in table.notes)
-        assert not any("are mixed" in note for note in table.notes)
+        row, notes = records(table)["val_loss"], table.notes
+        assert f"A and B differ in {said}" in row["caveats"]
+        assert (row["meaning"] is None) == ("tokenizer" in change)
+        how = "± error of the validation text: 30 blocks, not paired; noise: |t| ≤ 2.0"
+        assert (how in notes) == (row["meaning"] is not None)
     other = made.store(b, chunk_length=64, tokenizer="other")
-    with pytest.raises(CollapseError, match=r"in tokenizers: .* and other; chunk lengths: 32 and 64: comp"):
+    with pytest.raises(CollapseError, match=r"in tokenizers, .*: .* and other; chunk lengths: 32 and 64: comp"):
         collapse.compare(first, other)
-    table = collapse.compare(first, made.store(b, dtype="bfloat16"), metrics="val_loss", seeds=None)
+    table = collapse.compare(first, made.store(b, dtype="bfloat16"), metrics="val_loss")
     assert records(table)["val_loss"]["standard_error"] < math.hypot(*alone)
-    assert [note for note in table.notes if "different dtypes" in note]
+    assert records(table)["val_loss"]["caveats"] == "A and B differ in dtypes: float32 and bfloat16"
+    assert "[1] A and B differ in dtypes: float32 and bfloat16" in table.notes
 
 
-def test_what_has_no_error_is_said():
-    a = made.store(made.samples(30))
-    table = collapse.compare(a, made.store(made.samples(30, 1)), metrics=NAMES, seeds=None)
-    said = [note for note in table.notes if note.startswith("no standard error")]
-    assert said == [
-        "no standard error of nc2.norm: of the training text, it needs parts (--parts)",
-        "no standard error of nc4.chance_agreement, nc4.kappa, nc4.ncc_accuracy: "
-        "stores do not keep its counts by block",
+def test_each_row_says_what_its_difference_means():
+    v = made.samples(30)
+    table = collapse.compare(made.store(v), made.store(made.samples(30, 1, skill=2)), metrics=[*NAMES, "n_params"])
+    rows = records(table)
+    meanings = [rows[name]["meaning"] for name in ("val_loss", "val_accuracy", "nc4.kappa", "nc2.norm", "n_params")]
+    assert meanings == ["better", "better", "unknown", "equal", "equal"]
+    assert table.notes == [
+        "± error of the validation text: 30 blocks, paired; noise: |t| ≤ 2.0",
+        "4 intervals at 95 %, uncorrected: about 0.2 would exclude 0 by chance",
+        "better, worse: beyond noise; better is nearer to full collapse, or less loss",
+        "unknown: no standard error; use --parts or --seeds",
     ]
-    table = collapse.compare(a, made.store(None), metrics=NAMES, seeds=None)  # not validated
+    noise = made.samples(30, 5)["loss"]
+    for loss, meaning in (
+        (v["loss"] * (1 - 1e-7), "rounding"),
+        (v["loss"] * (1 - 1e-4), "better"),
+        (v["loss"] * (1 + 1e-4), "worse"),
+        (noise - noise.mean() + v["loss"].mean() + 1e-4, "noise"),
+    ):
+        table = collapse.compare(made.store(v), made.store(v | {"loss": loss}), metrics="val_loss")
+        assert records(table)["val_loss"]["meaning"] == meaning
+
+
+def test_a_row_without_a_number_says_why():
+    a = made.store(made.samples(30))
+    table = collapse.compare(a, made.store(None), metrics=NAMES)  # not validated
     assert records(table)["val_loss"] == {
         "measurement": "val_loss",
         "A": records(table)["val_loss"]["A"],
-        "B": None,
-        "difference": None,
-        "standard_error": None,
-        "t": None,
+        **dict.fromkeys(("B", "difference", "standard_error", "t", "meaning")),
+        "caveats": "B: not validated yet: collapse collect MODEL --store STORE --validation-text FILES",
     }
+    assert "[1] B: not validated yet" in table.notes
+    assert table.for_people().rows[-1][-1] == "– [1]"
     one = [made.store(made.samples(1, seed)) for seed in (0, 1)]
-    table = collapse.compare(*one, metrics="val_loss", seeds=None)
-    assert "no standard error of val_loss: the validation text is one block" in table.notes
+    assert records(collapse.compare(*one, metrics="val_loss"))["val_loss"]["meaning"] == "unknown"
 
 
-def test_the_published_seeds_are_a_yardstick(tmp_path):
-    store = made.store(made.samples(5))
+def test_the_published_seeds_are_a_yardstick_of_their_own_models():
     published = Results.read("paper").frame().query(r"model.str.fullmatch(r'02x0768_01d\d*@0')")
     assert len(published) == 21
-    table = collapse.compare(store, store, metrics="nc2.norm,nc4,nc3.self_duality", seeds="paper")
-    rows = records(table)
+    size = {"dim": 768, "n_params": 54_342_912}
+    models = [{"model": name, **size} for name in ("TinyStories-02x0768_01d", "x/2x768_01d3@0")]
+    spread, notes = spread_of_seeds("paper", models)
     for name in ("nc2.norm", "nc4.agreement", "nc3.self_duality"):
-        assert rows[name]["seeds_sd"] == pytest.approx(np.std(published[name], ddof=1), rel=1e-12)
-    assert rows["nc4.kappa"]["seeds_sd"] is None
-    assert [note for note in table.notes if "over 21 models" in note]
-    own = [Row(f"m{at}", None, "", "", 1, 9, 4, 99, {"nc2.norm": at / 2}) for at in range(3)]
+        sd, degrees, how = spread[name]
+        assert sd == pytest.approx(np.std(published[name], ddof=1), rel=1e-12)
+        assert (degrees, how) == (20, "seeds' sd: over 21 seeds (paper)")
+    assert "nc4.kappa" not in spread
+    assert notes == []
+    for other in ({"n_params": 54_342_913}, {"model": "2x768_10L"}, {"model": "gpt2"}):
+        with pytest.raises(CollapseError, match=r"paper has [01] models? of dim 768, n_params 543"):
+            spread_of_seeds("paper", [models[0], models[0] | other])
+
+
+def test_the_seeds_of_own_models_are_a_yardstick(tmp_path):
+    store = made.store(made.samples(5))
+    size = {"n_params": store.manifest["model"]["n_params"]}
+    own = [Row(f"m{at}", None, "", "", 1, 9, 48, 99, {"nc2.norm": at / 2, **size}) for at in range(3)]
     Results(own).write(tmp_path / "own.csv")
     for seeds in (Results(own), tmp_path / "own.csv", str(tmp_path / "own.csv")):
-        assert records(collapse.compare(store, store, metrics="nc2.norm", seeds=seeds))["nc2.norm"]["seeds_sd"] == 0.5
+        table = collapse.compare(store, store, metrics="nc2.norm,nc4.kappa", seeds=seeds)
+        assert [records(table)[name]["seeds_sd"] for name in ("nc2.norm", "nc4.kappa")] == [0.5, None]
+        assert [note for note in table.notes if note.endswith("; seed noise: |B−A| ≤ 6.1 seeds' sd")]
     assert "seeds_sd" not in collapse.compare(store, store, metrics="nc2.norm").columns
-    of_sizes = [replace(own[at % 3], model=f"2x{64 * (1 + at // 3)}_01d0{at}@0") for at in range(6)]
-    pooled = collapse.compare(store, store, metrics="nc2.norm", seeds=Results(of_sizes))
-    assert records(pooled)["nc2.norm"]["seeds_sd"] == 0.5
-    with pytest.raises(UsageError, match="papre"):
-        collapse.compare(store, store, seeds="papre")
-    with pytest.raises(CollapseError, match="two models or more"):
-        collapse.compare(store, store, seeds=Results(own[:1]))
+    others = [replace(own[at % 3], model=f"2x{64 * (1 + at // 3)}_01d0{at}@0") for at in range(6)]
+    for seeds, said in (
+        ("papre", "papre"),
+        ("paper", "paper has 0 models of dim 48, n_params 65376"),
+        (Results(own[:1]), "the table has 1 model of dim 48"),
+        (Results(others), "the table has 0 models of dim 48, n_params 65376, and a spread needs two"),
+        (Results([replace(each, dim=64) for each in own]), "the table has 0 models of dim 48"),
+    ):
+        with pytest.raises(UsageError if said == "papre" else CollapseError, match=said):
+            collapse.compare(store, store, metrics="nc2.norm", seeds=seeds)
 
 
 @pytest.fixture(scope="module")
@@ -157,7 +190,7 @@ def collected(tiny, tmp_path_factory):
 
 def test_training_measurements_have_errors_from_parts(collected):
     parts = [[collected / "parts" / name / part for part in "21"] for name in "ab"]
-    table = collapse.compare(collected / "a", collected / "b", metrics="nc1,nc2,nc4,val_loss", parts=parts, seeds=None)
+    table = collapse.compare(collected / "a", collected / "b", metrics="nc1,nc2,nc4,val_loss", parts=parts)
     rows = records(table)
     halves = [[statistics_of(collapse.Part.load(each).shards) for each in side[::-1]] for side in parts]
     measured = [[collapse.measure(each, metrics="nc1,nc2") for each in side] for side in halves]
@@ -169,17 +202,17 @@ def test_training_measurements_have_errors_from_parts(collected):
         assert rows[name]["standard_error"] == pytest.approx(abs(d[0] - d[1]) / 2, rel=1e-9), name
     assert rows["nc4.agreement"]["standard_error"] is not None
     assert rows["nc4.kappa"]["standard_error"] is None
-    assert [
-        note
-        for note in table.notes
-        if "jackknife of 2 parts, paired; with 1 degree of freedom, |t| exceeds 12.7" in note
-    ]
+    assert "± error of the training text: jackknife of 2 parts, paired; noise: |t| ≤ 12.7" in table.notes
+    for row in filter(lambda row: row["t"] is not None and "validation" not in row["measurement"], rows.values()):
+        assert (row["meaning"] == "noise") == (
+            abs(row["t"]) <= (2.1 if row["measurement"][:3] in ("nc4", "val") else 12.7)
+        )
 
 
 @pytest.mark.parametrize(
     ("parts", "said"),
     [
-        ([["a/1"], ["b/1", "b/2"]], "this needs two parts or more, got 1"),
+        ([["a/1"], ["b/1", "b/2"]], "at least two parts are needed, got 1"),
         ([["a/1", "a/1"], ["b/1", "b/2"]], "overlap: both hold"),
         ([["b/1", "b/2"], ["a/1", "a/2"]], "is not a part of"),
         ([["a/1", "../a"], ["b/1", "b/2"]], "holds no part of a collection"),
@@ -199,13 +232,17 @@ def test_the_command_compares(collected, out, told, tmp_path):
     rows = {record["measurement"]: record for record in shown["rows"]}
     assert None not in (rows["nc1.cdnv"]["t"], rows["val_loss"]["t"])
     assert "seeds_sd" not in rows["nc1.cdnv"]
-    with_seeds = json.loads(out(*words, *parts, "--seeds", "paper"))["rows"]
-    assert {each["measurement"]: each for each in with_seeds}["nc1.cdnv"]["seeds_sd"] is not None
+    assert "paper has 0 models of dim 48" in told(1, *words, "--seeds", "paper")
+    row = collapse.measure(collected / "a")
+    Results([replace(row, model=f"m{at}") for at in (1, 2)]).write(tmp_path / "seeds.csv")
+    with_seeds = json.loads(out(*words, *parts, "--seeds", tmp_path / "seeds.csv"))["rows"]
+    assert {each["measurement"]: each for each in with_seeds}["nc1.cdnv"]["seeds_sd"] == 0
     named = ",".join(str(collected / "parts/a" / part) for part in "12")
     assert json.loads(out(*words, "--parts", named, collected / "parts/b", "--json")) == shown
     written = out(*words, "--metrics", "nc4", "--output", tmp_path / "c.csv")
-    assert "difference = B − A" in written
-    assert (tmp_path / "c.csv").read_text().startswith("measurement,A,B,difference,standard_error,t\n")
+    assert "B−A" in written
+    csv = (tmp_path / "c.csv").read_text()
+    assert csv.startswith("measurement,A,B,difference,standard_error,t,meaning,caveats\n")
     assert "nc2.norm" in out(*words, "--all")
     assert "merge the parts: collapse merge" in told(1, "compare", collected / "parts/a/1", collected / "b")
     assert "holds no part of a collection" in told(1, *words, "--parts", tmp_path, collected / "parts/b")

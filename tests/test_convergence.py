@@ -31,7 +31,7 @@ def test_the_last_row_is_the_whole_and_samples_grow(tiny, parts, tmp_path):
         else:
             assert last[name] == pytest.approx(value, rel=1e-9), name
     assert "nc1.covariance_ratio" in table.columns
-    assert "measurements left out, which parts have no numbers of" in table.notes[0]
+    assert "measurements left out, because parts have no numbers for them" in table.notes[0]
 
 
 def test_rows_are_those_of_the_parts_alone(parts):
@@ -48,7 +48,7 @@ def test_rows_are_those_of_the_parts_alone(parts):
 
 def test_what_is_no_two_parts_is_refused(tiny, parts, tmp_path):
     for some in ([parts[1]], []):
-        with pytest.raises(UsageError, match=r"needs two parts or more, got [01]: collect them with --part 1/n to"):
+        with pytest.raises(UsageError, match=r"at least two parts are needed, got [01]: collect with --part 1/n to"):
             collapse.convergence(some)
     with pytest.raises(StoreError, match="overlap: both hold train slices"):
         collapse.convergence([parts[1], parts[1]])

@@ -69,7 +69,7 @@ def test_what_cannot_be_declared_is_refused(declared, said):
 
 
 def test_deviations_have_no_means_of_the_validation_text():
-    with pytest.raises(PluginError, match="reduction='chan' is for training samples"):
+    with pytest.raises(PluginError, match="reduction='chan' is only for training statistics"):
         type("Mine", (ValidationStatistic,), {"name": "mine", "state": {"x": State(("d",), reduction="chan")}})
 
 

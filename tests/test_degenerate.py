@@ -72,14 +72,14 @@ def test_what_is_more_than_rounding_apart_stays(gap):
 def test_without_any_pair_of_classes_a_number_is_null_with_the_reason():
     row = collapse.measure(statistics(torch.ones(4, 3).double()), metrics=["nc1.cdnv", "gnc2.distance"])
     assert row.measurements == {"gnc2.distance": None, "nc1.cdnv": None}
-    assert "6 pairs, of which none is left" in notes(row, "nc1.cdnv")
+    assert "no value is left of 6 pairs" in notes(row, "nc1.cdnv")
 
 
 def test_means_equal_to_rounding_are_left_out_with_a_note():
     means = torch.tensor([[0.1, 0.7], [0.1 + 2**-56, 0.7 - 2**-53], [1.0, 0.0], [-1.0, 3.0]], dtype=torch.float64)
     row = collapse.measure(statistics(means), metrics=["nc1.cdnv"])
     assert row.excluded == {"nc1.cdnv": 1}
-    assert notes(row, "nc1.cdnv") == ["1 pair left out that differ by no more than the rounding of float64"]
+    assert notes(row, "nc1.cdnv") == ["1 pair left out as equal up to float64 rounding"]
     assert row.measurements["nc1.cdnv"] < 10
 
 

@@ -75,7 +75,7 @@ def test_a_place_that_cannot_be_written_is_found_before_anything_is_read(tmp_pat
     ("options", "message"),
     [
         ({"width": "wide"}, "--width must be column, page or a number"),
-        ({"formats": "pfd"}, "is not a format of figures; did you mean pdf"),
+        ({"formats": "pfd"}, "is unknown; did you mean pdf"),
         ({"names": ["los"]}, "no figure is called 'los'; did you mean loss"),
         ({"where": "model=nobody"}, "no row matches"),
     ],
@@ -105,7 +105,7 @@ def test_several_tables_are_joined_and_rows_are_chosen(tmp_path):
 
 def test_the_command_says_what_became_of_each_figure(run, tmp_path):
     words = ["figures", PAPER, "--out", tmp_path, "--format", "csv", "--figure", "class-frequencies"]
-    undrawn = "figure class-frequencies: not drawn: it is drawn from stores, and none is given"
+    undrawn = "figure class-frequencies: not drawn: it needs stores, and none are given"
     assert run(*words, "--figure", "loss").stdout.splitlines() == [undrawn, f"figure loss: {tmp_path / 'loss.csv'}"]
     done = run(*words, ok=False)
     assert (done.returncode, done.stdout.strip()) == (1, undrawn)

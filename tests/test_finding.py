@@ -197,7 +197,7 @@ def test_names_of_stores(publish, options):
     for name in ("owner/m/collapse/t", "owner/m/t@main"):
         assert load(name).identity["dtype"] == "bfloat16"
     for name, said in (
-        ("owner/m", "owner/m has several stores: name one of owner/m/collapse/s, owner/m/collapse/t$"),
+        ("owner/m", "owner/m has several stores: give one of owner/m/collapse/s, owner/m/collapse/t$"),
         ("owner/m/u", "owner/m has no store u; it has owner/m/collapse/s, owner/m/collapse/t$"),
         ("owner/none", "owner/none has no store$"),
         ("./owner/m", "there is no store ./owner/m"),

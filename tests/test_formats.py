@@ -62,7 +62,7 @@ def test_each_format_holds_the_same(out, told, run, measured, tmp_path, name):
 
 
 def test_an_output_that_cannot_be_is_refused_before_any_work(run, measured, tmp_path):
-    outputs = {"/proc/a.csv": "cannot write /proc/a.csv: No", tmp_path / "a.xlsx": "must end in"}
+    outputs = {"/proc/a.csv": "cannot write /proc/a.csv: No", tmp_path / "a.xlsx": "a name that ends in"}
     for output, said in outputs.items():
         refused = run(*measured["measure"], "--output", output, ok=False)
         assert (refused.returncode, refused.stdout) == (2, ""), output

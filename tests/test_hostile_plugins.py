@@ -33,7 +33,7 @@ def of_pairs(body: str, asks: str = "gram", measure: str = "Mean('bad.x')") -> s
     return f"@pair_metric({measure})\ndef x({asks}):\n    {body}\n"
 
 
-WROTE = "it wrote to a tensor that others read too"
+WROTE = "it wrote to a tensor that others also read"
 
 # What the plugin does, and what its note says.
 HOSTILE = {

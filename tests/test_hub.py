@@ -105,7 +105,7 @@ def test_a_push_replaces_the_store_of_the_same_identity_and_nothing_else(hub, as
     assert {"NOTES.md", "collapse/notes.txt"} <= set(tree(hub))
     several = as_user("measure", "owner/stats", ok=False)
     assert several.returncode == 2
-    assert f"has several stores: name one of owner/stats/{min(found)}, owner/stats/{max(found)}" in several.stderr
+    assert f"has several stores: give one of owner/stats/{min(found)}, owner/stats/{max(found)}" in several.stderr
     for folder, digest in found.items():
         assert measured(as_user, f"owner/stats/{folder}")["store"] == digest
 

@@ -41,7 +41,7 @@ def test_a_data_set_whose_texts_cannot_be_chosen_is_told_in_a_line(hub, as_user,
     hub.add("owner/named", files, kind="datasets")
     hub.add("owner/csv", {"train.csv": b"text\na text\n"}, kind="datasets")
     for name, said in (
-        ("named", "cannot be loaded: it has several configurations, and none can be selected: give the files of one"),
+        ("named", "cannot be loaded: it has several configurations, which is not supported: give the files of one"),
         ("csv", "has files in an unsupported format (train.csv): convert them to .jsonl or .parquet"),
     ):
         refused = as_user("measure", tiny.model, "--text", f"owner/{name}", "--chunk-length", 32, ok=False)

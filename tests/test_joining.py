@@ -74,10 +74,10 @@ def test_rows_of_one_store_are_told_apart_by_their_limit(out, tmp_path):
 @pytest.mark.parametrize(
     ("words", "code", "said"),
     [
-        (["papr"], 2, "papr is not a results file: its name must end in .csv, .json or .parquet; known by name: paper"),
+        (["papr"], 2, "papr is not a results file: give a .csv, .json or .parquet file, or one of the names paper"),
         (["absent.csv"], 1, "there is no results file absent.csv"),
         (["a.csv", "--set", "seed"], 2, "--set must be NAME=VALUE, got 'seed'"),
-        (["a.csv", "--set", "dim=3"], 2, "--set dim=3: there is a column of this name"),
+        (["a.csv", "--set", "dim=3"], 2, "--set dim=3: the table already has this column"),
         (["a.csv", "--where", "wdith=8"], 2, "no column is called 'wdith' (--where); did you mean width"),
         (["a.csv", "--columns", "val_los"], 2, "no column is called 'val_los' (--columns); did you mean val_loss"),
     ],

@@ -51,7 +51,7 @@ def test_renamed_weights_are_refused_by_name(copy, pickled):
     said = refused(copy, "copied: its checkpoint lacks 31 weights of GPTNeoForCausalLM")
     assert "lm_head.weight, transformer.h.0.attn.attention.k_proj.weight" in said
     assert "and 28 more" in said
-    assert "it holds 30 that GPTNeoForCausalLM does not know (other.transformer.h.0.attn" in said
+    assert "it has 30 that GPTNeoForCausalLM does not know (other.transformer.h.0.attn" in said
 
 
 WRONG = {
@@ -62,7 +62,7 @@ WRONG = {
         folder, num_layers=1, attention_layers=["global"], attention_types=[[["global"], 1]]
     ),
     r"wte\.weight 512×48, not 600×48": lambda folder: configure(folder, vocab_size=600),
-    "copied cannot be loaded .*: a file of its weights is damaged or cut short: download it again": lambda folder: (
+    "copied cannot be loaded .*: a file of its weights is damaged or incomplete: download it again": lambda folder: (
         os.truncate(folder / "model.safetensors", 1000)
     ),
 }
@@ -116,7 +116,7 @@ def test_a_gguf_file_without_a_layer_or_cut_short_is_refused(tmp_path):
     assert gguf_context(file) == 64
     assert load_model(find_model(str(file)), CollectionSpec()).weight.shape[1] == 32
     os.truncate(file, file.stat().st_size - 1000)
-    with pytest.raises(collapse.CollapseError, match=r"m\.gguf cannot be read as GGUF: .*cut short: download it again"):
+    with pytest.raises(collapse.CollapseError, match=r"m\.gguf cannot be read as GGUF: .*incomplete: download it"):
         gguf_context(file)
 
 

@@ -60,14 +60,16 @@ def test_parts_by_their_folders_and_twice_the_same_result(parts, tmp_path):
     assert (tmp_path / "merged" / MANIFEST).read_bytes() == before
     with pytest.raises(UsageError, match="nothing to merge"):
         collapse.merge(iter([]), store=tmp_path / "a")
-    with pytest.raises(StoreError, match="part_x holds no part of a collection: collapse collect MODEL --store part_x"):
+    with pytest.raises(
+        StoreError, match="part_x holds no part of a collection: run collapse collect MODEL --store part_x"
+    ):
         collapse.merge("part_x", store=tmp_path / "a")
 
 
 @pytest.mark.parametrize(
     ("some", "said"),
     [
-        ([(2, 3)], r"slices 1–\d, \d–\d+ of \d+ are in none .*: collect them \(--part k/n\), then merge all"),
+        ([(2, 3)], r"slices 1–\d, \d–\d+ of \d+ are missing .*: collect them \(--part k/n\), then merge all"),
         ([(1, 2), (2, 3), (3, 3)], "/{} and .*/{} overlap: both hold .* slices "),
     ],
 )
@@ -123,7 +125,7 @@ def test_a_statistic_that_parts_do_not_share_is_left_out(parts, trained, made, t
         assert torch.equal(tensor, trained.tensors("train")[name])
     monkeypatch.setattr(plugins().statistics["covariance"], "version", 2)
     collapse.merge([parts[part] for part in PARTS[:3]], store=tmp_path / "other")
-    assert "filled version 1, and the plugin installed is at version 2" in caplog.text
+    assert "has version 1 of it, and the installed plugin has version 2" in caplog.text
 
 
 class Seen(ValidationStatistic):
@@ -153,7 +155,7 @@ def test_validation_parts_need_the_same_means_and_results(tiny, trained, validat
     again = collapse.collect(tiny.model, store=tmp_path / "again", **options)
     for other, said in (
         (made((3, 3), again), "they differ in training: "),
-        (trained.path, "holds no validation results: collapse collect MODEL --store"),
+        (trained.path, "holds no validation results: run collapse collect MODEL --store"),
     ):
         with pytest.raises(StoreError, match=said):
             collapse.merge([validated[1, 3], other], store=tmp_path / "merged")

@@ -16,7 +16,7 @@ from collapse.plugin.plugin_manager import add_plugins, plugins
 
 CHANGES = {
     "half": ("model.half()", "torch.float32 became torch.float16"),
-    "window": ("model.model.config.sliding_window = 2000", "embeddings move by up to"),
+    "window": ("model.model.config.sliding_window = 2000", "embeddings change by up to"),
 }
 
 
@@ -63,7 +63,7 @@ def test_a_plugin_that_changes_a_model_is_refused(windowed, plugin, kind, return
     with pytest.raises(PluginError, match=r"plugin .*changing\.py.*: collapse_prepare_model\(\) changed") as error:
         load_model(find_model(str(windowed)), CollectionSpec())
     assert re.search(said, str(error.value))
-    assert str(error.value).endswith("continue without it: --no-fast-attention")
+    assert str(error.value).endswith("disable it with --no-fast-attention")
     assert load_model(find_model(str(windowed)), CollectionSpec(fast_attention=False)).attention == "sdpa"
 
 

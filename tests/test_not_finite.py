@@ -59,7 +59,7 @@ def test_an_embedding_of_validation_is_named_and_the_store_stays_trained(tiny, t
     said = told(1, *words, "--max-validation-chunks", len(validation), "--batch-size", 4)
     # attention spreads it to the samples before
     assert f"the embedding of sample 0 of validation chunk {chunk} is NaN or infinite" in said
-    assert "nothing was stored of it; check the model's weights" in said  # float32 already
+    assert "it was not stored; check the model's weights" in said  # float32 already
     store = collapse.load(tmp_path / "s")
     assert (store.state, store.check().manifest["coverage"]["validation"]) == ("trained", None)
     shutil.rmtree(tmp_path / "s" / "shards", ignore_errors=True)  # slices before it can be resumed
@@ -78,13 +78,13 @@ def test_a_head_is_named_by_its_vocabulary_entry(tiny, told, tmp_path, bad):
     model = changed(tiny, tmp_path / "m", poison)
     said = told(1, "collect", model, *tiny.words("--store", tmp_path / "s", "--max-chunks", FEW)[1:])
     assert "the model's output embedding row 401 is NaN or infinite, so no class can be predicted from it" in said
-    assert "the row is a vocabulary entry: check the model's weights" in said
+    assert "the row belongs to a token: check the model's weights" in said
     assert not (tmp_path / "s").exists()
 
 
 def test_a_bias_is_named_too():
     arrays = {"features": np.eye(4), "labels": np.arange(4) % 2, "classifier": np.eye(2, 4)}
-    with pytest.raises(CollapseError, match=r"arrays: classifier_bias row 1 is NaN or infinite, .* is a class"):
+    with pytest.raises(CollapseError, match=r"arrays: classifier_bias row 1 is NaN or infinite, .*correct the row"):
         collapse.collect_arrays(**arrays, bias=np.array([0, np.inf]))
     names = ("the model's output embedding", "the bias of the model's output embedding")
     said = f"{names[1]} row 2 is NaN or infinite, so no class can be .* from it; check it"

@@ -105,7 +105,7 @@ def test_values_of_classes_and_of_pairs_are_reduced_alike(measured):
         for key, value in expected.items():
             assert row.measurements[f"{name}.{key}"] == pytest.approx(value, rel=1e-12), key
         assert row.measurements[f"{name}.none"] is None
-        assert "came out as nan in " in notes[f"{name}.none", "not_finite"]
+        assert " gave nan" in notes[f"{name}.none", "not_finite"]
         assert row.excluded[f"{name}.log"] == zeros
     assert len(row.excluded) == len(notes) == 2
 
@@ -131,7 +131,7 @@ def test_numbers_and_notes_of_scalars(measured):
     }
     assert notes.pop(("s.noted", "odd")) == notes.pop(("s.asks", "odd")) == "why"
     assert notes.pop(("s.nothing", "note")) == notes.pop(("s.asks_nothing", "note")) == "not here"
-    assert "came out as -inf in " in notes.pop(("s.minus", "not_finite"))
+    assert " gave -inf" in notes.pop(("s.minus", "not_finite"))
     assert notes == {}
     assert (row.classes, row.dim, row.samples, row.min_count) == (3, 2, 8, 1)
 
@@ -140,14 +140,14 @@ def test_classes_of_one_sample_are_noted_where_variances_count(measured):
     s = replace(tiny_statistics(), counts=torch.tensor([4, 1, 2]))
     _, notes = measured(s, "nc1.cdnv", "nc2.norm", "nc1.trace_ratio")
     assert set(notes) == {("nc1.cdnv", "singletons"), ("nc1.trace_ratio", "singletons")}
-    assert notes["nc1.cdnv", "singletons"].startswith("1 of 3 classes (33.3%) have one sample, hence variance 0")
+    assert notes["nc1.cdnv", "singletons"].startswith("1 of 3 classes (33.3%) have one sample, so variance 0")
 
 
 def test_ranges_of_limits_are_explained():
     rows = [collapse.measure(GOLDEN, metrics="nc4,nc2.interference_std", min_count=least) for least in (1, 3)]
     (line,) = [line for line in whole_table_of(rows).rows if line[1] == "nc2.interference_std"]
     assert " to " in line[-1]
-    of_ranges = "at full collapse, reachable: from the least to the largest of the columns"
+    of_ranges = "at full collapse, reachable: a range means that the models' values differ"
     assert of_ranges in whole_table_of(rows).notes
     assert of_ranges not in whole_table_of(rows[:1]).notes
     assert of_ranges not in notes_of(rows)  # of tables without these columns, such as collapse compare's
@@ -211,7 +211,7 @@ def test_plugin_statistics_are_read_where_they_can_be_used(measured):
     ]
     row, notes = measured(replace(s, versions={"each": 1, "pooled": 7}), "r")
     assert row.measurements == {"r.each": 3.0, "r.pooled": None}
-    stale = "pooled: the collection filled version 7, and the plugin installed is at version 1: collect again"
+    stale = "pooled: the collection has version 7 of it, and the installed plugin has version 1: collect again"
     assert list(notes.values()) == [f"{stale} (--recollect)"]
     altered = replace(s, extra=Unreadable(s.extra))
     with pytest.raises(collapse.CollapseError, match="pooled was altered"):

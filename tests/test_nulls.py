@@ -110,24 +110,26 @@ def test_features_have_shuffled_labels_only(run, file):
     (row,) = json.loads(run("measure", file, "--null", "--metrics", "nc2.norm", "--json").stdout)
     assert list(row["nulls"]) == ["shuffled"]
     assert [note["text"] for note in row["notes"]] == ["untrained: a features file has no model to initialize"]
-    with pytest.raises(UsageError, match="no model to initialize: --null untrained does not apply, --null shuffled"):
+    with pytest.raises(UsageError, match="no model to initialize: use --null shuffled"):
         collapse.collect(file, null="untrained")
 
 
 def test_a_null_is_not_collected_from_a_store(run, trained):
     done = run("measure", trained.path, "--null", ok=False)
     assert done.returncode == 2
-    assert "name its model and text, collapse measure MODEL --text FILES --null" in done.stderr
-    with pytest.raises(UsageError, match="is a store, from which no null can be collected"):
+    assert "run collapse measure MODEL --text FILES --null" in done.stderr
+    with pytest.raises(UsageError, match="is a store, and nulls need a model and a text"):
         collapse.measure_with_nulls(trained.path)
 
 
 def test_what_makes_no_sense_is_refused(tiny):
     with pytest.raises(UsageError, match="--null must be untrained or shuffled, got 'noise'"):
         collapse.collect(tiny.model, null="noise", **few(tiny))
-    with pytest.raises(UsageError, match=r"m\.gguf does not say how its model was initialized: for --null untrained"):
+    with pytest.raises(
+        UsageError, match=r"m\.gguf does not record how its model was initialized: for --null untrained"
+    ):
         collapse.collect(tiny.model, null="untrained", model_args={"gguf_file": "m.gguf"}, **few(tiny))
-    with pytest.raises(UsageError, match="leave null out"):
+    with pytest.raises(UsageError, match="remove null="):
         collapse.measure_with_nulls(tiny.model, null="shuffled", **few(tiny))
 
 

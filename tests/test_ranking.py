@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from collapse import EmbeddingStatistics
 from collapse.numerics import ranking
 from collapse.numerics.decisions import Decider
+from collapse.numerics.devices import work_sizes
 from collapse.numerics.products import product
 
 
@@ -221,7 +222,8 @@ def test_memory_does_not_grow_with_samples_times_vocabulary(monkeypatch):
     draw = torch.Generator().manual_seed(0)
     made = decider(torch.randn(5000, 8, generator=draw))
     made.linear(torch.randn(3000, 8, generator=draw).double(), torch.zeros(3000).long())
-    assert 0 < largest <= ranking._SAMPLES_PER_THREAD * torch.get_num_threads() * ranking._ROWS
+    sizes = work_sizes(torch.device("cpu"))
+    assert 0 < largest <= sizes.samples * sizes.rows
 
 
 @pytest.mark.parametrize("classes", [40, 600])

@@ -99,7 +99,7 @@ def test_a_features_store_is_reused_with_later_plugins_and_replaced_when_asked(t
     assert "covariance" in new.manifest["statistics"]
     assert new.verify() == []
     assert {each.name for each in folder.iterdir()} == {MANIFEST, "top"}
-    with pytest.raises(StoreError, match="it holds covariance, and --without covariance is given"):
+    with pytest.raises(StoreError, match="it holds covariance, but --without covariance is given"):
         collapse.collect(file, store=folder, without="covariance")
 
 
@@ -186,7 +186,7 @@ def test_folders_with_other_things_are_left_alone(tiny, options, made, tmp_path,
         lambda: collapse.collect(tiny.model, store=folder, recollect=True, **options),
         lambda: made.save(folder),
     ):
-        with pytest.raises(StoreError, match=f"{folder} holds other things than a store"):
+        with pytest.raises(StoreError, match=f"{folder} holds files that are not of a store"):
             command()
     assert {str(each) for each in content(folder)} == {file}
 

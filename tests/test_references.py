@@ -87,8 +87,8 @@ def test_the_files_of_weights_are_those_that_are_read(tmp_path, files, arguments
     [
         ("config.json", {}, CollapseError, r"nor a model \(no weights\)"),
         ("model.safetensors", {}, CollapseError, r"nor a model \(no config\.json\)"),
-        ("config.json b.gguf a.gguf c.gguf", {}, UsageError, "GGUF files only: name one with .*gguf_file=a.gguf$"),
-        ("model.gguf", {"gguf_file": "modle.gguf"}, UsageError, "holds no modle.gguf; did you mean model.gguf"),
+        ("config.json b.gguf a.gguf c.gguf", {}, UsageError, "only GGUF files: choose one with .*gguf_file=a.gguf$"),
+        ("model.gguf", {"gguf_file": "modle.gguf"}, UsageError, "has no file modle.gguf; did you mean model.gguf"),
         (ONE + "adapter_config.json", {}, CollapseError, "holds a PEFT adapter"),
         ({"config.json": "{}", SAFE: index("a.safetensors")}, {}, CollapseError, f"lacks a.safetensors, which {SAFE}"),
         ({"config.json": "{", "model.safetensors": ""}, {}, CollapseError, r"config\.json cannot be read as JSON"),
@@ -160,7 +160,7 @@ def test_a_name_on_the_hub_is_known_by_its_commit(hub):
     assert find_tokenizer("owner/m@v1").tokenizer == found.tokenizer
     local = find_tokenizer(str(made(hub / "tokens", "tokenizer.json")))
     assert local.tokenizer == tokenizer_fingerprint(Folder(hub / "tokens"), {})
-    with pytest.raises(UsageError, match="is a local folder, which has no revisions: omit --revision"):
+    with pytest.raises(UsageError, match="is a local folder, which has no revisions: remove --revision"):
         find_model(str(hub / "tokens"), revision="v2")
 
 

@@ -95,8 +95,8 @@ def test_names_stay_data_and_only_the_two_scripts_may_run(page, figures):
         "a note",
         "Pairs: not drawn: it wants <more> rows",
         "Broken: not drawn: ",
-        "Samples of classes: not drawn: it is drawn from stores, and none is given",
-        "The rows have 2 values of dim, with 4 rows each. So few groups support no p-value over all rows",
+        "Samples of classes: not drawn: it needs stores, and none are given",
+        "The rows have 2 values of dim, with 4 rows each. These are too few groups for a p-value over all rows",
     ):
         assert said in made.text, said
 
@@ -109,7 +109,7 @@ def test_a_store_is_measured_once_and_its_origin_is_told(page, figures, tmp_path
     assert made.data["data-store-0"]["rows"][0] == ["store", collapse.load(store).digest]
     assert "torch=2.13.0+cpu" in dict(made.data["data-store-0"]["rows"])["made, train, versions"]
     assert "Correlation with loss needs at least 3 models" in made.text
-    assert ": the value of uniform random points, which is no bound" in made.text
+    assert ": the value of uniform random points, not a bound" in made.text
     monkeypatch.setattr(sources, "measure_store", lambda *_, **__: pytest.fail("measured again"))
     page(store, Results([collapse.measurement.last_results.kept_row(collapse.load(store))]))
 
@@ -119,7 +119,7 @@ def test_the_published_rows(page):
     assert len(made.data["data-measurements"]["rows"]) == 230
     assert "log(nc1.cdnv) has the largest R² with validation loss, 0.916 (r = +0.957)" in made.text
     assert "lowest, 1.100 nats, in 12x1024_10L@9" in made.text
-    assert "Against the sign" not in made.text
+    assert "Opposite to the sign" not in made.text
     assert "The rows have 30 values of architecture, with 7 to 27 rows each." in made.text
     assert "4 of 24 correlations with validation loss, and with its logarithm too," in made.text
     assert "nc3.self_duality has the largest R² of them" in made.text
@@ -133,7 +133,7 @@ def test_rows_that_cannot_be_compared_are_warned_of(page):
     rows = [*rows_of(["a", "b", "c", "d"], corpus_id="1"), *rows_of(["a"], corpus="news", corpus_id="2", store="f")]
     made = page(Results(rows))
     assert "Rows of different training texts are mixed: stories 1 (4 rows), news 2 (1 row)." in made.text
-    assert "1 row with the model name of another row (a): they may not be independent." in made.text
+    assert "1 row with the same model name as another row (a): they may not be independent." in made.text
     assert "on news, stories" in made.text
     assert made.data["data-measurements"]["columns"][1] == "corpus"
 
@@ -168,7 +168,7 @@ def test_where_a_report_may_be_written(tmp_path, monkeypatch):
     assert collapse.report(hostile_results(), made) == made
     monkeypatch.setattr(sources, "_open", lambda source: pytest.fail("opened before the output was checked"))
     for name, said in {
-        "a.pdf": r"the name of a report must end in \.html",
+        "a.pdf": r"a name that ends in \.html",
         "again.html/b.html": "cannot write",
     }.items():
         with pytest.raises(UsageError, match=said):

@@ -89,7 +89,7 @@ def test_a_foreign_csv_is_a_table_without_rows_of_ours(tmp_path):
 @pytest.mark.parametrize(
     ("name", "content", "said"),
     [
-        ("t.xlsx", None, r"must end in \.csv, \.json or \.parquet"),
+        ("t.xlsx", None, r"give a \.csv, \.json or \.parquet file"),
         ("absent.csv", None, "collapse measure … --output"),
         ("t.csv", b"", "No columns to parse from file"),
         ("t.csv", "a,b\n1,2\n".encode("utf-16"), "codec can't decode"),
@@ -116,7 +116,7 @@ def test_rows_of_other_versions_are_read_and_those_of_a_later_schema_refused(tmp
     first, second = Results.read(tmp_path / "r.json").rows
     assert (first.corpus_id, first.measurements) == (None, made.measurements)
     assert second == replace(made, notes=(Note("*", "k", "t"),))
-    for change, said in (({"notes": [["a"]]}, "cannot be read"), ({"schema": 2}, "and this version reads 1: upgrade")):
+    for change, said in (({"notes": [["a"]]}, "cannot be read"), ({"schema": 2}, "but this version reads 1: upgrade")):
         (tmp_path / "r.json").write_text(json.dumps([made.to_dict() | change]))
         with pytest.raises(CollapseError, match=said):
             Results.read(tmp_path / "r.json")

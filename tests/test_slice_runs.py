@@ -58,7 +58,7 @@ def test_where_memory_runs_out_batches_are_halved_and_no_chunk_is_lost(phase, ca
         samples, seen = phase(17, 8, fits, error)
         assert run_slices(samples, 0, 3, batch=8, add=lambda *_: None, save=lambda *done: done) == (3, used)
         assert seen == list(range(17))
-    sizes = [each.split("batches of ")[1] for each in caplog.messages if "memory ran out: going on" in each]
+    sizes = [each.split("batches of ")[1] for each in caplog.messages if "memory ran out: continuing" in each]
     assert sizes == ["4 chunks", "2 chunks", "4 chunks", "2 chunks", "1 chunks"]
     samples, _ = phase(17, 8, 0, error)
     with pytest.raises(CollapseError, match="memory ran out with a single chunk"):

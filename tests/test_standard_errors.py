@@ -108,7 +108,11 @@ def test_a_table_has_a_line_for_errors():
 
 FAILING = {
     "influence": ("standard_error=lambda validation: torch.zeros(2, 2)", "one", "finite influence of each group"),
-    "float": ("standard_error=True", "float(chunks.hits.detach())", "a number made of chunks by operations of torch"),
+    "float": (
+        "standard_error=True",
+        "float(chunks.hits.detach())",
+        "a number computed from chunks",
+    ),
 }
 
 

@@ -96,11 +96,11 @@ def test_where_there_is_no_store_it_is_said_what_is_there(tmp_path):
     with pytest.raises(StoreError, match=r"there is no store in .* \(no collapse\.json\)$"):
         read_manifest(tmp_path)
     (tmp_path / "config.json").write_text("{}")
-    with pytest.raises(StoreError, match=r"it is a model, so collect it first: collapse collect .*collapse\.collect\("):
+    with pytest.raises(StoreError, match=r"this is a model; collect it first with .*collapse\.collect\("):
         read_manifest(tmp_path)
     (tmp_path / "stores" / "epoch-1").mkdir(parents=True)
     (tmp_path / "stores" / "epoch-1" / MANIFEST).touch()
-    with pytest.raises(StoreError, match=r"there is no store in .*; there is .*stores/epoch-1$"):
+    with pytest.raises(StoreError, match=r"there is no store in .*: give one of .*stores/epoch-1$"):
         read_manifest(tmp_path)
 
 
@@ -139,7 +139,7 @@ def put(tensor, value, at=3):
         ("train", put("means", float("nan")), "means are not all finite"),
         ("classifier", put("weight", float("nan")), "weight are not all finite"),
         ("validation", put("loss_sum", float("nan")), "loss_sum are not all finite"),
-        ("train", put("counts", 1 << 20), "samples where its 40 chunks have"),
+        ("train", put("counts", 1 << 20), "samples, but its 40 chunks have"),
         ("validation", put("counts", 1 << 20), "chunks were counted twice or skipped"),
     ],
 )

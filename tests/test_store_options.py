@@ -30,12 +30,12 @@ def test_a_store_is_measured_as_it_is(told, tiny, stored, tmp_path):
     for words in (("--text", tiny.text), ("--no-fast-attention",), ("--recollect",)):
         for models in ((stored,), (tiny.model, stored)):
             said = told(2, "measure", *models, "--metrics", "nc3", *words)
-            assert f"{stored} is a store, and is measured as it is: leave out {words[0]}" in said
+            assert f"{stored} is a finished store: {words[0]} does not apply; remove the option" in said
     assert "is a store: --store" in told(2, "measure", stored, "--store", tmp_path / "s")
     assert not (tmp_path / "s").exists()
     told(0, "measure", stored, "--metrics", "nc3", "--device", "cpu", "--batch-size", 4)
     message = told(1, "measure", tiny.model, "other", "--store", stored, *tiny.words()[1:])
-    assert f"{stored} is a store: for several models give --store a folder of stores" in message
+    assert f"{stored} is a store: for several models, give a folder of stores with --store" in message
 
 
 def test_stores_of_several_models_are_named_after_them(told, tiny, tmp_path):
@@ -50,7 +50,7 @@ def test_options_that_do_not_apply_to_a_features_file(told, features, tiny, tmp_
         assert message in told(2, "measure", features, *words), words
         assert message in told(2, "collect", features, "--store", tmp_path / "s", *words), words
     assert "--part does not apply" in told(2, "collect", features, "--store", tmp_path / "s", "--part", "2/2")
-    assert "no device 'foo'" in told(2, "collect", features, "--store", tmp_path / "s", "--device", "foo")
+    assert "device 'foo' is not available" in told(2, "collect", features, "--store", tmp_path / "s", "--device", "foo")
     assert not (tmp_path / "s").exists()
     told(0, "measure", features, "--metrics", "nc3", "--batch-size", 4, "--without", "covariance")
 
@@ -59,8 +59,8 @@ def test_collect_on_a_finished_store_compares_every_option(tiny, stored):
     same = {"validation_text": str(tiny.validation), "max_chunks": 24}
     assert collapse.collect(tiny.model, store=stored, text_column="text", **same).state == "complete"
     for given, said in (
-        ({"text_column": "story"}, "holds its training text: leave out --text-column, or give --text with it"),
-        ({"split": "test"}, "holds its training text: leave out --split"),
+        ({"text_column": "story"}, "determines the training text: remove --text-column, or also give --text"),
+        ({"split": "test"}, "determines the training text: remove --split"),
         ({"validation_split": "foo"}, "--validation-split foo does not apply"),
         ({"without": "covariance", **same}, "statistics: it holds covariance"),
         ({"shards": 3, **same}, r"shards: 2 \(stored\), 3 \(requested\)"),
@@ -70,7 +70,7 @@ def test_collect_on_a_finished_store_compares_every_option(tiny, stored):
 
 
 def test_options_that_do_not_apply_to_local_texts(told, tiny, tmp_path):
-    with pytest.raises(UsageError, match="--part needs a folder to keep the part in: give --store"):
+    with pytest.raises(UsageError, match="--part needs a folder for the part: give --store"):
         collapse.collect(tiny.model, part=(1, 2), **tiny.options())
     local = f"--split test does not apply: {tiny.text.name} is local and has no splits"
     assert local in told(2, "collect", *tiny.words("--store", tmp_path / "s"), "--split", "test")
@@ -109,6 +109,8 @@ def test_one_bad_store_among_several(told, stored, tmp_path):
     assert "3 of 4 models are not measured" in said
     assert len(json.loads(table.read_text())) == 1
     written = table.read_bytes()
-    assert f"{table} is unchanged" in told(1, "measure", good, tmp_path / "none", "--metrics", "nc3", "--output", table)
+    assert f"{table} is not changed" in told(
+        1, "measure", good, tmp_path / "none", "--metrics", "nc3", "--output", table
+    )
     assert table.read_bytes() == written  # a table is not replaced by fewer rows
     assert "run the same collapse collect again" in told(1, "measure", half)

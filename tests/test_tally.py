@@ -8,6 +8,7 @@ import torch
 from collapse import EmbeddingStatistics, State, ValidationStatistic
 from collapse.numerics import decisions, ranking
 from collapse.numerics.decisions import Decider, ValidationTally
+from collapse.numerics.devices import work_sizes
 from collapse.numerics.finite import NotFinite
 from collapse.numerics.statistics import ValidationStatistics
 from collapse.numerics.validation_totals import merge_validation
@@ -46,20 +47,19 @@ def direct(s, weight, bias, h, y):
 @pytest.mark.parametrize("exact_loss", [True, False])
 @pytest.mark.parametrize("with_bias", [True, False])
 @pytest.mark.parametrize(
-    "sizes",
+    ("kept", "sizes"),
     [
-        {},
-        {"_ROWS": 4},
-        {"_ROWS": 1, "_SAMPLES_AT_A_TIME": 7, "_SAMPLES_PER_THREAD": 7},
-        {"_KEPT": 0},
-        {"_GATHER": 1},
+        (1 << 26, {}),
+        (1 << 26, {"rows": 4}),
+        (1 << 26, {"rows": 1, "batch": 7, "samples": 7}),
+        (0, {}),
+        (1 << 26, {"gathered": 1}),
     ],
 )
-def test_blocks_decide_as_the_whole(problem, monkeypatch, with_bias, sizes, exact_loss):
-    for name, size in sizes.items():
-        for module in (decisions, ranking):
-            if hasattr(module, name):
-                monkeypatch.setattr(module, name, size)
+def test_blocks_decide_as_the_whole(problem, monkeypatch, with_bias, kept, sizes, exact_loss):
+    monkeypatch.setattr(ranking, "_KEPT", kept)
+    for module in (decisions, ranking):
+        monkeypatch.setattr(module, "work_sizes", lambda device: work_sizes(device)._replace(**sizes))
     s, weight, bias, h, y = problem
     bias = bias if with_bias else None
     linear, everywhere, loss, ncc = direct(s, weight, bias, h, y)

@@ -46,8 +46,8 @@ def test_names_and_globs_stand_for_files_in_order(tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("names", "said"),
     [
-        (["a.txt", "b.jsonl"], "all of one kind: got a.txt, b.jsonl$"),
-        (["c.csv"], "must be .txt, .jsonl, .json or .parquet files, all of one kind: got c.csv"),
+        (["a.txt", "b.jsonl"], "all of the same kind, got a.txt, b.jsonl$"),
+        (["c.csv"], "must be .txt, .jsonl, .json or .parquet files, all of the same kind, got c.csv"),
         (["d"], r"d is a folder: give its files, for example 'd/\*\.jsonl'"),
         (["a.tx"], r"no file matches a.tx; did you mean a.txt\?$"),
         (["none/a.txt"], "no file matches none/a.txt; texts are"),
@@ -102,9 +102,9 @@ def test_every_kind_of_file_holds_the_same_texts(tmp_path):
     ("name", "content", "said"),
     [
         ("a.jsonl", lines("a") + '{"text": \n', r"^line 2 of a\.jsonl is not JSON"),
-        ("a.jsonl", lines("a", "b", None), r"^line 3 of a\.jsonl holds None, not a text, in column 'text'; clean"),
+        ("a.jsonl", lines("a", "b", None), r"^line 3 of a\.jsonl holds None instead of a text in column 'text': clean"),
         ("a.jsonl", '{"text": "a"}\n["b"]\n', r"line 2 of a\.jsonl is not a JSON object"),
-        ("a.json", '[{"text": "a"}, {"text": true}]', r"entry 2 of a\.json holds True, not a text"),
+        ("a.json", '[{"text": "a"}, {"text": true}]', r"entry 2 of a\.json holds True instead of a text"),
         ("a.json", '[{"text": "a"}', r"a\.json is not JSON"),
         ("a.jsonl", '{"txt": "a"}', r"line 1 of a\.jsonl has no column 'text'; did you mean txt\? \(--text-column\)"),
         ("a.txt", b"ab\xe9cd", r"a\.txt is not UTF-8 .*: convert it"),
@@ -121,7 +121,7 @@ def test_parquet_without_the_column_or_with_other_values(tmp_path):
     from pyarrow import Table, parquet
 
     parquet.write_table(Table.from_pylist([{"text": 17}]), tmp_path / "a.parquet")
-    with pytest.raises(CollapseError, match=r"row 1 of a\.parquet holds 17, not a text"):
+    with pytest.raises(CollapseError, match=r"row 1 of a\.parquet holds 17 instead of a text"):
         texts(tmp_path / "a.parquet")
     for file, known in ((tmp_path / "a.parquet", "text"), (write(tmp_path / "a.txt"), "text")):
         with pytest.raises(UsageError, match=rf"has no column 'txt'; did you mean {known}\?"):

@@ -51,7 +51,7 @@ def test_what_a_store_lacks_is_empty_and_it_is_said(arrays):
         collapse.tokens(arrays, top=2, by="val_loss")
     (note,) = [each for each in collapse.tokens(GOLDEN, top=1).notes if "tokenizer" in each]
     assert note.startswith("ids have no texts without the store's tokenizer")
-    assert "name its folder with --tokenizer" in note
+    assert "give its folder with --tokenizer" in note
     table = collapse.tokens(replace(arrays.statistics(), classifier=None))
     assert table.frame()["nc3.self_duality"].isna().all()
     assert "nc3.self_duality: no classifier in these statistics" in table.notes
@@ -76,11 +76,11 @@ def test_ranks_are_of_any_column_and_nan_has_none():
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"top": 3, "ids": [20]}, "leave out the tokens"),
-        ({"by": "nc1.cdnv"}, "give one of them"),
+        ({"top": 3, "ids": [20]}, "or give no tokens"),
+        ({"by": "nc1.cdnv"}, "also give one of these"),
         ({"top": 3, "by": "nc1.cdvn"}, "did you mean nc1.cdnv"),
         ({"ids": []}, "no token is given"),
-        ({"ids": [20, 511]}, "511: not a class of this store, because no such token follows"),
+        ({"ids": [20, 511]}, "511: not a class of this store, because such a token never follows"),
         ({"top": 1, "by": "nc1.trace_ratio"}, "no measurement with a value per class is called 'nc1.trace_ratio'"),
         ({"ids": [20], "min_count": 1000}, "needs two|not a class of this store"),
         ({"tokens": "the"}, "tokens cannot be found by text: .* --ids"),
@@ -157,7 +157,7 @@ def test_a_gguf_files_tokenizer_is_given_by_the_file_which_the_note_names(tiny, 
     monkeypatch.setenv("COLLAPSE_HOME", str(tmp_path / "other"))
     again = collapse.load(store.path)
     assert not found(again)
-    assert any("name the file x.gguf with --tokenizer" in note for note in collapse.tokens(again, top=1).notes)
+    assert any("give the file x.gguf with --tokenizer" in note for note in collapse.tokens(again, top=1).notes)
     table = collapse.tokens(again, top=1, tokenizer=file)
     assert table.frame()["text"].notna().all()
     assert not any("tokenizer" in note for note in table.notes)
@@ -186,7 +186,7 @@ def test_unknown_texts_are_explained(collected, texts, decoding):
     with pytest.raises(UsageError, match=rf"^{absent} \(\".*\"\): not a class"):
         collapse.tokens(collected, ids=[absent])
     many = [f"zq{number}" for number in range(8)]
-    with pytest.raises(UsageError, match='3 more texts that are no class: "zq5", "zq6", "zq7"'):
+    with pytest.raises(UsageError, match='3 more texts without a class: "zq5", "zq6", "zq7"'):
         collapse.tokens(collected, many)
 
 

@@ -74,14 +74,14 @@ def test_neighbours_pairs_and_matched_classes(out, named):
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["--token", "a", "--top", "3"], "--top and --least rank all classes: leave them out"),
+        (["--token", "a", "--top", "3"], "--top and --least rank all classes: remove them"),
         (["--ids", "20", "--by", "count"], "--by names the column of --top or --least"),
         (["--pairs", "3", "--token", "a"], "--pairs and --token cannot be combined"),
         (["--neighbours", "3"], "no token is given: give texts (--token, --file) or ids (--ids)"),
         (["--ids", "20", "--frequency-matched", "--top", "3"], "--frequency-matched and --top cannot be combined"),
         (["--ids", "20,x"], "--ids must be whole numbers"),
         (["--by", "nc1.cdvn"], "is called 'nc1.cdvn'; did you mean nc1.cdnv"),
-        (["--output", "tokens.html"], "tokens.html is not a file of a known format"),
+        (["--output", "tokens.html"], "tokens.html does not have a known format"),
     ],
 )
 def test_what_contradicts_is_refused(told, words, message):

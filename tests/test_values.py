@@ -136,8 +136,8 @@ def test_blocks_of_vectors_are_the_rows_of_a_tiles_classes():
 @pytest.mark.parametrize(
     ("function", "pairs", "told"),
     [
-        (lambda nroms: nroms, False, "asks for 'nroms', which nothing gives; did you mean norms"),
-        (lambda row_nroms: row_nroms, True, "asks for 'nroms', which nothing gives; did you mean norms"),
+        (lambda nroms: nroms, False, "asks for the unknown name 'nroms'; did you mean norms"),
+        (lambda row_nroms: row_nroms, True, "asks for the unknown name 'nroms'; did you mean norms"),
         (lambda gram: gram, False, "only functions of pairs get"),
         (lambda halved: halved, False, "only functions of pairs get"),
         (lambda means: means, True, "ask for row_means and column_means"),

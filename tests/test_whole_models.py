@@ -143,7 +143,7 @@ def test_quantized_models_are_refused_in_a_line(llama):
     state(llama, quantization_config=None)
     load(llama)
     state(llama, quantization_config={"quant_method": "fp8"})
-    refused(llama, r"^llama is quantized \(quantization_config\), and quantized models cannot be measured yet")
+    refused(llama, r"^llama is quantized \(quantization_config\), which is not supported yet")
 
 
 def test_offloaded_models_are_refused_in_a_line(llama, tmp_path):

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from collapse.cli.config import with_config
 from collapse.cli.options import InOrder
 from collapse.cli.terminal import MESSAGE, say, say_aside, say_error
 from collapse.core.extras import missing_package
@@ -30,7 +31,10 @@ command_found: list["Plugin"] = []
 _COMMANDS = (
     "measure compare collect merge verify info tokens push pull analyze figures report results metrics plugins"
 ).split()
-_OF_ALL = re.compile(r"(?P<flag>-v|--verbose)|(?P<joined>--(plugin|threads)=.*|-p.+)|(?P<option>-p|--plugin|--threads)")
+_OF_ALL = re.compile(
+    r"(?P<flag>-v|--verbose)|(?P<joined>--(plugin|threads|config|save-config)=.*|-p.+)|"
+    r"(?P<option>-p|--plugin|--threads|--config|--save-config)"
+)
 """Options that belong to every command."""
 
 
@@ -41,24 +45,26 @@ _OF_ALL = re.compile(r"(?P<flag>-v|--verbose)|(?P<joined>--(plugin|threads)=.*|-
     "--plugin",
     multiple=True,
     metavar="FILE_OR_MODULE",
-    help="Load one more plugin, or no:NAME to disable one; may be repeated.",
+    help="Load another plugin, or disable one with no:NAME; may be repeated.",
 )
 @click.option(
     "--threads",
     type=click.IntRange(1, 1024),
     metavar="N",
-    help="Number of threads; overrides OMP_NUM_THREADS.  [default: SLURM_CPUS_PER_TASK, or the CPUs that may be used]",
+    help="Number of threads; overrides OMP_NUM_THREADS.  [default: SLURM_CPUS_PER_TASK, or all available CPUs]",
 )
 @click.option("-v", "--verbose", is_flag=True, help="Print more details on stderr.")
+@click.option("--config", metavar="FILE", expose_value=False, help="Take more options and arguments from a YAML file.")
+@click.option("--save-config", metavar="FILE", expose_value=False, help="Write those that are given to a YAML file.")
 def cli(plugin: tuple[str, ...], threads: int | None, verbose: bool) -> None:
     """Measure neural collapse in causal language models.
 
     \b
     collapse demo                              see neural collapse happen, offline
     collapse measure MODEL --text train.jsonl  collect or find a store; measure it
-    collapse metrics                           what is measured
+    collapse metrics                           list all measurements
 
-    -p, --threads and -v may also follow any command.
+    The options below may also follow any command.
     """
     _start_logging(verbose)
     prepare(threads)  # before the first import of torch
@@ -70,10 +76,14 @@ def cli(plugin: tuple[str, ...], threads: int | None, verbose: bool) -> None:
 
 def main(arguments: list[str] | None = None) -> None:
     """Run the command line and exit: 0 for success, 1 for a failure, 2 for wrong usage."""
-    # Before the first import of transformers or datasets, so that nothing is counted or looked up online unasked.
+    # Set before the first import of transformers or datasets, so that they make no requests that nobody asked for.
     os.environ.setdefault("HF_UPDATE_DOWNLOAD_COUNTS", "0")
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "true")
     _add_commands()
+    if "_COLLAPSE_COMPLETE" in os.environ:
+        from collapse.cli.completion import prepare_completion
+
+        prepare_completion()
     sys.exit(_run(arguments))
 
 
@@ -82,13 +92,14 @@ def _run(arguments: list[str] | None) -> int:
     verbose = any(word in ("-v", "--verbose") for word in words)
     try:
         _refuse_empty(words)
-        outcome: Any = cli.main(args=_ahead(words), prog_name="collapse", standalone_mode=False)
+        words = with_config(cli, _ahead(words))
+        outcome: Any = cli.main(args=words, prog_name="collapse", standalone_mode=False)
         return outcome if isinstance(outcome, int) else 0
     except click.exceptions.Exit as done:
         return done.exit_code
     except click.ClickException as error:
         shown = io.StringIO()
-        error.show(file=shown)  # with the usage line; say() escapes what it quotes
+        error.show(file=shown)  # includes the usage line; say() escapes quoted text
         told = shown.getvalue().rstrip("\n").replace("\nError: ", "\ncollapse: ", 1)
         say(shortened(told, MESSAGE), err=True)
         return error.exit_code
@@ -100,7 +111,7 @@ def _run(arguments: list[str] | None) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     except CollapseError as error:
         if verbose:
-            logging.getLogger("collapse").exception("the error in full:")
+            logging.getLogger("collapse").exception("the full error:")
         say_error(str(error))
         return 2 if isinstance(error, UsageError) else 1
     except (ImportError, OSError) as error:
@@ -113,7 +124,7 @@ def _run(arguments: list[str] | None) -> int:
 
 
 def _ahead(words: list[str]) -> list[str]:
-    """Put ``-p``, ``--threads`` and ``-v``, which belong to every command, before the command's name.
+    """Move ``-p``, ``-v`` and other options that every command accepts before the command's name.
 
     >>> _ahead(["measure", "a", "-p", "mine.py", "-v", "--", "-v"])
     ['-p', 'mine.py', '-v', 'measure', 'a', '--', '-v']
@@ -131,11 +142,11 @@ def _ahead(words: list[str]) -> list[str]:
 
 
 def _refuse_empty(words: list[str]) -> None:
-    """Refuse an empty argument: with an unset shell variable, an option would be silently ignored."""
+    """Reject an empty argument: if a shell variable is not set, an option would be ignored silently."""
     for before, word in zip(["", *words], words, strict=False):
         if word == "" or (word.startswith("--") and word.endswith("=")):
             where = word.rstrip("=") or before or "the first argument"
-            raise UsageError(f"the value of {where} is empty: is a shell variable not set?")
+            raise UsageError(f"the value of {where} is empty: check whether a shell variable is not set")
 
 
 def _add_commands() -> None:
@@ -152,7 +163,7 @@ def _add_commands() -> None:
 
 
 class _Plain(logging.Handler):
-    """Writes log records as plain lines to the current stderr."""
+    """Write log records as plain lines to the current stderr."""
 
     def emit(self, record: logging.LogRecord) -> None:
         say_aside(self.format(record))
@@ -163,5 +174,5 @@ def _start_logging(verbose: bool) -> None:
     if not any(isinstance(handler, _Plain) for handler in log.handlers):
         log.addHandler(_Plain())
         log.propagate = False
-    # On a terminal bars show the progress; elsewhere there is a line per phase, and one every ten seconds.
+    # A terminal shows progress bars; elsewhere there is a line per phase, and one every ten seconds.
     log.setLevel(logging.DEBUG if verbose else logging.WARNING if sys.stderr.isatty() else logging.INFO)

@@ -1,4 +1,4 @@
-"""``collapse analyze``: a command for every registered analysis, its options taken from the function's signature."""
+"""``collapse analyze``: a command for every registered analysis, with options from the function's signature."""
 
 import inspect
 import re
@@ -24,20 +24,22 @@ class Analyses(click.Group):
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """Return their names, sorted."""
-        return sorted(installed().analyses)
+        from collapse.plugin.plugin_manager import plugins
+
+        return sorted((plugins() if ctx.resilient_parsing else installed()).analyses)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command:
         """Return the command of an analysis.
 
         Raises:
-            UsageError: No plugin has it.
+            UsageError: No plugin has this analysis.
         """
         from collapse.plugin.plugin_manager import plugins
 
         return analysis_command(plugins().analysis(cmd_name))
 
     def invoke(self, ctx: click.Context) -> Any:
-        """Run an analysis, after one line for each plugin that is not used."""
+        """Print a line for each plugin with a problem, then run the analysis."""
         installed()
         return super().invoke(ctx)
 
@@ -46,25 +48,25 @@ class Analyses(click.Group):
 def command() -> None:
     """Analyse a results table: tests, correlations, scaling.
 
-    RESULTS is a .csv, .json or .parquet file, or the name of a table that is installed: `paper` has the published
-    measurements of the paper's 230 models. Depth, width, epochs, decay, seed, checkpoint, architecture and recipe are
-    columns wherever the names of the models say them.
+    RESULTS is a .csv, .json or .parquet file, or the name of an installed table: `paper` has the published measurements
+    of the paper's 230 models. If the models' names contain them, depth, width, epochs, decay, seed, checkpoint,
+    architecture and recipe are columns too.
     """
 
 
 def analysis_command(analysis: "Analysis") -> click.Command:
     """Make a click command for an analysis: ``f(results, *, options...) -> Table``.
 
-    Annotated keyword-only parameters become options: int, float, bool (a pair of flags), a Literal of strings (a
-    choice), a list or Sequence of these (given several times), or any of them or None; others take a text. The
-    docstring gives the help.
+    Annotated keyword-only parameters become options. Supported are int, float, bool (a pair of flags), a Literal of
+    strings (a choice), a list or Sequence of these (may be given several times), and any of them or None; other
+    annotations take a text. The help comes from the docstring.
     """
     about, helps = read_docstring(inspect.getdoc(analysis.function) or "")
 
     def run(results: Path, format_: str | None, output: str | None, **options: Any) -> None:
         from collapse.measurement.analyzing import analyze
 
-        # click passes an empty tuple for a repeatable option that was not given: then use the function's default
+        # click passes an empty tuple for a repeatable option that is not given; use the function's default instead
         table = analyze(analysis.name, results, **{name: value for name, value in options.items() if value != ()})
         deliver(format_, output, table)
 
@@ -79,7 +81,7 @@ def analysis_command(analysis: "Analysis") -> click.Command:
 
 
 def read_docstring(text: str) -> tuple[str, dict[str, str]]:
-    """Return the text of a Google-style docstring before its first section, and its description of each parameter.
+    """Return a Google-style docstring's text before its first section, and its description of each parameter.
 
     >>> read_docstring("Does it.\\n\\nArgs:\\n    n: How many\\n        times.\\n    k: What.\\n\\nReturns:\\n    It.")
     ('Does it.', {'n': 'How many times.', 'k': 'What.'})
@@ -114,5 +116,5 @@ def _option(parameter: inspect.Parameter, kind: Any, multiple: bool, said: str) 
         about |= {"default": parameter.default, "show_default": parameter.default is not None}
     if kind is bool:
         return click.Option([f"{flag}/--no-{flag[2:]}", name], **about)
-    short = [f"-{name}"] if len(name) == 1 and name not in "pv" else []  # those belong to every command
+    short = [f"-{name}"] if len(name) == 1 and name not in "pv" else []  # every command has -p and -v
     return click.Option([*short, flag, name], type=kind, **about)

@@ -15,8 +15,8 @@ from collapse.cli.terminal import installed, say
 def command(model: str, store: str, **options: Any) -> None:
     """Collect a model's embedding statistics into a store.
 
-    Interrupted, the same command resumes it. On a store that is trained but not validated it runs only
-    the validation.
+    To resume an interrupted collection, run the same command again. If the store is trained but not validated, only
+    the validation is run.
 
     \b
     collapse collect runs/a --text train.jsonl --store stores/a
@@ -30,7 +30,7 @@ def command(model: str, store: str, **options: Any) -> None:
     with progress() as report:
         made = collect(model, store=store, progress=report, **given)
     if isinstance(made, Part):
-        say(f"{made} holds {made.covered()}; when all parts are there: collapse merge STORE… --store DIR")
+        say(f"{made} holds {made.covered()}; when all parts are collected: collapse merge STORE… --store DIR")
     else:
         say(
             f"{made} is {made.state}: {made.size / 1e6:,.1f} MB, digest {made.digest[:12]}; measure it with: "

@@ -15,21 +15,21 @@ if TYPE_CHECKING:
 @click.argument("a", metavar="A")
 @click.argument("b", metavar="B")
 @click.option(
-    "--metrics", metavar="NAMES", help="Measurements or prefixes, with commas: gnc2,nc1.cdnv.  [default: the headlines]"
+    "--metrics", metavar="NAMES", help="Measurements or prefixes, such as gnc2,nc1.cdnv.  [default: the headlines]"
 )
 @click.option("--all", "all_", is_flag=True, help="Compare every measurement, not only the headlines.")
-@click.option("--min-count", type=click.IntRange(min=1), default=1, show_default=True, help="Drop rarer classes.")
+@click.option("--min-count", type=click.IntRange(min=1), default=1, show_default=True, help="Leave out rarer classes.")
 @click.option("--classes-of", metavar="STORE", help="Keep only classes that STORE, A and B all have.")
 @click.option(
     "--parts",
     nargs=2,
     metavar="A_PARTS B_PARTS",
-    help="Parts of A's collection and of B's: for each a folder that holds them, or their names with commas.",
+    help="All parts of A and of B; for each, a folder with its parts, or their names separated by commas.",
 )
 @click.option(
     "--seeds",
     metavar="RESULTS",
-    help="Add the standard deviation over the models in this table, which differ in their seed only; "
+    help="Add the standard deviation over models in this table that differ from A and B in their seed only; "
     "paper: the 21 published ones of 2x768.",
 )
 @click.option("--anyway", is_flag=True, help="Compare stores of different texts too.")
@@ -48,9 +48,9 @@ def command(
 ) -> None:
     """Compare two stores of one text.
 
-    The table has A, B, the difference B − A, and its standard error. A and B are folders, digests or models of cached
-    stores, or stores on the Hub. Measurements of the validation text have a standard error over its texts. Those of
-    the training text have one if both models were also collected in parts (--part 1/8 to 8/8).
+    The table has A, B, the difference B − A, what it means, and its standard error. A and B are folders, digests or
+    models of cached stores, or stores on the Hub. Measurements of the validation text have a standard error over its
+    texts. Those of the training text have one if both models were also collected in parts (--part 1/8 to 8/8).
 
     \b
     collapse compare stores/a stores/b

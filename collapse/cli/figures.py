@@ -10,22 +10,22 @@ from collapse.errors import CollapseError, UsageError
 
 @click.command()
 @click.argument("sources", nargs=-1, metavar="[RESULTS]...")
-@click.option("--out", metavar="DIR", help="Folder of the files.  [required, except with --list]")
+@click.option("--out", metavar="DIR", help="Folder for the figures.  [required, except with --list]")
 @click.option(
-    "--format", "formats", default="pdf", show_default=True, metavar="LIST", help="pdf, svg, png, csv (the numbers)."
+    "--format", "formats", default="pdf", show_default=True, metavar="LIST", help="pdf, svg, png, csv, or several."
 )
-@click.option("--figure", "names", multiple=True, metavar="NAME", help="Only this figure; may be repeated.")
+@click.option("--figure", "names", multiple=True, metavar="NAME", help="Draw only this figure; may be repeated.")
 @click.option(
     "--width", default="column", show_default=True, help="column (3.25 inches), page (6.75), or a number of inches."
 )
-@click.option("--where", multiple=True, metavar="COLUMN=GLOB", help="Only these rows; may be repeated.")
+@click.option("--where", multiple=True, metavar="COLUMN=GLOB", help="Use only these rows; may be repeated.")
 @click.option("--list", "listing", is_flag=True, help="List the figures, and what they need.")
 def command(sources: tuple[str, ...], out: str | None, listing: bool, **options: Any) -> None:
     """Draw figures of results and stores.
 
     RESULTS are results files, whose rows are joined, and stores; parts of a collection give a curve of convergence.
-    Each figure that they allow becomes a file per format in the folder of --out, beside figures.json with the captions.
-    Needs the extra report.
+    Every figure that can be drawn from them is written to the folder of --out, one file per format; figures.json has
+    the captions. Needs the extra report.
 
     \b
     collapse figures results.csv stores/a --out figures
@@ -43,7 +43,7 @@ def command(sources: tuple[str, ...], out: str | None, listing: bool, **options:
         print_table(Table("", ["figure", "of", "needs", "title"], rows))
         return
     if not sources or out is None:
-        raise UsageError("give results files or stores, and the folder of the pictures with --out DIR")
+        raise UsageError("no source or folder: give results files or stores, and a folder for figures with --out DIR")
     given = {name: value for name, value in options.items() if value}
     with progress() as report:
         saved = save_figures(sources, out, progress=report, **given)

@@ -9,7 +9,7 @@ from collapse.measurement.table import Table
 
 
 def _checked(_: click.Context, __: click.Parameter, output: str | None) -> str | None:
-    """Refuse an ``--output`` that cannot be written, before any work is done."""
+    """Reject an ``--output`` that cannot be written, before any work is done."""
     if output is not None:
         check_output(output)
     return output
@@ -20,14 +20,14 @@ _OPTIONS = (
         "--format",
         "format_",
         type=click.Choice(("table", "markdown", "latex", "csv", "json")),
-        help="What is printed.  [default: table]",
+        help="Format of the printed table.  [default: table]",
     ),
-    click.option("--json", "format_", flag_value="json", help="The same as --format json."),
+    click.option("--json", "format_", flag_value="json", help="Same as --format json."),
     click.option(
         "--output",
         metavar="FILE",
         callback=_checked,
-        help="Write everything to a file too: .csv, .json, .parquet; or what is printed: .md, .tex.",
+        help="Also write a file: all values (.csv, .json, .parquet), or the printed table (.md, .tex).",
     ),
 )
 
@@ -40,10 +40,10 @@ def prints_a_table(command: Command) -> Command:
 
 
 def deliver(format_: str | None, output: str | None, table: Table) -> None:
-    """Print a table in a format ("table" or None: in the terminal's width), and write it to a file if one is given.
+    """Print a table in a format ("table" or None fits it to the terminal), and write it to ``output`` if given.
 
     Raises:
-        CollapseError: It cannot be written.
+        CollapseError: The file cannot be written.
     """
     if format_ in (None, "table"):
         from collapse.cli.rendering import print_table
@@ -51,7 +51,7 @@ def deliver(format_: str | None, output: str | None, table: Table) -> None:
         print_table(table)
     else:
         say(rendered(table, str(format_)).rstrip("\n"))
-        if format_ == "csv":  # which has no place for them
+        if format_ == "csv":  # CSV has no place for notes
             for note in table.notes:
                 say_aside(note)
     if output:

@@ -14,8 +14,8 @@ from collapse.cli.terminal import say_json
 def command(path: str, as_json: bool) -> None:
     """Show what a store holds and how it was made.
 
-    STORE is a folder, the digest or the model of a cached store, or user/name or user/name/folder on the Hub, of which
-    only the manifest is downloaded.
+    STORE is a folder, the digest or the model of a cached store, or user/name or user/name/folder on the Hub. From the
+    Hub, only the manifest is downloaded.
     """
     from collapse.cli.rendering import print_table
     from collapse.hub.opening import load

@@ -1,4 +1,4 @@
-"""collapse measure: find or collect a store, measure it, print a table."""
+"""collapse measure: find or collect stores, measure them, print a table."""
 
 import logging
 import os
@@ -22,12 +22,12 @@ if TYPE_CHECKING:
 @click.option(
     "--store",
     metavar="DIR",
-    help="Store of the model; of several models, the folder of their stores; or a repository of stores.",
+    help="Folder of the store; for several models, the folder of their stores; or a repository of stores.",
 )
 @click.option(
     "--metrics",
     metavar="NAMES",
-    help="Measurements or prefixes, with commas: gnc2,nc1.cdnv.  [default: all, of which the headlines are printed]",
+    help="Measurements or prefixes, such as gnc2,nc1.cdnv.  [default: measure all, print the headlines]",
 )
 @click.option(
     "--min-count",
@@ -35,14 +35,14 @@ if TYPE_CHECKING:
     type=Counts(),
     default="1",
     show_default=True,
-    help="Drop rarer classes; several with commas give a column each: 1,10,100.",
+    help="Leave out classes with fewer samples; several numbers give a column each: 1,10,100.",
 )
 @click.option(
     "--classes-of", multiple=True, metavar="STORE", help="Keep only classes that STORE has; may be given several times."
 )
 @click.option("--all", "all_", is_flag=True, help="Print every measurement, not only the headlines.")
 @prints_a_table
-@click.option("--no-download", is_flag=True, help="Use only what is on this machine.")
+@click.option("--no-download", is_flag=True, help="Use only local and cached files.")
 @click.option("--null", is_flag=True, help="Also measure the nulls: the untrained model, and shuffled labels.")
 @collecting_options(besides=("part", "null"))
 def command(
@@ -60,11 +60,11 @@ def command(
 ) -> int:
     """Measure models, stores or features files.
 
-    MODEL is a local folder or Hub id of a causal language model, a store here or on the Hub, or a features file
-    (.safetensors). A model is collected first, unless the same collection is in the cache or published in the model's
-    own repository; --store user/repo names another repository of stores. Options of the collection that a store does
-    not follow are refused. Where one of several MODELs fails, the others are measured, the exit status is 1, and a
-    table that is already in --output stays as it was.
+    MODEL is a local folder or Hub id of a causal language model, a local store or a store on the Hub, or a features
+    file (.safetensors). A model is collected first, unless the same collection is in the cache or published in the
+    model's own repository; --store user/repo names another repository of stores. A store that was collected with other
+    options than the given ones is an error. If one of several MODELs fails, the others are measured, the exit status
+    is 1, and an existing --output file is not changed.
 
     \b
     collapse measure runs/a --text train.jsonl --validation-text validation.jsonl
@@ -74,7 +74,7 @@ def command(
     collapse measure runs/a --text train.jsonl --null
     """
     if no_download:
-        os.environ["HF_HUB_OFFLINE"] = "1"  # before the first import of the client, which reads it
+        os.environ["HF_HUB_OFFLINE"] = "1"  # set before the first import of the client, which reads it
     from collapse.cli.rendering import say_failures
     from collapse.collection.named_store import check_options
     from collapse.hub.opening import load
@@ -92,7 +92,7 @@ def command(
         check_options(model, given, null=null)  # before any work is done
     rows, failed = _measure_each(models, store, given, how, min_counts, null)
     if failed and output and Path(output).is_file():
-        say_error(f"{output} is unchanged and lacks the rows above: choose another --output, or leave out what fails")
+        say_error(f"{output} is not changed: choose another --output, or remove the models that fail")
         output = None
     if rows:
         deliver(format_, output, whole_table_of(rows, None if all_ or names else plugins.headlines()))
@@ -134,7 +134,7 @@ def _measure_each(
                 if len(models) == 1:
                     raise
                 say_error(f"{model} is not measured: {first_line(error)}")
-                logging.getLogger("collapse").debug("the error in full:", exc_info=error)
+                logging.getLogger("collapse").debug("the full error:", exc_info=error)
                 failed += 1
                 continue
             rows += made
@@ -146,14 +146,14 @@ def _measure_each(
 
 
 def _store_among(model: str, folder: str) -> str:
-    """Return the store of one of several models: a folder of its name; or the repository of all on the Hub."""
+    """Return the store of one of several models: a subfolder with its name, or the repository of all stores."""
     from collapse.core.paths import expanded
     from collapse.hub.opening import is_hub_place
     from collapse.inputs.features import is_features_file
     from collapse.stores.manifest import is_store
 
     if is_store(folder):
-        raise UsageError(f"{folder} is a store: for several models give --store a folder of stores")
+        raise UsageError(f"{folder} is a store: for several models, give a folder of stores with --store")
     if is_hub_place(folder):
         return folder
     path = Path(os.path.abspath(expanded(model)))  # "." and ".." are not names

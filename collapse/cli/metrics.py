@@ -13,31 +13,29 @@ if TYPE_CHECKING:
 
 
 @click.command()
-@click.argument("names", nargs=-1, metavar="[NAME]...")
+@click.argument("measurements", nargs=-1, metavar="[NAME]...")
 @click.option(
-    "--classes", type=click.IntRange(min=2), default=29_233, show_default=True, help="C, for limits that depend on it."
+    "--classes", type=click.IntRange(min=2), default=29_233, show_default=True, help="Number of classes C, for limits."
 )
-@click.option("--dim", type=click.IntRange(min=2), default=1024, show_default=True, help="d, likewise.")
-@click.option(
-    "--names", "parameters", is_flag=True, help="List what the parameters of a plugin's functions may ask for."
-)
+@click.option("--dim", type=click.IntRange(min=2), default=1024, show_default=True, help="Dimension d, for limits.")
+@click.option("--names", "parameters", is_flag=True, help="List the parameter names that a plugin's functions may use.")
 @prints_a_table
 def command(
-    names: tuple[str, ...], classes: int, dim: int, parameters: bool, format_: str | None, output: str | None
+    measurements: tuple[str, ...], classes: int, dim: int, parameters: bool, format_: str | None, output: str | None
 ) -> None:
-    """List what can be measured.
+    """List all measurements.
 
-    NAME is a measurement or a prefix (gnc2); several may have commas. Limits and reachable values are those of
-    C classes in d dimensions; the defaults are TinyStories' next tokens and the width of the paper's largest model.
+    NAME is a measurement or a prefix (gnc2), or several separated by commas. Limits and reachable values are for C
+    classes in d dimensions; the defaults are TinyStories' next tokens and the width of the paper's largest model.
     """
     from collapse.measurement.listing import metrics
 
     plugins = installed()
-    deliver(format_, output, _parameters(plugins) if parameters else metrics(names, classes=classes, dim=dim))
+    deliver(format_, output, _parameters(plugins) if parameters else metrics(measurements, classes=classes, dim=dim))
 
 
 def _parameters(plugins: "Plugins") -> "Table":
-    """Return the names that parameters of functions may have, with what each gives."""
+    """Return a table of the names that parameters of functions may have, and the value of each."""
     from collapse.measurement.table import Table
     from collapse.plugin.names import HELD, OF_CLASSES, OF_LIMITS, OF_PAIRS
 

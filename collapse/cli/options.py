@@ -1,4 +1,4 @@
-"""Click options made from the fields of :class:`collapse.inputs.collection_spec.CollectionSpec`, and ordered groups."""
+"""Make click options from the fields of :class:`collapse.inputs.collection_spec.CollectionSpec`; ordered groups."""
 
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import Field, fields
@@ -20,7 +20,7 @@ class InOrder(click.Group):
 
 
 class Counts(click.ParamType):
-    """Numbers of samples, with commas."""
+    """Numbers of samples, separated by commas."""
 
     name = "N,..."
 
@@ -36,9 +36,9 @@ def collecting_options(
     unset: Mapping[str, str] | None = None,
     help: Mapping[str, str] | None = None,
 ) -> Callable[[Command], Command]:
-    """Give a command the options of a collection: of some fields of the spec, or of all but some.
+    """Give a command the options of a collection: only some fields of the spec, or all besides some.
 
-    ``unset`` and ``help`` have the description of the default and the help text where they differ from the spec's.
+    ``unset`` and ``help`` override the spec's description of a default and its help text.
     """
 
     def decorate(command: Command) -> Command:

@@ -10,7 +10,7 @@ from collapse.cli.terminal import say_error, say_json
 @click.command()
 @click.option("--json", "as_json", is_flag=True, help="Print as JSON.")
 def command(as_json: bool) -> None:
-    """List plugins, what they declare, and what is wrong with any."""
+    """List plugins, what they declare, and their problems."""
     from collapse.cli import command_found
     from collapse.cli.rendering import print_table
     from collapse.measurement.table import Table

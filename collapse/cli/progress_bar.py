@@ -13,7 +13,7 @@ from collapse.core.progress import Report, progress_bar
 
 @contextmanager
 def progress(*, every: int = 10) -> Iterator[Report]:
-    """Yield a progress callback, which draws a bar on a terminal and prints a line every so many seconds elsewhere."""
+    """Yield a progress callback that draws a bar on a terminal, or prints a line every few seconds elsewhere."""
     if sys.stderr.isatty():
         with progress_bar(console(stderr=True)) as report:
             yield report
@@ -22,12 +22,12 @@ def progress(*, every: int = 10) -> Iterator[Report]:
 
 
 class _Lines:
-    """Progress without a terminal: one line every so many seconds, the first after two seconds."""
+    """Progress without a terminal: a line every few seconds, the first after two seconds."""
 
     def __init__(self, every: int = 10) -> None:
         self._every = every
         self._next = time.monotonic() + 2
-        self._began: dict[str, tuple[float, int, int]] = {}  # when, at how much, and how much the last time
+        self._began: dict[str, tuple[float, int, int]] = {}  # start time, units done then, units done last
 
     def __call__(self, what: str, done: int, total: int | None, note: str = "") -> None:
         now = time.monotonic()

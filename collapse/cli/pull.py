@@ -9,9 +9,9 @@ from collapse.cli.terminal import say
 @click.argument("repo")
 @click.option("--store", required=True, metavar="DIR", help="Folder of the store.")
 def command(repo: str, store: str) -> None:
-    """Copy a store from the Hugging Face Hub, every file checked.
+    """Copy a store from the Hugging Face Hub, and check every file.
 
-    REPO is user/name, or user/name/folder where it holds several, with @revision if need be.
+    REPO is user/name, or user/name/folder if it has several stores; @revision may follow.
 
     \b
     collapse pull user/a-statistics --store stores/a

@@ -11,14 +11,14 @@ from collapse.cli.terminal import say
 @click.argument("path", metavar="STORE")
 @click.argument("repo")
 @click.option("--private", is_flag=True, help="Make the repository private.")
-@click.option("--create-pr", is_flag=True, help="Propose it as a pull request.")
-@click.option("--into-model-repo", is_flag=True, help="REPO is the model's own: leave its card alone.")
+@click.option("--create-pr", is_flag=True, help="Propose the commit as a pull request.")
+@click.option("--into-model-repo", is_flag=True, help="REPO is the model's own repository: keep its card.")
 @click.option("--revision", help="Existing branch to commit to.")
 def command(path: str, repo: str, **options: Any) -> None:
     """Push a store to the Hugging Face Hub, in one commit.
 
-    REPO is user/name, created if it does not exist (not with --revision). Log in first with: hf auth login. Several
-    stores live side by side in a repository; files that are there already are not sent again.
+    REPO is user/name; it is created if it does not exist (not with --revision). Log in first with: hf auth login. A
+    repository can hold several stores; existing files are not sent again.
 
     \b
     collapse push stores/a user/a-statistics
@@ -31,6 +31,6 @@ def command(path: str, repo: str, **options: Any) -> None:
     made = push(cached(path) or Store.load(path), repo, **options)
     if made.url is None:
         at = f" at {made.revision}" if made.revision else ""
-        say(f"{repo} holds this store already, in {made.folder}{at}; nothing was sent")
+        say(f"{repo} already holds this store in {made.folder}{at}; nothing was sent")
         return
     say(f"{made.url}\nmeasure it with: collapse measure {made.name}")

@@ -1,7 +1,7 @@
-"""Tables for people: as wide as the terminal, without cutting a name or a number.
+"""Print tables in the width of the terminal, without cutting a name or a number.
 
-A table that is too wide is printed as several, which repeat its first columns; headings wrap after ``.``, ``_``, ``-``
-and ``/``, texts at spaces.
+A table that is too wide is divided into several tables that repeat its first columns. Headings wrap after ``.``, ``_``,
+``-`` and ``/``, texts at spaces.
 """
 
 import os
@@ -27,9 +27,9 @@ if TYPE_CHECKING:
 
 _UNLIMITED = 10_000
 _GAP = 2  # characters between columns
-_PROSE = 24  # the least width of a column of prose
-_WORD = 40  # characters of a word of prose that are kept on one line
-_SHORT = 8  # a heading of so many characters is not broken
+_PROSE = 24  # minimum width of a column of prose
+_WORD = 40  # in prose, longer words are broken
+_SHORT = 8  # headings of up to this many characters are not broken
 _PIECE = re.compile(r"[^._\-/ ]*[._\-/ ]+|[^._\-/ ]+")
 
 
@@ -61,12 +61,12 @@ def print_table(table: Table) -> None:
 
 
 def print_rows(rows: Sequence["Row"], shown: Collection[str], *, more: str) -> None:
-    """Print what was measured of some models, and the notes; errors in measuring go to stderr.
+    """Print the measurements of models and the notes on them; print errors to stderr.
 
     Args:
         rows: A row per model, with the same measurements.
         shown: The measurements to print.
-        more: How to see the others.
+        more: How to see the other measurements.
     """
     from collapse.measurement.row_tables import whole_table_of
 
@@ -75,7 +75,7 @@ def print_rows(rows: Sequence["Row"], shown: Collection[str], *, more: str) -> N
 
 
 def say_failures(rows: Sequence["Row"]) -> None:
-    """Print the errors that occurred in measuring some models, in a line each."""
+    """Print the errors that occurred when models were measured, one line each."""
     from collapse.measurement.comparable import distinct
     from collapse.measurement.row_tables import by_line
 
@@ -86,7 +86,7 @@ def say_failures(rows: Sequence["Row"]) -> None:
 
 @dataclass(frozen=True)
 class _Column:
-    """A formatted column, whose heading may have line breaks; prose is wrapped at spaces."""
+    """A formatted column; its heading may have line breaks, and prose is wrapped at spaces."""
 
     heading: str
     cells: list[str]
@@ -102,12 +102,12 @@ class _Column:
 
     @property
     def least(self) -> int:
-        """The width that breaks no number, no line of the heading, and of prose no word but one like a hash."""
+        """The smallest width that breaks no number, no heading line and no word of prose, except very long words."""
         words = [word[:_WORD] for each in self.cells for word in each.split()] if self.prose else self.cells
         return max(map(cell_len, [*self.heading.split("\n"), *words, " " * _PROSE * self.prose]))
 
     def broken(self) -> "_Column":
-        """Return the column with its heading in as many lines as make it narrow."""
+        """Return the column with its heading broken into lines to make the column narrow."""
         pieces = _PIECE.findall(self.heading) if len(self.heading) > _SHORT else [self.heading]
         width = max(replace(self, heading="").least, *(cell_len(piece.strip()) for piece in pieces))
         lines = [""]
@@ -123,7 +123,7 @@ def _width(columns: Sequence[_Column]) -> int:
 
 
 def _divided(keys: list[_Column], others: list[_Column], width: int) -> Iterator[list[_Column]]:
-    """Yield the columns of each table: the keys, and as many others as fit, at least one."""
+    """Yield the columns of each table: the keys, and as many other columns as fit, at least one."""
     table = list(keys)
     for column in others:
         if len(table) > len(keys) and _width([*table, column]) > width:

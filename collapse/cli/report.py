@@ -10,17 +10,17 @@ from collapse.cli.terminal import installed, say_aside
 
 @click.command()
 @click.argument("sources", nargs=-1, required=True, metavar="RESULTS_OR_STORE...")
-@click.option("-o", "--output", default="report.html", show_default=True, metavar="FILE", help="The page, .html.")
-@click.option("--title", metavar="TEXT", help="Its title.  [default: the names of the sources]")
-@click.option("--tokenizer", metavar="DIR_OR_ID", help="The stores' tokenizer.  [default: the one that each records]")
+@click.option("-o", "--output", default="report.html", show_default=True, metavar="FILE", help="The .html file.")
+@click.option("--title", metavar="TEXT", help="Title of the report.  [default: the names of the sources]")
+@click.option("--tokenizer", metavar="DIR_OR_ID", help="Tokenizer of the stores.  [default: each store's own]")
 def command(sources: tuple[str, ...], **options: Any) -> None:
-    """Write a page of figures and tables of results and stores.
+    """Write a report on results and stores.
 
-    One HTML file with findings in words, interactive figures, tables and methods.
+    The report is one HTML file with findings in words, interactive figures, tables and methods.
 
     RESULTS_OR_STORE is a results file (.csv, .json, .parquet), the folder of a store, the digest or the model of a
-    cached store, or a store on the Hub; several are joined to one table. The page opens from disk and loads nothing.
-    Needs the extra report.
+    cached store, or a store on the Hub; several are joined to one table. The file opens from disk and loads no other
+    file. Needs the extra report.
 
     \b
     collapse report results.csv

@@ -15,11 +15,9 @@ if TYPE_CHECKING:
 @click.command()
 @click.argument("files", nargs=-1, required=True)
 @click.option("--set", "added", multiple=True, metavar="NAME=VALUE", help="Add a column. May be given several times.")
-@click.option("--parts", is_flag=True, help="Add what the models' names say: depth, width, epochs, decay and others.")
+@click.option("--parts", is_flag=True, help="Add columns from the models' names: depth, width, epochs, decay, etc.")
 @click.option("--where", multiple=True, metavar="NAME=GLOB", help="Keep rows that match. May be given several times.")
-@click.option(
-    "--columns", metavar="NAMES", help="Print these; a prefix means all of its columns.  [default: headlines]"
-)
+@click.option("--columns", metavar="NAMES", help="Print these columns or prefixes.  [default: headlines]")
 @prints_a_table
 def command(
     files: tuple[str, ...],
@@ -32,8 +30,8 @@ def command(
 ) -> None:
     """Join results tables, add columns, convert, and show.
 
-    FILES are .csv, .json or .parquet files of `collapse measure --output` or from elsewhere, or `paper`, the published
-    measurements. The rows of all are put into one table.
+    FILES are .csv, .json or .parquet files, from `collapse measure --output` or from elsewhere, or `paper`, the
+    published measurements. All rows are joined to one table.
 
     \b
     collapse results a.csv b.json --set corpus_size=2 --output all.parquet
@@ -47,12 +45,12 @@ def command(
     names = _chosen(columns, table.frame(), list(new))
     part = Results.from_frame(table.frame()[names])
     rows = [list(record.values()) for record in part.data()]
-    source = table if columns is None else part  # beside the headlines, a file and programs get every column
+    source = table if columns is None else part  # by default, files and JSON have every column
     deliver(format_, output, Table(counted(len(part), "row"), names, rows, source=source))
 
 
 def _named(text: str) -> tuple[str, str | int | float]:
-    """Read ``--set NAME=VALUE``: what is a number in JSON is one; anything else is text."""
+    """Parse ``--set NAME=VALUE``; a value that is a number in JSON becomes a number, any other value a text."""
     name, equals, value = text.partition("=")
     if not (name and equals):
         raise UsageError(f"--set must be NAME=VALUE, got {text!r}")
@@ -64,9 +62,9 @@ def _named(text: str) -> tuple[str, str | int | float]:
 
 
 def _chosen(columns: str | None, frame: "pd.DataFrame", added: list[str]) -> list[str]:
-    """Return the columns to print: model, those added, and the headlines, or every one of a table without them.
+    """Return the columns to print: model, added columns and headlines; all columns of a table without headlines.
 
-    Beside the headlines, ``min_count`` tells rows of one store apart.
+    With the headlines, ``min_count`` is added if it is needed to distinguish rows of one store.
     """
     from collapse.measurement.columns import split_columns
     from collapse.plugin.plugin_manager import plugins

@@ -1,4 +1,4 @@
-"""Everything that a command prints goes through this module, so that no name can contain terminal commands."""
+"""Print the output of all commands, so that no name can send terminal commands."""
 
 import sys
 from typing import TYPE_CHECKING, Any
@@ -12,18 +12,18 @@ if TYPE_CHECKING:
     from collapse.plugin.registry import Plugins
 
 MESSAGE = 4_000
-"""Largest number of characters of a message."""
+"""Maximum number of characters in a message."""
 
 
 def say(text: str, *, err: bool = False) -> None:
     """Print a message with its line breaks, to stdout by default."""
-    # named, because click may write past the stream that keeps lines above a progress bar
+    # passed explicitly, because click may bypass the stream that keeps lines above a progress bar
     stream = sys.stderr if err else None
     click.echo(visible(text, keep="\n\t"), file=stream, err=err)  # noqa: TID251  # the one place
 
 
 def say_aside(text: str) -> None:
-    """Print a message to stderr, with further lines indented, so that they cannot look like other messages."""
+    """Print a message to stderr; later lines are indented, so that they cannot look like other messages."""
     # a quoted text may be megabytes long
     first, *more = without_signatures(shortened(text, MESSAGE)).split("\n")
     say("\n".join([first, *(line if line.startswith("  ") else f"  {line}" for line in more)]), err=True)
@@ -42,7 +42,7 @@ def say_json(value: Any) -> None:
 
 
 def installed() -> "Plugins":
-    """Return the plugins, after one line for each problem of any."""
+    """Print a line for each problem of a plugin, and return the plugins."""
     from collapse.plugin.plugin_manager import plugins
 
     for problem in plugins().problems:

@@ -1,4 +1,4 @@
-"""collapse tokens: measure single tokens, and find those that are confused."""
+"""collapse tokens: measure single tokens, and find confusable pairs of tokens."""
 
 from pathlib import Path
 from typing import Any
@@ -12,33 +12,38 @@ from collapse.errors import UsageError
 _TOP = 20
 _NAMING = ("token", "ids", "file")
 _TAKES = {"pairs": ("by",), "neighbours": _NAMING, "frequency_matched": _NAMING}
-"""Options that may be combined with each option that asks for another table."""
+"""For each option that selects another table, the options that it can be combined with."""
 
 
 @click.command()
 @click.argument("store", metavar="STORE")
 @click.option("--token", metavar="TEXT", multiple=True, help="A token's text, verbatim; may be repeated.")
-@click.option("--ids", metavar="IDS", help="Token ids, with commas: 11,12.")
+@click.option("--ids", metavar="IDS", help="Token ids, such as 11,12.")
 @click.option("--file", metavar="FILE", help="A file with the text of a token on each line, verbatim.")
-@click.option("--top", type=click.IntRange(min=1), metavar="N", help=f"The N of largest --by.  [default: {_TOP}]")
-@click.option("--least", type=click.IntRange(min=1), metavar="N", help="The N of smallest --by.")
+@click.option(
+    "--top",
+    type=click.IntRange(min=1),
+    metavar="N",
+    help=f"N tokens with the largest values of --by.  [default: {_TOP}]",
+)
+@click.option("--least", type=click.IntRange(min=1), metavar="N", help="N tokens with the smallest values of --by.")
 @click.option("--by", metavar="NAME", help="count, or a measurement to rank by.  [default: nc1.cdnv]")
-@click.option("--neighbours", type=click.IntRange(min=1), metavar="N", help="The nearest and most interfering classes.")
-@click.option("--pairs", type=click.IntRange(min=1), metavar="N", help="The N most confusable pairs of all classes.")
-@click.option("--frequency-matched", is_flag=True, help="Compare the tokens with classes of equal count.")
-@click.option("--min-count", type=click.IntRange(min=1), default=1, show_default=True, help="Drop rarer classes.")
-@click.option("--tokenizer", metavar="DIR_OR_ID", help="The tokenizer, or its GGUF file.  [default: the store's own]")
+@click.option("--neighbours", type=click.IntRange(min=1), metavar="N", help="N nearest and N most interfering classes.")
+@click.option("--pairs", type=click.IntRange(min=1), metavar="N", help="The N most confusable pairs of classes.")
+@click.option("--frequency-matched", is_flag=True, help="Compare the tokens with classes of similar count.")
+@click.option("--min-count", type=click.IntRange(min=1), default=1, show_default=True, help="Leave out rarer classes.")
+@click.option("--tokenizer", metavar="DIR_OR_ID", help="Tokenizer, or a GGUF file.  [default: the store's own]")
 @prints_a_table
 def command(
     store: str, min_count: int, tokenizer: str | None, format_: str | None, output: str | None, **options: Any
 ) -> None:
     """Measure single tokens of a store.
 
-    A row per token has its own share of NC1 to NC4.
+    The table has a row per token, with its values of NC1 to NC4.
 
     STORE is a folder, the digest or the model of a cached store, or user/name or user/name/folder on the Hub.
-    The columns are those of the paper's Tables 4 and 5; CDNV and interference are means over all other classes. A text
-    is taken verbatim: " Tim" is another token than "Tim", and both are shown.
+    The columns are those of the paper's Tables 4 and 5; CDNV and interference are means over all other classes. Texts
+    are verbatim: " Tim" and "Tim" are different tokens; for either, both are shown.
 
     \b
     collapse tokens stores/a --top 10 --by nc1.cdnv
@@ -73,10 +78,10 @@ def command(
 
 
 def _named(token: tuple[str, ...] | None, ids: str | None, file: str | None) -> dict[str, Any]:
-    """Return the tokens that are named, as arguments of :func:`collapse.tokens`."""
+    """Return the given tokens as arguments of :func:`collapse.tokens`."""
     named: dict[str, Any] = {}
     if token or file:
-        # lines are verbatim but for their ends; empty ones name no token
+        # lines are verbatim without their line breaks; empty lines are skipped
         lines = Path(file).read_text("utf-8-sig", errors="replace").split("\n") if file else []
         named["tokens"] = [*(token or ()), *filter(None, lines)]
     if ids:

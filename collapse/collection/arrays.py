@@ -43,11 +43,11 @@ def collect_arrays(
         bias: One value per class, shape (C,).
         validation_features, validation_labels: Samples for NC4 and the loss, shapes (n, d) and (n,).
         name: Name of the model in tables.
-        statistics: Plugin statistics to fill too; None for all that are registered.
+        statistics: Plugin statistics to collect; None for all that are registered.
 
     Raises:
-        CollapseError: An array is of the wrong shape or dtype or not finite, a label lies outside the classifier, or
-            validation features come without labels.
+        CollapseError: An array has the wrong shape or dtype or is not finite, a label has no row in the classifier, or
+            validation features are given without labels.
 
     >>> import numpy as np
     >>> draw = np.random.default_rng(0)
@@ -69,19 +69,19 @@ def collect_arrays(
     for kind in kinds:
         check_declared(kind)
     store = Collection(source, None, kinds).run()
-    assert isinstance(store, Store)  # nothing is asked for in parts
+    assert isinstance(store, Store)  # not a Part, because no part was requested
     return store
 
 
 def array_tensor(called: str, name: str, values: Any) -> Tensor:
-    """Return values as a tensor, of their own dtype; Python's numbers are float64 or int64.
+    """Convert values to a tensor of the same dtype; Python numbers become float64 or int64.
 
     Raises:
         UsageError: Some values are masked.
-        CollapseError: They are no array of numbers.
+        CollapseError: The values are not an array of numbers.
     """
-    if np.ma.is_masked(values):  # NumPy would give the values under the mask
-        raise UsageError(f"{called}: {name} has masked values: leave the masked samples out, here and of the labels")
+    if np.ma.is_masked(values):  # NumPy would return the values under the mask
+        raise UsageError(f"{called}: {name} has masked values: remove the masked samples, also from the labels")
     try:
         if isinstance(values, Tensor):
             return values.detach()

@@ -1,7 +1,6 @@
-"""Collect a model on a text into a store: :func:`collect` opens the store that is there, or collects what it lacks."""
+"""Collect a model on a text into a store: :func:`collect` opens an existing store, or collects what it lacks."""
 
-import logging
-import shutil
+from functools import partial
 from pathlib import Path
 from typing import Any, overload
 
@@ -9,18 +8,15 @@ from collapse.collection.passes import Collection
 from collapse.core.paths import expanded
 from collapse.core.precision import exact_arithmetic
 from collapse.core.progress import Report, shows_progress
-from collapse.errors import StoreError, UsageError, near_names
+from collapse.errors import UsageError, near_names
 from collapse.inputs.collection_spec import CollectionSpec, accepts
 from collapse.inputs.resolving import resolve
 from collapse.plugin.guarding import outside_inference_mode
 from collapse.plugin.plugin_manager import plugins
 from collapse.stores.manifest import is_store
 from collapse.stores.request import Request
-from collapse.stores.shards import Part, remove_shards, repair_shards
+from collapse.stores.shards import Part
 from collapse.stores.store import Store
-from collapse.stores.store_folder import RECOLLECTED, replace_by_recollected, writing
-
-log = logging.getLogger("collapse")
 
 
 @overload
@@ -59,12 +55,12 @@ def collect(
         {options}
 
     Returns:
-        The store: complete, or trained but not validated (no validation text). With ``part``, as long as slices are
+        The store: complete, or without a validation text trained but not validated. With ``part``, while slices are
         missing in the folder, a :class:`collapse.Part` (see :func:`collapse.merge`).
 
     Raises:
-        UsageError: An option is wrong, or no corpus is known.
-        StoreError: The folder holds a store of something else; the message names the fields and both values.
+        UsageError: An option is invalid, or no corpus is known.
+        StoreError: The folder holds another store; the message names the fields that differ, with both values.
         CollapseError: Something cannot be found, read, loaded or written, or an embedding is not finite.
     """
     if not isinstance(model, str | Path):
@@ -74,11 +70,10 @@ def collect(
         )
     spec = CollectionSpec(**options)
     if spec.part is not None and store is None:
-        raise UsageError("--part needs a folder to keep the part in: give --store (store=)")
+        raise UsageError("--part needs a folder for the part: give --store (store=)")
     if spec.part is not None and spec.recollect:
         raise UsageError(
-            "--recollect cannot be used with --part. To collect a part again, delete its folder and leave out "
-            "--recollect"
+            "--recollect cannot be used with --part: to collect a part again, delete its folder and remove --recollect"
         )
     for name in spec.without:
         if name not in plugins().statistics:
@@ -86,58 +81,15 @@ def collect(
     request = resolve(str(model), spec, None if store is None else expanded(store))
     if isinstance(request, Store):
         return request
-    return _held_or_collected(request, progress).called(request.names)
+    return request.find_or(partial(_collect_missing, request, progress))
 
 
-def _held_or_collected(request: Request, report: Report | None) -> Store | Part:
-    """Return what the folder of a request holds of it; what it lacks is collected first, while the folder is locked."""
-    folder = request.folder
-    if folder is None:
-        return _collect_missing(request, None, report)
-    done = request.find_in(folder) if is_store(folder) and not request.recollect else None  # readers need no lock
-    if done is None:
-        with writing(folder):
-            if request.recollect:
-                return _collect_again(request, folder, report)
-            repair_shards(folder)
-            done = request.find_in(folder) or _collect_missing(request, folder, report)
-    if done.state == "complete":
-        remove_shards(folder)  # which a killed process may have left
-    return done
-
-
-def _collect_again(request: Request, folder: Path, report: Report | None) -> Store:
-    """Collect into a subfolder, whose store replaces that of the locked folder at the end."""
-    if is_store(folder):
-        there = Store.load(folder)
-        if differ := request.identity_differences(there.identity, trained=there.state == "trained"):
-            raise StoreError(
-                f"--recollect would overwrite another store: {folder} differs in {'; '.join(differ)}. "
-                f"Choose another --store, or delete {folder}"
-            )
-    else:
-        request.own_shards(folder)  # those of another collection are not overwritten
-    new = folder / RECOLLECTED
-    repair_shards(new)
-    try:
-        differ = request.differences_in(new)
-    except StoreError as error:  # it is damaged
-        differ = [str(error)]
-    if differ:
-        discarding = "%s: discarding an unfinished collection of --recollect: %s. Collecting again from the start"
-        log.warning(discarding, folder, "; ".join(differ))
-        shutil.rmtree(new)
-    if request.find_in(new) is None:
-        _collect_missing(request, new, report)
-    replace_by_recollected(folder)
-    return Store.load(folder)
-
-
-def _collect_missing(request: Request, folder: Path | None, report: Report | None) -> Store | Part:
-    """Collect what a locked folder does not hold yet; None for a store in memory."""
+def _collect_missing(request: Request, report: Report | None, folder: Path | None) -> Store | Part:
+    """Collect what a locked folder does not hold yet; ``folder`` is None for a store in memory."""
     known = plugins().statistics
     kinds = [kind for name, kind in sorted(known.items()) if name not in request.without]
     trained = Store.load(folder) if folder is not None and is_store(folder) else None
-    source = request.load(trained, report)
+    with exact_arithmetic(deterministic=request.deterministic):  # torch asks cuBLAS once, at its first product
+        source = request.load(trained, report)
     with exact_arithmetic(deterministic=request.deterministic):  # the model's code may have changed settings
         return Collection(source, folder, kinds, request.batch_size, request.part, report).run(trained)

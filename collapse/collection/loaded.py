@@ -28,9 +28,9 @@ def collect_loaded(
 ) -> Store:
     """Collect a loaded model's embedding statistics on texts in memory, as :func:`collapse.collect` does from files.
 
-    Model, tokenizer and texts are saved to a temporary folder first, and the store's identity is that of these files.
-    The same model, tokenizer and texts give the same store each time. A model's own folder gives the same tensors, but
-    its identity may hold another ``tokenizer``, because the library can write a tokenizer in other words than it reads.
+    Model, tokenizer and texts are first saved to a temporary folder, and these files determine the store's identity.
+    The same model, tokenizer and texts always give the same store. Collecting from the model's own folder gives the
+    same tensors, but may give another ``tokenizer`` in the identity, because saving can change a tokenizer's files.
 
     Args:
         model: A causal language model of transformers.
@@ -38,18 +38,18 @@ def collect_loaded(
         texts: Training texts.
         validation_texts: Texts for NC4 and the loss, or None.
         name: The model's name in tables; None for the last part of ``model.name_or_path``.
-        step: The training step; it ends the name in tables, such as ``model-step100``.
-        store, progress: As of :func:`collapse.collect`.
-        **options: Its other options, such as chunk_length, device and dtype.
+        step: The training step; it is added to the name in tables, such as ``model-step100``.
+        store, progress: As in :func:`collapse.collect`.
+        **options: Further options of :func:`collapse.collect`, such as chunk_length, device and dtype.
 
     Raises:
-        UsageError: An option is wrong, or there are no texts.
-        CollapseError: The model or tokenizer cannot be saved; or as :func:`collapse.collect`.
+        UsageError: An option is invalid, or there are no texts.
+        CollapseError: The model or tokenizer cannot be saved; or as in :func:`collapse.collect`.
     """
     name = name or Path(str(getattr(model, "name_or_path", ""))).name or "model"
     name = name if step is None else f"{name}-step{step}"
     with TemporaryDirectory(prefix="collapse-") as temporary:
-        # a name such as "model" is shown with the folder above it, which must not be the temporary one
+        # a generic name such as "model" is shown with its parent folder, which must not be the temporary folder
         folder = Path(temporary) / "loaded" / (re.sub(r"[^\w.-]+", "-", name).strip(".-") or "model")
         named: dict[str, Any] = {"text": _written(Path(temporary) / "texts.jsonl", texts)}
         if validation_texts is not None:
@@ -58,14 +58,14 @@ def collect_loaded(
             with quiet("transformers"):
                 model.save_pretrained(folder)
                 tokenizer.save_pretrained(folder)
-        except Exception as error:  # the model's own code
-            raise CollapseError(f"{name} cannot be saved to be read again: {first_line(error)}") from error
+        except Exception as error:  # the model's own code can raise anything
+            raise CollapseError(f"{name} cannot be saved to a temporary folder: {first_line(error)}") from error
         return collect(folder, store=store, progress=progress, **named, **options)
 
 
 def _written(path: Path, texts: Iterable[str]) -> str:
     if isinstance(texts, str):
-        raise UsageError("the texts must be several strings; there is one")
+        raise UsageError("the texts must be a list of strings, got one string: give [text]")
     with path.open("w", encoding="utf-8") as file:
         file.writelines(json.dumps({"text": text}) + "\n" for text in texts)
         if not file.tell():

@@ -52,25 +52,29 @@ def measure(
     Args:
         model: A store, its folder or its name on the Hub, or bare statistics; or a model or features file, which is
             collected first unless its store is found, as by :func:`collapse.collect`; None to measure ``features``.
-        store: Folder of the model's store; None for the local cache. Without ``model``, what is measured.
+        store: Folder of the model's store, or a repository of stores on the Hub; None for the local cache. Without
+            ``model``, what is measured.
         metrics: Measurement names or prefixes (``"gnc2"``, ``["nc1.cdnv", "nc2"]``), or functions that are decorated
-            as metrics, of which no plugin need be installed; None means all that are registered.
-        min_count: Keep the classes with at least this many samples; μ̄ is over the classes kept. NC4 is not affected.
-        classes_of: Keep the classes that this store, or each of several, also has: to compare texts of unequal length.
-        device: Device for the computation, and for the model; None for that of the statistics, and auto for the model.
+            as metrics, whose plugin need not be installed; None means all registered metrics.
+        min_count: Keep the classes with at least this many samples; μ̄ is the mean over the kept classes. NC4 is not
+            affected.
+        classes_of: Keep only classes that this store, or each of several stores, also has, to compare texts of unequal
+            length.
+        device: Device for the computation and for the model; None for the device of the statistics, and auto for the
+            model.
         progress: Called as progress(what, done, total).
-        step: The model's training step, for the row; None for the one that the model's name ends with, if any.
-        features: Training embeddings, shape (N, d), torch or numpy, instead of a store; with it come ``labels``, and if
-            wanted ``classifier``, ``bias``, ``validation_features``, ``validation_labels`` and ``name``, as for
-            :func:`collapse.collect_arrays`. Without a classifier, what needs one is None, with a note.
+        step: The model's training step; None for the step in the model's name, if there is one.
+        features: Training embeddings, shape (N, d), torch or numpy, instead of a store. Give them with ``labels`` and,
+            optionally, ``classifier``, ``bias``, ``validation_features``, ``validation_labels`` and ``name``, as for
+            :func:`collapse.collect_arrays`. Without a classifier, measurements that need one are None, with a note.
         {options}
 
     Returns:
-        A row; an unavailable measurement is None, with a note that says why.
+        A row; a measurement that is not available is None, with a note that says why.
 
     Raises:
-        UsageError: An unknown metric or device, an option that does not apply, or not exactly one of a model or store
-            and features.
+        UsageError: A metric or device is unknown, an option does not apply, or not exactly one of a model or store and
+            features is given.
         CollapseError: Fewer than two classes are left, the store is incomplete or was altered, or an array is wrong; or
             as of :func:`collapse.collect`.
 
@@ -112,9 +116,9 @@ def _collected(given: Mapping[str, Any], name: str) -> Store | EmbeddingStatisti
     if "classifier" in given:
         return collect_arrays(**given, name=name)
     if len(given) > 2:
-        raise UsageError("measure() takes a bias and validation features with a classifier only")
+        raise UsageError("measure() needs a classifier for a bias or validation features: give classifier=")
     h = array_tensor(name, "train_features", given["features"])
-    # a classifier has a row for each class: here zeros, which nothing reads
+    # a classifier of zeros, which nothing reads, with a row per class
     ids, y = torch.unique(array_tensor(name, "train_labels", given["labels"]), return_inverse=True)
     made = collect_arrays(h, y, torch.zeros(len(ids), h.shape[-1]), name=name)
     return replace(made.statistics(), classifier=None, validation=None)

@@ -1,4 +1,4 @@
-"""Open the store that a name refers to: a store here or on the Hub, or one collected from a model or features file."""
+"""Open the store for a name: a local store, a store on the Hub, or a store collected from a model or features file."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -21,24 +21,24 @@ def named_store(name: str, *, store: str | None, progress: Report | None, **opti
     """Open the store for a name, or collect it.
 
     Args:
-        name: A store, a model or a features file, here or on the Hub.
+        name: A local store, a model, a features file, or a store or model on the Hub.
         store: Folder of a model's store, or a repository of stores on the Hub; None for the local cache.
         progress: Called as progress(what, done, total).
-        **options: Options of the collection, as of :func:`collapse.collect`, that :func:`check_options` let pass.
+        **options: Options of :func:`collapse.collect` that :func:`check_options` accepts.
 
     Raises:
-        UsageError: An option is wrong, or the store does not follow it.
-        CollapseError: As of :func:`collapse.collect`.
+        UsageError: An option is invalid, or does not apply to the store.
+        CollapseError: As in :func:`collapse.collect`.
     """
-    if is_store(name) or is_part(name):  # load() says what to do with a part
+    if is_store(name) or is_part(name):  # for a part, load() raises an error that says what to do
         if store is not None:
-            raise UsageError(f"{name} is a store: --store {store} does not apply")
+            raise UsageError(f"{name} is a store: --store {store} does not apply; remove the option")
         return Store.load(name)
     may_be_on_hub = not is_features_file(name) and not expanded(name).exists()
     if may_be_on_hub and not options.get("recollect"):
         named = open_named(at_revision(name, options.get("revision")))
         if named is not None:
-            # here the revision is that of the repository, and has already been used
+            # the revision is of the store's repository, and has already been used
             refuse_options(named, [each for each in options if each != "revision"])
             return named
         if store is not None and is_hub_place(store):
@@ -49,7 +49,7 @@ def named_store(name: str, *, store: str | None, progress: Report | None, **opti
 
 
 def check_options(name: str, options: Mapping[str, Any], *, null: bool) -> None:
-    """Raise UsageError for options of :func:`named_store` that do not apply to a store here, or to a features file."""
+    """Raise UsageError for options of :func:`named_store` that do not apply to a local store or a features file."""
     if is_store(name):
         if null:
             refuse_store(name)

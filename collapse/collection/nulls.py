@@ -1,4 +1,4 @@
-"""Measure references beside a model: the same model before training, and its embeddings with shuffled labels."""
+"""Measure nulls beside a model: the same model before training, and its embeddings with shuffled labels."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -16,7 +16,7 @@ from collapse.stores.manifest import KNOWN_LATER, differences, is_store
 from collapse.stores.store import Store
 
 _NO_MODEL = "untrained: a features file has no model to initialize"
-_GGUF = "untrained: a GGUF file does not say how its model was initialized"
+_GGUF = "untrained: a GGUF file does not record how its model was initialized"
 
 
 @accepts
@@ -28,25 +28,25 @@ def measure_with_nulls(
     progress: Report | None = None,
     **options: Any,
 ) -> Row:
-    """Measure a model beside its nulls: untrained, and with shuffled labels, both on the same text.
+    """Measure a model beside its nulls on the same text: the untrained model, and shuffled labels.
 
-    The nulls are collected into the local cache, where they are found again; never from what others published.
+    The nulls are collected into the local cache and reused from there; published nulls are never used.
 
     Args:
         model: A local folder, a Hub id, a GGUF file, or a features file; the last two have no untrained null.
-        metrics, min_count: As of :func:`collapse.measure`.
+        metrics, min_count: As in :func:`collapse.measure`.
         progress: Called as progress(what, done, total).
         {options}
 
     Returns:
-        The row of the model; its ``nulls`` hold the measurements of each reference.
+        The row of the model; its ``nulls`` hold the measurements of each null.
 
     Raises:
-        UsageError: An option is wrong, or a store is given.
-        CollapseError: As of :func:`collapse.collect` and :func:`collapse.measure`.
+        UsageError: An option is invalid, or a store is given.
+        CollapseError: As in :func:`collapse.collect` and :func:`collapse.measure`.
     """
     if options.get("null") is not None:
-        raise UsageError("measure_with_nulls() measures every null: leave null out")
+        raise UsageError("measure_with_nulls() measures every null: remove null=")
     device = options.get("device")
     how = {"metrics": metrics, "min_count": min_count, "device": None if device == "auto" else device}
     refuse_store(model)
@@ -56,7 +56,7 @@ def measure_with_nulls(
 
 
 def with_nulls(row: Row, nulls: Mapping[str, Store | str], how: Mapping[str, Any], progress: Report | None) -> Row:
-    """Return a row with the measurements of null stores, or with a note on each one that there is not."""
+    """Add the measurements of null stores to a row, and a note for each null that is not available."""
     stores = {name: store for name, store in nulls.items() if isinstance(store, Store)}
     values = {name: measure_store(store, progress=progress, **how).measurements for name, store in stores.items()}
     notes = [Note("*", "null", reason) for reason in nulls.values() if isinstance(reason, str)]
@@ -66,16 +66,16 @@ def with_nulls(row: Row, nulls: Mapping[str, Store | str], how: Mapping[str, Any
 def collect_nulls(
     store: Store, model: str | Path, options: Mapping[str, Any], progress: Report | None
 ) -> dict[str, Store | str]:
-    """Collect the nulls of a store's model on the store's text; or say why one is not available.
+    """Collect the nulls of a store's model on the store's text; for a null that is not available, return the reason.
 
     Args:
         store: The store of the trained model.
         model: The model, or a features file.
-        options: Options of the collection as they were given.
+        options: The given options of the collection.
         progress: Called as progress(what, done, total).
 
     Raises:
-        CollapseError: What is found here is not what the store holds.
+        CollapseError: The model or text found here differs from the store's.
     """
     if is_features_file(model):
         return {"untrained": _NO_MODEL, "shuffled": collect(model, null="shuffled", progress=progress)}
@@ -90,7 +90,7 @@ def collect_nulls(
         differ = differences(store.identity, found.identity, apart=KNOWN_LATER | {"null"})
         if differ:
             raise CollapseError(
-                f"cannot collect the null of {store.model}: these fields differ from the store's: {'; '.join(differ)}. "
+                f"cannot collect the null of {store.model}: it would differ from the store in {'; '.join(differ)}. "
                 "Give the model and text of the store"
             )
         made[null] = found
@@ -98,9 +98,8 @@ def collect_nulls(
 
 
 def refuse_store(name: str | Path) -> None:
-    """Raise UsageError if what is to be measured beside its nulls is a store."""
+    """Raise UsageError for a store, because nulls can be collected only from a model and text."""
     if is_store(name):
         raise UsageError(
-            f"{name} is a store, from which no null can be collected: name its model and text, "
-            "collapse measure MODEL --text FILES --null"
+            f"{name} is a store, and nulls need a model and a text: run collapse measure MODEL --text FILES --null"
         )

@@ -1,6 +1,6 @@
 """The two passes of a collection: class moments of training samples, decisions and loss of validation samples.
 
-A pass collects the slices that no shard of the folder holds. Shards that cover the text are folded into the store.
+A pass collects the slices that no shard in the folder holds. Shards that cover the text are folded into the store.
 """
 
 import logging
@@ -39,12 +39,12 @@ Begin = Callable[[Kinds, State | None], "Training | Validation"]
 
 
 class Training:
-    """What a run of the training pass accumulates: class moments, and the head's rows of the classes that occur.
+    """Accumulate a run of the training pass: class moments, and the head's rows of the classes that occur.
 
     Args:
         source: The samples.
-        kinds: Plugin statistics to fill.
-        state: That of an earlier run, which is resumed, or None.
+        kinds: Plugin statistics to collect.
+        state: The state of an earlier run to resume, or None.
     """
 
     def __init__(self, source: Source, kinds: Kinds, state: State | None) -> None:
@@ -56,11 +56,11 @@ class Training:
         self.filled = self.moments.filled
 
     def add(self, h_nd: Tensor, y_n: Tensor, *_: int) -> None:
-        """Add samples; of which units they are does not matter."""
+        """Add samples; the numbers of their units are ignored."""
         self.moments.add(h_nd, y_n)
 
     def state(self) -> dict[str, Tensor]:
-        """Return everything from which the pass can be resumed or folded."""
+        """Return everything needed to resume the pass or to fold its shards."""
         state = self.moments.state()
         rows = state["classes"].to(self.source.device)
         state["weight"] = self.source.weight[rows].cpu()
@@ -70,12 +70,12 @@ class Training:
 
 
 class Validation:
-    """What a run of the validation pass accumulates: decisions and losses.
+    """Accumulate a run of the validation pass: decisions and losses.
 
     Args:
         phase: The samples.
         decider: The classifiers.
-        kinds, state: As of :class:`Training`.
+        kinds, state: As in :class:`Training`.
     """
 
     def __init__(self, phase: Phase, decider: Decider, kinds: Kinds, state: State | None) -> None:
@@ -100,8 +100,8 @@ class Collection:
     Attributes:
         source: The samples.
         folder: The store's folder; None for a store in memory.
-        kinds: Plugin statistics to fill.
-        batch_size, part: As of :func:`collapse.collect`.
+        kinds: Plugin statistics to collect.
+        batch_size, part: As in :func:`collapse.collect`.
         report: Called as report(what, done, total).
     """
 
@@ -114,19 +114,19 @@ class Collection:
     _clock: Clock = field(init=False)
 
     def run(self, store: Store | None = None) -> Store | Part:
-        """Do the passes that an existing store lacks; return the store, or the part if slices are still missing."""
+        """Run the passes that an existing store lacks; return the store, or the part if slices are still missing."""
         keep_freed_memory()
         source, self._clock = self.source, self.source.clock
         check_classifier(source.weight, source.bias, source.names, source.remedy)
-        if (first := source.train or source.validation) is not None:  # the model is that of both
+        if (first := source.train or source.validation) is not None:  # both use the same model
             with fitting(source.model["name"], source.device):
                 first.check()
         if store is None:
-            assert source.train is not None  # without a store there is something to collect
+            assert source.train is not None  # without a store, the training samples are needed
             with self._explaining_out_of_memory(source.train):
                 shards = self._pass(source.train, partial(Training, source), {"identity": source.identity})
                 if gaps(shards):
-                    assert self.folder is not None  # arrays are collected whole
+                    assert self.folder is not None  # arrays have no parts
                     return Part(self.folder, shards)
                 store = fold_training(self.folder, shards, self.kinds)
             self._clock = Clock()
@@ -140,18 +140,18 @@ class Collection:
         return store
 
     def _identity_beside(self, store: Store) -> dict[str, Any]:
-        """Return the identity of a validation of a trained store, which must be of the same model."""
+        """Return the identity for the validation of a trained store; raise StoreError if it is of another model."""
         identity = self.source.identity
         if differ := differences(store.identity, identity, apart=OF_VALIDATION):
             raise StoreError(
-                f"{self.folder} holds the training pass of another collection; it differs in {'; '.join(differ)}. "
+                f"{self.folder} holds the training pass of another collection, which differs in {'; '.join(differ)}. "
                 "Give the same model and options, or another --store"
             )
         kept = {name: value for name, value in store.identity.items() if name not in OF_VALIDATION}
         return kept | {name: identity[name] for name in OF_VALIDATION & identity.keys()}
 
     def _pass(self, phase: Phase, begin: Begin, of_phase: Mapping[str, Any]) -> list[Shard]:
-        """Collect the slices of this part that no shard of the folder holds.
+        """Collect the slices of this part that no shard in the folder holds.
 
         Args:
             phase: The samples.
@@ -166,7 +166,7 @@ class Collection:
         for shard in shards:
             refuse_unfinished(self.folder, differences(compared(shard.about), compared(of_pass)))
         todo = gaps(shards, part_of(of_pass["coverage"]["slices"], self.part))
-        for start, stop in todo:  # each run fills one gap, extending the shard that ends there
+        for start, stop in todo:  # each run fills one gap, and extends the shard that ends where the gap begins
             before = next((shard for shard in shards if shard.stop == start), None)
             made = self._run(phase, begin, of_pass, before, start, stop)
             shards = sorted([*(each for each in shards if each is not before), made], key=lambda each: each.start)
@@ -183,7 +183,7 @@ class Collection:
     ) -> Shard:
         """Collect the slices from ``start`` to ``stop``.
 
-        The shard ``before``, if given, is extended; otherwise a new one is made.
+        If a shard ``before`` is given, it is extended; otherwise a new shard is made.
         """
         batch = first_batch = min(phase.batch_units(self.batch_size), phase.slice_units)
         kinds = [kind for kind in self.kinds if kind.phase == phase.name]
@@ -192,13 +192,13 @@ class Collection:
             log.info("%s: resuming after slice %d of %d", phase.name, before.stop, before.slices)
             kinds, unfit = usable(kinds, before)
             for name, why in unfit.items():
-                log.warning("statistic %s is not collected: the earlier run, which is resumed, %s", name, why)
-            if before.about["first_batch"] == first_batch:  # else another batch size is asked for now
+                log.warning("statistic %s is not collected: the earlier run that is resumed %s", name, why)
+            if before.about["first_batch"] == first_batch:  # otherwise another batch size is requested now
                 batch = int(before.about["batch_size"])
         accumulator = begin(kinds, None if before is None else before.tensors())
 
         def save(done: int, batch_now: int) -> Shard:
-            # outside the provenance too, because resuming reads it
+            # also outside the provenance, because resuming reads it
             sizes = {"batch_size": batch_now, "first_batch": first_batch}
             of_shard = {**of_pass, **self._made(phase, accumulator.filled, batch_now, before), **sizes}
             shard = Shard(phase.name, begins, done, of_shard, held=accumulator.state())
@@ -207,18 +207,18 @@ class Collection:
         return run_slices(phase, start, stop, batch=batch, add=accumulator.add, save=save, report=self.report)
 
     def _explaining_out_of_memory(self, phase: Phase, classes: int = 0) -> AbstractContextManager[None]:
-        """Report that memory ran out in a pass; without ``classes`` as many count as its labels can have."""
+        """Report that memory ran out in a pass; without ``classes``, the message gives the largest possible number."""
         vocabulary, dim = self.source.weight.shape
         most = classes or min(vocabulary, phase.n_samples)
         doing = f"the {phase.name} pass of {self.source.model['name']}"
         remedies = ["--batch-size 1"] if phase.is_text else []
-        if phase.is_text and not classes:  # while training, fewer chunks also mean fewer classes
+        if phase.is_text and not classes:  # in the training pass, fewer chunks also mean fewer classes
             remedies.append("fewer chunks (--max-chunks)")
         message = out_of_memory_message(doing, most, dim, self.source.device, *remedies, most=not classes)
         return explaining_out_of_memory(message)
 
     def _made(self, phase: Phase, filled: Filled, batch: int, before: Shard | None) -> dict[str, Any]:
-        """Return what a shard records of its statistics and of how it was made."""
+        """Return what a shard records about its statistics and its provenance."""
         provenance: dict[str, Any] = {
             **self._clock.times(),
             "device": device_name(self.source.device),

@@ -1,7 +1,7 @@
-"""A phase is cut into slices: fixed runs of its units, after which the state can be written.
+"""Run a phase in slices: fixed runs of its units, after which the state can be saved.
 
 Slices depend only on the source, never on the batch size, and no batch crosses the border of a slice. A killed run
-resumes after the last slice whose state was written, and gives the same bytes.
+resumes after the last saved slice, and gives the same bytes.
 """
 
 import logging
@@ -21,14 +21,14 @@ from collapse.numerics.finite import NotFinite
 log = logging.getLogger("collapse")
 
 _SHARE = 1 / 20
-"""Writing states takes about this share of a pass's time, at most."""
+"""Saving states takes at most about this share of a pass's time."""
 
 Add = Callable[[Tensor, Tensor, int, int], None]
 Saved = TypeVar("Saved")
 
 
 def _units_of(phase: Phase, index: int) -> tuple[int, int]:
-    """Return the first unit of a slice, and the first after it."""
+    """Return the first unit of a slice, and the first unit after it."""
     return index * phase.slice_units, min((index + 1) * phase.slice_units, phase.units)
 
 
@@ -42,20 +42,20 @@ def run_slices(
     save: Callable[[int, int], Saved],
     report: Report | None = None,
 ) -> Saved:
-    """Run slices. The state is saved after the first one, the last one, and others in between.
+    """Run slices, and save the state after the first slice, the last slice, and some in between.
 
-    Saving takes time that grows with classes and dimensions: it is done again after slices that took 20 times as long.
+    Saving takes longer with more classes and dimensions, so it is repeated only after 20 times the time of a save.
 
     Args:
         phase: The samples.
-        start, stop: The first slice, and the first after the last one.
-        batch: Units per batch; it is halved where memory runs out.
+        start, stop: The first slice, and the first slice after the last.
+        batch: Units per batch; it is halved when memory runs out.
         add: Called with embeddings (n, d), labels (n,), the index of the first unit, and the number of units.
-        save: Called with the first slice that is not done, and the batch size in use.
+        save: Called with the index of the next slice, and the batch size in use.
         report: Called as report(what, units done, units).
 
     Returns:
-        What the last call of ``save`` returned.
+        The result of the last call of ``save``.
 
     Raises:
         CollapseError: An embedding is not finite, or memory ran out with a single unit.
@@ -69,7 +69,7 @@ def run_slices(
             units = min(batch, high - position)
             try:
                 h_nd, y_n = phase.samples(position, position + units)
-            except (MemoryError, RuntimeError) as error:  # only here: add() may stop halfway, with its sums changed
+            except (MemoryError, RuntimeError) as error:  # not for add(), which may already have changed its sums
                 batch = _halved(batch, phase, error)
                 continue
             try:
@@ -85,7 +85,7 @@ def run_slices(
             log.debug("%s: slice %d of %d done", phase.name, index + 1, stop)
             saved = time.perf_counter()
             writing = saved - now
-    level = logging.INFO if phase.is_text else logging.DEBUG  # rows in memory are collected in no time
+    level = logging.INFO if phase.is_text else logging.DEBUG  # collecting rows in memory is too fast to report
     speed = (end - first) * phase.size / (time.perf_counter() - began)
     units_done = counted(end - first, phase.words[0])
     log.log(level, "%s: %s collected, %s %s/s", phase.name, units_done, f"{speed:,.0f}", phase.words[1])
@@ -100,5 +100,5 @@ def _halved(batch: int, phase: Phase, error: BaseException) -> int:
         raise CollapseError(f"memory ran out with a single {unit}: {phase.out_of_memory}") from error
     if torch.cuda.is_available():
         torch.cuda.empty_cache()
-    log.warning("memory ran out: going on with batches of %d %ss", batch // 2, unit)
+    log.warning("memory ran out: continuing with batches of %d %ss", batch // 2, unit)
     return batch // 2

@@ -1,7 +1,7 @@
 """Escape untrusted names and texts for display on a terminal and in Markdown.
 
-A model's name, a card, a manifest and a token are untrusted text. Code that displays one passes it through this module;
-stored and computed values are never changed.
+Models' names, cards, manifests and tokens are untrusted text. Code that displays them uses this module; stored and
+computed values are never changed.
 """
 
 import re
@@ -15,7 +15,7 @@ _CREDENTIALS = re.compile(r"(\w://)[^/@\s'\"]+@")
 
 
 def without_signatures(text: str) -> str:
-    """Remove queries and passwords from the addresses in a text, because a signed address grants access to its reader.
+    """Remove queries and passwords from the URLs in a text, because a signed URL gives any reader access.
 
     >>> without_signatures("503 for url 'https://host/file?X-Amz-Signature=1f2e' by http://ann:pw@proxy:1")
     "503 for url 'https://host/file?…' by http://…@proxy:1"
@@ -24,10 +24,10 @@ def without_signatures(text: str) -> str:
 
 
 def visible(text: str, keep: str = "") -> str:
-    r"""Replace every character that is not printable by its ``repr`` escape, so that a terminal only prints the text.
+    r"""Replace every unprintable character by its ``repr`` escape, so that a text cannot control a terminal.
 
-    These are control characters (an ESC starts a terminal command), characters without width, those that change the
-    direction of writing, unusual spaces and lone surrogates. Backslashes are not doubled, because people read the text.
+    Unprintable are control characters (an ESC starts a terminal command), characters without width or that change the
+    direction of writing, unusual spaces, and lone surrogates. Backslashes are not doubled: people read the text.
 
     Args:
         text: Untrusted text.
@@ -40,7 +40,7 @@ def visible(text: str, keep: str = "") -> str:
 
 
 def markdown(value: object) -> str:
-    r"""Escape a text for one line of Markdown: no markup, no HTML, no link, and no end of a table cell.
+    r"""Escape a text for one line of Markdown, so that it has no markup, HTML or link, and ends no table cell.
 
     >>> print(markdown("a|b <script> *c*"))
     a&#124;b &#60;script&#62; \*c\*

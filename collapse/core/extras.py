@@ -1,4 +1,4 @@
-"""The extras of this distribution: which one brings a package that is not installed."""
+"""The extras of this distribution, which install optional packages."""
 
 import re
 
@@ -14,9 +14,9 @@ EXTRAS = {
 
 
 def missing_package(error: BaseException) -> str | None:
-    """Say what to install where a package of an extra is missing; None for any other error.
+    """Say what to install if an error is about a missing package of an extra; None for any other error.
 
-    Libraries raise ImportErrors of their own, which name the package only in their text.
+    Libraries raise their own ImportErrors, which name the package only in their message.
 
     >>> missing_package(ImportError("Please install torch and gguf>=0.10.0 to load a GGUF checkpoint"))
     "gguf is not installed: pip install 'linguistic-collapse[gguf]', or in a checkout '.[gguf]'"

@@ -1,4 +1,4 @@
-"""Paths that users type, and the folder of the cache."""
+"""Paths given by users, and the folder of the cache."""
 
 import os
 from collections.abc import Iterable
@@ -14,7 +14,7 @@ def expanded(path: str | Path) -> Path:
 
 
 def near_folders(name: str) -> str | None:
-    """Suggest folders of similar names beside a path that does not exist; None if there are none."""
+    """Suggest folders with names similar to a path that does not exist; None if there are none."""
     folder = expanded(name)
     if folder.exists() or not folder.parent.is_dir():
         return None
@@ -22,7 +22,7 @@ def near_folders(name: str) -> str | None:
 
 
 def near_paths(name: str, beside: Iterable[str]) -> str | None:
-    """Suggest paths for one that does not exist, of the names that its folder holds; None if no name is similar.
+    """Suggest paths similar to one that does not exist, given the names in its folder; None if no name is similar.
 
     >>> near_paths("runs/smal", ["small", "large"]), near_paths("nothere.jsonl", ["r.jsonl"])
     ('did you mean runs/small?', None)
@@ -32,7 +32,7 @@ def near_paths(name: str, beside: Iterable[str]) -> str | None:
 
 
 def looks_local(name: str) -> bool:
-    """Whether a name looks like a path: it has a ``/``, and no ``@``, which only names on the Hub have."""
+    """Whether a name looks like a path: it has a ``/`` but no ``@``, which only names on the Hub have."""
     return "/" in name and "@" not in name
 
 
@@ -45,6 +45,6 @@ def home() -> Path:
         return expanded(given) if given else user_cache_path("collapse")
     except RuntimeError as error:  # HOME is not set
         raise CollapseError(
-            "no home folder is known: set COLLAPSE_HOME to a folder for the cache, and HF_HOME to one for what comes "
-            "from the Hub"
+            "the home folder is unknown: set COLLAPSE_HOME to a folder for the cache, and HF_HOME to a folder for "
+            "downloads from the Hub"
         ) from error

@@ -1,4 +1,4 @@
-"""torch's settings while numbers are made: full float32 products, no autocast, and determinism on request."""
+"""torch's settings during computations: full float32 products, no autocast, and determinism on request."""
 
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -15,10 +15,10 @@ _DEVICES = ("cpu", "cuda", "mps")
 def exact_arithmetic(*, deterministic: bool = False) -> Iterator[None]:
     """Multiply float32 numbers in full precision: no TF32, no bfloat16, no autocast; the default dtype is float32.
 
-    The caller's settings are restored at the end. They are those of the process: other threads share all but autocast.
+    The caller's settings are restored at the end. All of them except autocast also apply to other threads.
 
     Args:
-        deterministic: Also let torch use deterministic algorithms only.
+        deterministic: Also make torch use only deterministic algorithms.
     """
     operations = _operations()
     precisions = [each.fp32_precision for each in operations]
@@ -50,7 +50,7 @@ def _deterministic_algorithms() -> Iterator[None]:
 
 
 def _operations() -> tuple[Any, ...]:
-    """Return the operations that have a precision of their own; it goes before those of torch's libraries."""
+    """Return the operations that have their own precision setting, which overrides that of torch's libraries."""
     libraries: tuple[Any, ...] = (torch.backends.cuda, torch.backends.cudnn, torch.backends.mkldnn)
     names = ("matmul", "conv", "rnn")
     return tuple(getattr(each, name) for each in libraries for name in names if hasattr(each, name))

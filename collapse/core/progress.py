@@ -16,7 +16,7 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 _PERIOD = 1_800.0
-"""Seconds over which the speed is estimated: in rich's 30 a large model may not complete two batches."""
+"""Seconds over which the speed is estimated; in rich's default of 30, a large model may not complete two batches."""
 
 
 @runtime_checkable
@@ -33,11 +33,11 @@ def progress_bar(out: "Console") -> Iterator[Report]:
 
     columns = (
         TextColumn("{task.description}", markup=False),
-        BarColumn(bar_width=None),  # what the texts leave
+        BarColumn(bar_width=None),  # the width that the texts leave
         TaskProgressColumn(),
         TimeRemainingColumn(compact=True),
         TextColumn("left"),
-        TextColumn("{task.fields[rate]}", markup=False),  # last, because what does not fit is cut
+        TextColumn("{task.fields[rate]}", markup=False),  # last, because the end is cut if it does not fit
     )
     with Progress(*columns, console=out, transient=True, expand=True, speed_estimate_period=_PERIOD) as bar:
         out.show_cursor(True)  # rich hides it, and a killed process could not show it again
@@ -55,7 +55,7 @@ def progress_bar(out: "Console") -> Iterator[Report]:
 
 
 def _shown(speed: float | None) -> str:
-    """Return a number of units per second, or per minute if there are few.
+    """Format a speed as units per second, or per minute if it is low.
 
     >>> _shown(None), _shown(12345.6), _shown(0.05)
     ('', '12,345.6/s', '3.0/min')
@@ -66,7 +66,7 @@ def _shown(speed: float | None) -> str:
 
 
 def shows_progress(function: Callable[P, R]) -> Callable[P, R]:
-    """Give a public function a progress bar if its caller passes no ``progress`` and somebody is looking."""
+    """Give a public function a progress bar, in a terminal or notebook, if its caller passes no ``progress``."""
 
     @wraps(function)
     def run(*arguments: P.args, **options: P.kwargs) -> R:

@@ -32,8 +32,8 @@ def quiet(*libraries: str, bars: bool = False) -> Iterator[None]:
     Errors still raise exceptions, which we report ourselves.
 
     Args:
-        libraries: Their names.
-        bars: Leave the progress bars.
+        libraries: Names of the libraries.
+        bars: Keep the progress bars.
     """
     if "transformers" in libraries:  # it also shows the bars of huggingface_hub
         libraries = ("huggingface_hub", *libraries)
@@ -54,7 +54,7 @@ def quiet(*libraries: str, bars: bool = False) -> Iterator[None]:
         yield
 
 
-_BARS = {  # module, and what the names of its switches end in
+_BARS = {  # module of the switches, and the ending of their names
     "datasets": ("datasets", "s"),
     "huggingface_hub": ("huggingface_hub.utils", "s"),
     "transformers": ("transformers.utils.logging", ""),
@@ -63,7 +63,7 @@ _BARS = {  # module, and what the names of its switches end in
 
 @contextmanager
 def gguf_reported(what: str, report: Report | None) -> Iterator[None]:
-    """Report how many tensors of a GGUF file are read, instead of transformers' own bar, which has no switch."""
+    """Report how many tensors of a GGUF file are read; this replaces transformers' own bar, which has no switch."""
     module: Any = import_module("transformers.modeling_gguf_pytorch_utils")
 
     def counted(tensors: Sequence[Any], **_: Any) -> Iterator[Any]:

@@ -1,4 +1,4 @@
-"""Names of models: those of folders, and training steps such as ``checkpoint-100`` and ``@step3000``."""
+"""Names of models from their folders, and training steps such as ``checkpoint-100`` and ``@step3000``."""
 
 import re
 from pathlib import Path
@@ -8,7 +8,7 @@ _STEP = re.compile(
     re.IGNORECASE,
 )
 
-# Folder names that say which state of a model it is, or that it is a model, but not from which run.
+# Generic folder names, which name a checkpoint or a model, but not its run.
 _ANY_MODEL = re.compile(
     r"((checkpoint|ckpt|epoch|(global_?)?step|iter(ation)?)s?[-_@]?)?\d*|[0-9a-f]{40}|snapshots|"
     r"model|final|best|last|latest|output|hf",
@@ -37,5 +37,5 @@ def folder_name(folder: Path) -> str:
     if not _ANY_MODEL.fullmatch(own.name):
         return own.name
     run = next((each for each in above if not _ANY_MODEL.fullmatch(each.name)), own)
-    # directly above a folder in a home folder is the name of a person, not of a run
+    # the folder directly in /home or /Users is named after a person, not a run
     return own.name if run.parent.name in ("home", "Users", "") else f"{run.name}/{own.name}"

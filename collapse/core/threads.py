@@ -1,25 +1,25 @@
-"""How many threads torch takes, and how long they wait before they sleep.
+"""Set how many threads torch uses, and how long they wait before they sleep.
 
-OpenMP reads its environment when torch is loaded, so this is set before. It counts the CPUs that the process may run on
-itself.
+OpenMP reads its environment when torch is loaded, so it must be set before. By default OpenMP uses all CPUs that the
+process may run on.
 """
 
 import os
 import sys
 
 SPINS = "3000"
-"""Turns of a waiting thread of GNU OpenMP before it sleeps. Its own default waits for milliseconds, and takes the CPU
-from the very process for which the others wait."""
+"""Turns that a waiting thread of GNU OpenMP spins before it sleeps. With the default it spins for milliseconds, and
+takes the CPU from the thread that the others wait for."""
 
 _NUMBER = ("OMP_NUM_THREADS", "MKL_NUM_THREADS")
 _GRANTED = "SLURM_CPUS_PER_TASK"
 
 
 def prepare(threads: int | None = None) -> None:
-    """Set the environment of OpenMP, before torch is loaded; variables that the user has set stay.
+    """Set the environment of OpenMP before torch is loaded; keep variables that the user has set.
 
     Args:
-        threads: Their number, which overrides the variables; None for what Slurm grants the task, or for all CPUs.
+        threads: Number of threads, which overrides the variables; None for the CPUs that Slurm grants, or all CPUs.
     """
     if "torch" in sys.modules:
         if threads is not None:
@@ -29,6 +29,6 @@ def prepare(threads: int | None = None) -> None:
         os.environ.setdefault("GOMP_SPINCOUNT", SPINS)
     if threads is not None:
         os.environ.update(dict.fromkeys(_NUMBER, str(threads)))
-        os.environ.setdefault("MKL_DYNAMIC", "FALSE")  # else MKL, and torch with it, takes no more than there are cores
+        os.environ.setdefault("MKL_DYNAMIC", "FALSE")  # otherwise MKL limits torch to the number of cores
     elif _GRANTED in os.environ and not any(name in os.environ for name in _NUMBER):
         os.environ["OMP_NUM_THREADS"] = os.environ[_GRANTED]

@@ -1,1 +1,1 @@
-"""Stores on the Hugging Face Hub: the client, repositories at a commit, names, push and pull."""
+"""Stores on the Hugging Face Hub: the client, repositories at a commit, names, fingerprints, push and pull."""

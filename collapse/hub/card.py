@@ -1,4 +1,4 @@
-"""The card of a store on the Hub: README.md, written from the manifest and the measurements."""
+"""Write the card (README.md) of a store on the Hub from its manifest and measurements."""
 
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
@@ -32,9 +32,9 @@ _CARD = """---
 
 # Embedding statistics of {model}
 
-What [collapse](https://pypi.org/project/linguistic-collapse/) needs to measure neural collapse: counts, means and
-variances of the top-layer embeddings of each next token, the classifier's rows, and decisions on the validation text.
-No text and no weights beyond those rows.
+The statistics that [collapse](https://pypi.org/project/linguistic-collapse/) needs to measure neural collapse: counts,
+means and variances of the top-layer embeddings of each next token, the classifier's rows, and decisions on the
+validation text. They contain no text, and no other weights.
 
 | | |
 | --- | --- |
@@ -53,17 +53,17 @@ store = collapse.load("{name}")
 row = collapse.measure(store)
 ```
 {measured}
-The text's own licence applies to what is derived from it.
+The licence of the text applies to data derived from it.
 
 {cite}"""
 
 
 def card(store: "Store", name: str) -> str:
-    """Return the Markdown text and metadata: what was measured, on what, how to load it, how it was made.
+    """Return the card's metadata and text: what was measured on which text, how to load it, and how it was made.
 
     Args:
         store: The store.
-        name: The repository that it is pushed to, and its folder in it.
+        name: The repository that it is pushed to, and its folder there.
     """
     row = kept_results(store)
     return _CARD.format(
@@ -82,7 +82,7 @@ def eval_results(measurements: Mapping[str, float | None], corpus: str) -> "list
 
     task, on = "text-generation", visible(corpus)
     return [
-        # no split: metrics are of the training text, of the validation text, or of both
+        # no split, because a metric can be of the training text, of the validation text, or of both
         EvalResult(task, on, on, visible(name), value, metric_name=visible(name))
         for name, value in sorted(measurements.items())
         if value is not None and name != "n_params"

@@ -1,7 +1,7 @@
-"""Names of repositories on the Hugging Face Hub, and clear errors of requests to it.
+"""Names of repositories on the Hugging Face Hub, and clear errors for failed requests.
 
-The Hub is trusted transport: its client downloads, retries, caches and commits. What is read of a store is checked
-against the sha256 of its manifest. Imports neither torch nor transformers.
+The Hub's client downloads, retries, caches and commits, and is trusted to do so. Files of a store are checked against
+the sha256 in its manifest. Imports neither torch nor transformers.
 """
 
 import re
@@ -49,7 +49,7 @@ def at_revision(name: str, revision: str | None) -> str:
     """
     repo, own = split_revision(name)
     if own and revision and own != revision:
-        raise UsageError(f"{name} and --revision {revision} name two revisions: give one of them")
+        raise UsageError(f"{name} and --revision {revision} name two revisions: give only one")
     return f"{repo}@{revision or own}" if revision or own else repo
 
 
@@ -59,12 +59,12 @@ def is_repo_id(name: str) -> bool:
     >>> is_repo_id("roneneldan/TinyStories"), is_repo_id("./a"), is_repo_id("a/b/c"), is_repo_id("runs/exp--1")
     (True, False, False, False)
     """
-    # the client's rules: it raises an error for other names
+    # the same rules as the client's, which raises an error for other names
     return bool(_REPO.fullmatch(name)) and not ("--" in name or ".." in name or name.endswith(".git"))
 
 
 def client_errors() -> tuple[type[Exception], ...]:
-    """Return the exceptions of a request that fails."""
+    """Return the exceptions that a failed request can raise."""
     from huggingface_hub import errors
 
     return errors.HTTPError, OSError, RuntimeError, ValueError
@@ -74,12 +74,12 @@ def client_errors() -> tuple[type[Exception], ...]:
 def clear_errors(what: str, advice: str = "", *, bars: bool = False) -> Iterator[None]:
     """Convert the client's exceptions into a CollapseError that says what failed and why, and how to log in.
 
-    The client's log lines are suppressed, because they hold signed addresses.
+    The client's log lines are suppressed, because they contain signed URLs.
 
     Args:
         what: What failed, for the message.
         advice: The end of the message.
-        bars: Show the client's progress bars, where stderr is a terminal.
+        bars: Show the client's progress bars if stderr is a terminal.
     """
     from huggingface_hub import errors
 
@@ -88,7 +88,8 @@ def clear_errors(what: str, advice: str = "", *, bars: bool = False) -> Iterator
             yield
         except client_errors() as error:
             raise_if_full(error, hub_cache(), ANOTHER_CACHE)
-            hidden = isinstance(error, errors.LocalEntryNotFoundError | RuntimeError)  # behind "check your connection"
+            # these two only say "check your connection"; the reason is their cause
+            hidden = isinstance(error, errors.LocalEntryNotFoundError | RuntimeError)
             cause = error.__cause__ if hidden and error.__cause__ else error
             login = ""
             if isinstance(cause, errors.GatedRepoError):
@@ -99,14 +100,14 @@ def clear_errors(what: str, advice: str = "", *, bars: bool = False) -> Iterator
 
 
 def how_to_fetch(repo: str, revision: str | None, kind: str = "model") -> str:
-    """Return the sentence that advises the command with which a repository is used offline."""
+    """Return a sentence with the command that downloads a repository for use offline."""
     option = " --repo-type dataset" if kind == "dataset" else ""
     at = f" --revision {revision}" if revision else ""
-    return f"Fetch it where there is a network with: hf download {repo}{option}{at}"
+    return f"Download it where there is a network: hf download {repo}{option}{at}"
 
 
 def models_tagged(*tags: str) -> list[Any]:
-    """List the models of the Hub that have all of some tags, as ``huggingface_hub.ModelInfo`` with their cards.
+    """List the models on the Hub that have all these tags, as ``huggingface_hub.ModelInfo`` with their cards.
 
     Raises:
         CollapseError: The Hub cannot be reached.

@@ -1,4 +1,4 @@
-"""Commit files to a repository on the Hub; the client sends only what changed."""
+"""Commit files to a repository on the Hub; the client sends only changed files."""
 
 from collections.abc import Mapping
 from contextlib import suppress
@@ -13,26 +13,26 @@ from collapse.stores.manifest import MANIFEST
 if TYPE_CHECKING:
     from huggingface_hub import CommitInfo
 
-_AGAIN = ". Run the same command again: what was sent already is not sent twice"
+_AGAIN = ". Run the same command again: files already sent are not sent twice"
 
 
 def create_repo(repo: str, *, private: bool) -> None:
     """Create a repository if it does not exist.
 
     Raises:
-        UsageError: The name cannot be that of a repository.
+        UsageError: The name is not valid for a repository.
         CollapseError: The Hub cannot be reached, or rejects the request.
     """
     from huggingface_hub import HfApi
 
     if not is_repo_id(repo) or "/" not in repo:
         raise UsageError(f"{repo!r} is not the name of a repository: give user/name")
-    with clear_errors(f"{repo}: the repository is not made"):
+    with clear_errors(f"{repo}: the repository cannot be created"):
         HfApi().create_repo(repo, private=private, exist_ok=True)
 
 
 def read_branch(repo: str, revision: str | None = None) -> Remote:
-    """Return the head of a branch, which a commit is based on: from the Hub, never from the cache."""
+    """Return the head of a branch, on which a commit is based; always read from the Hub, never from the cache."""
     remote = reach(f"{repo}@{revision}" if revision else repo)
     if not remote.online:
         raise CollapseError(f"{repo}: nothing was committed: the Hub cannot be reached; run the same command again")
@@ -48,18 +48,18 @@ def commit_files(
     create_pr: bool = False,
     replaced: str | None = None,
 ) -> "CommitInfo | None":
-    """Send files to a repository in one commit; None if nothing had changed.
+    """Send files to a repository in one commit; return None if nothing changed.
 
-    A store replaces the one in its folder: other files of that folder are deleted in the same commit. The client's
+    A store replaces the store in its folder: other files in that folder are deleted in the same commit. The client's
     progress bars are shown on a terminal.
 
     Args:
         remote: The head of the branch; the commit fails if the branch has moved since.
-        content: Path in the repository → file, or bytes.
+        content: Files or bytes, by their paths in the repository.
         message: The commit's message.
         branch: The branch; None for main.
         create_pr: Propose the commit as a pull request.
-        replaced: A folder of which other files are deleted, such as ``collapse/``.
+        replaced: A folder in which all other files are deleted, such as ``collapse/``.
 
     Raises:
         CollapseError: The Hub cannot be reached, or rejects the request.
@@ -80,7 +80,7 @@ def commit_files(
 
 
 def _replaced(content: Mapping[str, Path | bytes], remote: Remote, folder: str | None) -> list[str]:
-    """List the files in the folders of the new stores that do not belong to these."""
+    """List the files to delete: files in replaced folders and in folders of new stores that are not in ``content``."""
     stores = (f"{PurePosixPath(path).parent}/" for path in content if path.endswith(f"/{MANIFEST}"))
     folders = (*stores, folder) if folder else tuple(stores)
     return sorted(path for path in remote.files if path.startswith(folders) and path not in content)
@@ -90,7 +90,7 @@ def move_tag(repo: str, tag: str) -> None:
     """Set a tag to the head of the main branch."""
     from huggingface_hub import HfApi, errors
 
-    with clear_errors(f"{repo}: the tag {tag} is not set", _AGAIN):
+    with clear_errors(f"{repo}: the tag {tag} cannot be set", _AGAIN):
         with suppress(errors.RevisionNotFoundError):
             HfApi().delete_tag(repo, tag=tag)
         HfApi().create_tag(repo, tag=tag)
@@ -100,7 +100,7 @@ def user_name() -> str:
     """Return the name of the user who is logged in.
 
     Raises:
-        UsageError: Nobody is.
+        UsageError: No user is logged in.
     """
     from huggingface_hub import HfApi
 

@@ -1,6 +1,6 @@
-"""Fingerprints of a model: hashes of the files that transformers reads its weights, tokenizer and code from.
+"""Fingerprints of a model: hashes of the files from which transformers reads its weights, tokenizer and code.
 
-They depend on content alone: a folder, its copy on the Hub and a later commit of the same files have the same.
+They depend only on content: a folder, its copy on the Hub and a later commit of the same files have equal fingerprints.
 """
 
 from collections.abc import Iterable, Mapping
@@ -22,7 +22,7 @@ TOKENIZER = (
     *("*.model", "*.spm", "*.tiktoken", "*.tokenizer", "tekken.json", "byte_maps.json", "dict.txt", "emoji.json"),
     *("normalizer.json", "word_*.json"),
 )
-"""Files of a tokenizer."""
+"""Patterns of a tokenizer's file names."""
 
 ADAPTER = "adapter_config.json"
 
@@ -47,7 +47,7 @@ class Folder:
         return self._named(self.path.rglob("*"))
 
     def within(self, folder: str) -> list[str]:
-        """Return the names of the files in a folder, without those in its folders."""
+        """Return the names of the files in a folder, without its subfolders."""
         return self._named((self.path / folder).glob("*"))
 
     def _named(self, found: Iterable[Path]) -> list[str]:
@@ -66,11 +66,11 @@ class Folder:
         return sha256_file(self.path / name)
 
     def stores(self) -> list[str]:
-        """Return the folders of the stores beside the model, such as those of a run."""
+        """Return the folders of the stores in the model's folder, such as the stores of a training run."""
         return sorted(each.parent.relative_to(self.path).as_posix() for each in self.path.glob(f"stores/*/{MANIFEST}"))
 
     def open(self, folder: str) -> Store:
-        """Open the store in a folder; raises StoreError if its manifest is altered."""
+        """Open the store in a folder; raise StoreError if its manifest was altered."""
         return Store.load(self.path / folder)
 
 
@@ -79,7 +79,7 @@ Files = Folder | Remote
 
 
 def inside(model_args: Arguments) -> str:
-    """Return what the names of a model's files begin with: the folder of ``--model-arg subfolder=…``, or nothing.
+    """Return the prefix of a model's file names: the folder of ``--model-arg subfolder=…``, or "".
 
     >>> inside({"subfolder": "a/b/"}), inside({})
     ('a/b/', '')
@@ -89,7 +89,7 @@ def inside(model_args: Arguments) -> str:
 
 
 def json_of(files: Files, name: str) -> dict[str, Any]:
-    """Read a JSON file of a model; {} if it does not exist, or holds no object."""
+    """Read a JSON file of a model; {} if it does not exist or does not hold an object."""
     if not files.has(name):
         return {}
     file = files.fetch(name)
@@ -101,17 +101,17 @@ def json_of(files: Files, name: str) -> dict[str, Any]:
 
 
 def weight_files(files: Files, model_args: Arguments) -> list[str]:
-    """Return the names of the files that transformers reads a model's weights from; [] without any.
+    """Return the names of the files from which transformers reads a model's weights; [] if there are none.
 
     Raises:
         UsageError: There is no such GGUF file.
-        CollapseError: A file is missing that the index of the weights names.
+        CollapseError: A file that the index of the weights names is missing.
     """
     prefix = inside(model_args)
     if gguf_file := model_args.get("gguf_file"):
         if not files.has(f"{prefix}{gguf_file}"):
             there = [name.removeprefix(prefix) for name in files.within(prefix) if name.endswith(".gguf")]
-            raise UsageError(f"{files.name} holds no {gguf_file}; {near_names(str(gguf_file), there)}{files.remedy}")
+            raise UsageError(f"{files.name} has no file {gguf_file}; {near_names(str(gguf_file), there)}{files.remedy}")
         return [f"{prefix}{gguf_file}"]
     infix = f".{model_args['variant']}" if model_args.get("variant") else ""
     explicit = json_of(files, f"{prefix}config.json").get("transformers_weights")
@@ -130,21 +130,21 @@ def weight_files(files: Files, model_args: Arguments) -> list[str]:
 
 
 def weights_fingerprint(files: Files, model_args: Arguments) -> str:
-    """Return ``sha256:…`` of the files of :func:`weight_files`, and of the model's config.json.
+    """Return ``sha256:…`` of the files of :func:`weight_files` and of the model's config.json.
 
     Raises:
         UsageError: There is no such GGUF file, or there are only GGUF files and none is named.
-        CollapseError: There is no model, or a file of it is missing, or it is an adapter.
+        CollapseError: There is no model, one of its files is missing, or it is an adapter.
     """
     prefix, gguf_file = inside(model_args), model_args.get("gguf_file")
     config = f"{prefix}config.json"
     if files.has(f"{prefix}{ADAPTER}"):  # with peft installed, transformers would load or change other weights
         raise CollapseError(
             f"{files.name} holds a PEFT adapter ({ADAPTER}): merge it into its model with peft's merge_and_unload(), "
-            "save that, and measure it"
+            "save the merged model, and measure that"
         )
     names = weight_files(files, model_args)
-    if gguf_file:  # it is read alone, whatever it is called
+    if gguf_file:  # the only file that is read; its name does not matter
         return _fingerprint({"gguf": files.sha256(names[0])})
     if not names or not files.has(config):
         raise _no_model(files, prefix, "weights" if files.has(config) else "config.json")
@@ -155,14 +155,14 @@ def _no_model(files: Files, prefix: str, lacking: str) -> CollapseError:
     names, place = files.within(prefix), f"{files.name}/{prefix}".rstrip("/")
     quantized = [name.removeprefix(prefix) for name in names if name.endswith(".gguf")]
     if quantized:
-        return UsageError(f"{place} holds GGUF files only: name one with --model-arg gguf_file={quantized[0]}")
+        return UsageError(f"{place} holds only GGUF files: choose one with --model-arg gguf_file={quantized[0]}")
     if files.remedy:
         return CollapseError(f"{place} is only partly cached (no {lacking}){files.remedy}")
-    return CollapseError(f"{place} holds neither a store (no {MANIFEST}) nor a model (no {lacking})")
+    return CollapseError(f"{place} holds neither a store (no {MANIFEST}) nor a model (no {lacking}): check the name")
 
 
 def tokenizer_files(files: Files, model_args: Arguments) -> list[str]:
-    """Return the names of the files of a tokenizer; a GGUF file also contains one."""
+    """Return the names of a tokenizer's files; a GGUF file is one of them, because it contains a tokenizer."""
     prefix, gguf_file = inside(model_args), model_args.get("gguf_file")
     found = [
         name
@@ -173,7 +173,7 @@ def tokenizer_files(files: Files, model_args: Arguments) -> list[str]:
 
 
 def tokenizer_fingerprint(files: Files, model_args: Arguments) -> str:
-    """Return ``sha256:…`` of a tokenizer's files, and of its kind where only config.json says it."""
+    """Return ``sha256:…`` of a tokenizer's files, and of its class if only config.json determines it."""
     prefix = inside(model_args)
     hashes: dict[str, Any] = {}
     for name in tokenizer_files(files, model_args):

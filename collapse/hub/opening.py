@@ -1,4 +1,4 @@
-"""Open a store by name: a folder, a repository on the Hub with one store, or a store's folder in a repository."""
+"""Open a store by its folder, by a repository on the Hub with one store, or by its folder in a repository."""
 
 from contextlib import suppress
 from pathlib import Path
@@ -18,12 +18,12 @@ FOLDER = "collapse"
 def load(path: str | Path) -> Store:
     """Open a store: ``collapse.load("stores/a")``, or on the Hub ``"user/repo"``, ``"user/repo/folder@revision"``.
 
-    A store in the user's cache is also found by the beginning of its digest, or by its model. Tensor files of a store
-    on the Hub are downloaded when they are first read, and checked.
+    A store in the user's cache is also found by the start of its digest, or by its model. Tensor files of a store on
+    the Hub are downloaded and checked when they are first read.
 
     Raises:
-        UsageError: There is no such folder and no such repository, or the repository has no store or several.
-        StoreError: The store is incomplete, or of a newer version.
+        UsageError: There is neither such a folder nor such a repository, or the repository has no store or several.
+        StoreError: The store is incomplete, or has another format version.
         CollapseError: The store is not available.
     """
     if (found := cached(path)) is not None:
@@ -38,10 +38,10 @@ def load(path: str | Path) -> Store:
 
 
 def cached(path: str | Path) -> Store | None:
-    """Return the store in the user's cache that a digest's beginning, a model's name or its folder refers to.
+    """Find a store in the user's cache by the start of its digest, by its model's name or by its model's folder.
 
     Raises:
-        UsageError: There are several.
+        UsageError: Several stores match.
     """
     name, is_model = str(path), (Path(path) / "config.json").is_file() and not is_store(path)
     if Path(path).exists() and not is_model:
@@ -55,19 +55,19 @@ def cached(path: str | Path) -> Store | None:
                 found.append(store)
     if len(found) > 1:
         chunks = [each.manifest["coverage"]["train"]["chunks"] for each in found]
-        listed = ", ".join(f"{each.digest[:12]} (of {n:,} chunks)" for each, n in zip(found, chunks, strict=True))
-        raise UsageError(f"the cache has {len(found)} stores of {path}: name one by its digest: {listed}")
+        listed = ", ".join(f"{each.digest[:12]} ({n:,} chunks)" for each, n in zip(found, chunks, strict=True))
+        raise UsageError(f"the cache has {len(found)} stores of {path}: give the digest of one: {listed}")
     return found[0] if found else None
 
 
 def find_published(name: str) -> tuple[Remote, str]:
-    """Return the repository, and the store's folder in it, that a name refers to.
+    """Find a store on the Hub; return its repository and its folder there.
 
     Args:
-        name: ``user/repo`` of a repository with one store, or ``user/repo/folder``; optional ``@revision``.
+        name: ``user/repo`` of a repository with one store, or ``user/repo/folder``; optionally with ``@revision``.
 
     Raises:
-        UsageError: It names no repository; or the repository has no store, or several and the name does not say which.
+        UsageError: The name is not of a repository, the repository has no such store, or the name matches several.
         CollapseError: The Hub cannot be reached, and nothing is cached.
     """
     if not names_repo(name):
@@ -78,7 +78,7 @@ def find_published(name: str) -> tuple[Remote, str]:
 
 
 def open_named(name: str) -> Store | None:
-    """Open the store on the Hub that a name refers to; None if it names a model, or nothing on the Hub."""
+    """Open the store on the Hub with this name; None if the name is of a model, or of nothing on the Hub."""
     if not names_repo(name):
         return None
     repo, folder = split_name(name)
@@ -89,33 +89,33 @@ def open_named(name: str) -> Store | None:
     except CollapseError:
         if folder:
             raise
-        return None  # looking for a model of this name reports the error
+        return None  # the error is reported when a model of this name is looked up
     return remote.open(_only_store(remote, folder))
 
 
 def _only_store(remote: Remote, folder: str) -> str:
-    """Return the folder of the one store that matches a folder's name; raises as :func:`find_published`."""
+    """Return the only store in a folder of a repository; raises the exceptions of :func:`find_published`."""
     stores = remote.stores()
     matching = in_folder(stores, folder)
     if len(matching) == 1:
         return matching[0]
     listed = ", ".join(f"{remote.name}/{each}" for each in stores)
     if matching:
-        raise UsageError(f"{remote.name} has several stores: name one of {listed}")
+        raise UsageError(f"{remote.name} has several stores: give one of {listed}")
     raise UsageError(f"{remote.name} has no store {folder}".rstrip() + (f"; it has {listed}" if stores else ""))
 
 
 def names_repo(name: str) -> bool:
-    """Whether a name may refer to a repository, or to a store in one, rather than to a mistyped folder."""
+    """Whether a name may be of a repository or of a store in one, rather than of a mistyped folder."""
     repo = split_name(name)[0].partition("@")[0]
     return is_repo_id(repo) and "/" in repo and not (looks_local(name) and near_folders(name))
 
 
 def is_hub_place(store: str) -> bool:
-    """Whether a ``--store`` is a repository on the Hub, or a store in one, rather than a folder, existing or new."""
+    """Whether a ``--store`` is a repository on the Hub or a store in one, rather than an existing or new folder."""
     return names_repo(store) and not Path(store).parent.exists()
 
 
 def in_folder(stores: list[str], folder: str) -> list[str]:
-    """Return the stores in a folder of a repository; all of them if the folder is empty."""
+    """Return the stores in a folder of a repository; all stores if the folder is ""."""
     return [each for each in stores if folder in ("", each, each.removeprefix(f"{FOLDER}/"))]

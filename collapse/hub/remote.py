@@ -1,6 +1,6 @@
 """A repository on the Hub at a commit: its files and stores.
 
-A commit never changes, so its listing is cached, and files are compared offline, too.
+A commit never changes. So its list of files is cached, and files can be compared offline.
 """
 
 import logging
@@ -32,9 +32,9 @@ class Remote:
     """A repository at a commit.
 
     Attributes:
-        name: Its id.
-        commit: The sha.
-        online: Whether the Hub answered; else only cached files are available.
+        name: The repository's id.
+        commit: The commit's sha.
+        online: Whether the Hub answered; if not, only cached files are available.
         kind: "model" or "dataset".
     """
 
@@ -45,7 +45,7 @@ class Remote:
 
     @cached_property
     def files(self) -> Mapping[str, str]:
-        """Path → sha256 of a large file, or "" of another; from the Hub, or as it was listed before.
+        """The sha256 of each large file, and "" for other files, by path; from the Hub or from the cached list.
 
         Raises:
             CollapseError: The Hub does not answer, or only some files of a data set are cached.
@@ -68,7 +68,7 @@ class Remote:
     def _cached_files(self) -> list[str]:
         """Return the names of all files, as recorded by ``hf download``.
 
-        Without that record, return a model's cached files, and raise CollapseError for a data set.
+        Without this record, return a model's cached files, or raise CollapseError for a data set.
         """
         from huggingface_hub import errors, get_cached_repo_tree
 
@@ -86,7 +86,7 @@ class Remote:
 
     @property
     def remedy(self) -> str:
-        """What to do about a missing file, which may exist but not be cached."""
+        """Advice for a missing file if the Hub was not reached, because the file may only be missing from the cache."""
         return "" if self.online else f". {how_to_fetch(self.name, self.commit, self.kind)}"
 
     def listed(self) -> list[str]:
@@ -94,7 +94,7 @@ class Remote:
         return sorted(self.files)
 
     def within(self, folder: str) -> list[str]:
-        """Return the names of the files in a folder ("" is the top), without those in its folders."""
+        """Return the names of the files in a folder ("" is the top), without its subfolders."""
         place = PurePosixPath(folder)
         return [name for name in self.listed() if PurePosixPath(name).parent == place]
 
@@ -105,7 +105,7 @@ class Remote:
     def sha256(self, path: str) -> str:
         """Return a file's sha256 from the Hub's listing.
 
-        If the listing has none, download the file and hash it; raises as :meth:`fetch`.
+        If the listing has none, download the file and hash it; raises the exceptions of :meth:`fetch`.
         """
         return self.files[path] or sha256_file(self.fetch(path))
 
@@ -130,8 +130,8 @@ class Remote:
         """Download all files that match patterns, several at a time; return the folder of this commit.
 
         Args:
-            patterns: Names, in which [, * and ? have their meaning for a shell.
-            bars: Show the client's progress bars, where stderr is a terminal.
+            patterns: Names with the wildcards [, * and ? of a shell.
+            bars: Show the client's progress bars if stderr is a terminal.
 
         Raises:
             CollapseError: A file is not available.
@@ -144,7 +144,7 @@ class Remote:
             )
 
     def stores(self) -> list[str]:
-        """Return the folders of the stores in the repository; offline, of those whose manifests are cached."""
+        """Return the folders of the stores in the repository; offline, only stores with a cached manifest."""
         paths = [path for path in self.files if self.online or (self.folder / path).is_file()]
         return sorted(str(PurePosixPath(path).parent) for path in paths if PurePosixPath(path).name == MANIFEST)
 
@@ -156,7 +156,7 @@ class Remote:
         """Open the store in a folder; its files are downloaded and checked when they are read.
 
         Raises:
-            StoreError: Its manifest is altered, or of a newer version.
+            StoreError: Its manifest was altered, or has another format version.
             CollapseError: The manifest is not available.
         """
         manifest = read_manifest(self.fetch(str(PurePosixPath(folder, MANIFEST))).parent)
@@ -168,14 +168,14 @@ class Remote:
             except StoreError as error:
                 raise StoreError(
                     f"{self.name}: {path} is damaged: {error}; run hf download {self.name} {path} --force-download, "
-                    "or ask its owner to push it again"
+                    "or ask the owner to push the store again"
                 ) from error
 
         return Store(manifest, self.folder / folder, fetch=fetch, origin=f"{self.name}/{folder}@{self.commit}")
 
 
 def reach(name: str, kind: str = "model") -> Remote:
-    """Find a repository by its name, ``user/repo`` or ``user/repo@revision``; offline, in the cache.
+    """Find a repository by its name, ``user/repo`` or ``user/repo@revision``, on the Hub or, offline, in the cache.
 
     Args:
         name: The name.
@@ -195,7 +195,7 @@ def reach(name: str, kind: str = "model") -> Remote:
             with quiet("huggingface_hub"):
                 found = Remote(repo, str(HfApi().repo_info(repo, timeout=_TIMEOUT, **at).sha), True, kind)
             if revision != found.commit:
-                with suppress(CollapseError):  # for offline; an unwritable cache is not an error
+                with suppress(CollapseError):  # for later use offline; an unwritable cache is not an error
                     ref = found.folder.parents[1] / "refs" / (revision or "main")
                     write_atomic(ref, found.commit.encode(), shared=True)
             return found
@@ -213,7 +213,7 @@ def reach(name: str, kind: str = "model") -> Remote:
         raise CollapseError(
             f"{kind} {repo} is not available: the Hub cannot be reached ({reason}), and it is not cached. "
             f"{how_to_fetch(repo, revision, kind)}; or give local files"
-            f"{'' if Path(repo).is_dir() else ': there is no such folder here'}"
+            f"{'' if Path(repo).is_dir() else f' (there is no folder {repo})'}"
         ) from error
     if online:
         log.warning("the Hub cannot be reached (%s): using the cached copy of %s", reason, repo)

@@ -1,7 +1,7 @@
 """Push stores to the Hugging Face Hub in one commit, and pull them with all hashes checked.
 
-Each store of a repository has a folder ``collapse/<corpus>-T<chunk>-<identity>``. A push replaces the complete store in
-its folder, and no other store.
+Each store in a repository has a folder ``collapse/<corpus>-T<chunk>-<identity>``. A push replaces the whole store in
+its folder, but no other store.
 """
 
 import glob
@@ -19,7 +19,7 @@ from collapse.stores.files import sha256_of
 from collapse.stores.manifest import KNOWN_LATER, MANIFEST, RESULTS, is_store, render
 from collapse.stores.store import Store
 
-_HASH = 8  # digits of the identity's hash in a folder's name
+_HASH = 8  # digits of the identity's hash in the name of a folder
 
 
 @dataclass(frozen=True)
@@ -29,7 +29,7 @@ class Pushed:
     Attributes:
         repo: The repository.
         folder: The store's folder in the repository.
-        url: Address of the commit or pull request; None if nothing had changed.
+        url: Address of the commit or pull request; None if nothing changed.
         revision: Branch or pull request of the commit; None for the main branch.
     """
 
@@ -45,9 +45,9 @@ class Pushed:
 
 
 def folder_of(store: Store) -> str:
-    """Return the folder of a store in a repository; stores of equal identity have the same.
+    """Return the folder of a store in a repository; stores of equal identity have the same folder.
 
-    The hash at its end is that of the identity, without what is known only after the model is loaded.
+    The hash at its end is of the identity, without fields that are known only after the model is loaded.
     """
     identity = {key: value for key, value in store.identity.items() if key not in KNOWN_LATER}
     length = identity.get("chunk_length")  # a features file has none
@@ -71,16 +71,16 @@ def push(
         repo: ``user/repo``; created if it does not exist, unless a branch is given.
         private: Create the repository as private.
         create_pr: Propose the commit as a pull request.
-        into_model_repo: The repository holds the model: do not change its card.
-        revision: Branch to commit to, which must exist.
+        into_model_repo: Do not change the repository's card, because the repository holds the model.
+        revision: An existing branch to commit to.
 
     Raises:
-        UsageError: The name is not that of a repository, or there is no such branch.
-        StoreError: The store is in memory, or altered.
+        UsageError: The name is not valid for a repository, or there is no such branch.
+        StoreError: The store is in memory, or was altered.
         CollapseError: The Hub cannot be reached, or rejects the request.
     """
     if store.path is None:
-        raise StoreError(f"{store} cannot be pushed: save it first")
+        raise StoreError(f"{store} cannot be pushed: save it in a folder first with store.save(folder)")
     if not into_model_repo and revision is None:  # a new repository has only the branch main
         create_repo(repo, private=private)
     there = read_branch(repo, revision)
@@ -96,14 +96,14 @@ def push(
 
 
 push_to_hub = push
-"""The name that other libraries of the Hub give it."""
+"""The name of this function in other libraries for the Hub."""
 
 
 def files_of(store: Store, folder: str) -> dict[str, Path | bytes]:
-    """Check a store on disk, and return the files to push: its tensors, its manifest, its measurements."""
+    """Check a store on disk, and return the files to push: tensors, manifest and measurements."""
     assert store.path is not None  # a store in memory has no files
     content: dict[str, Path | bytes] = {f"{folder}/{name}": store.file(name) for name in store.manifest["files"]}
-    content[f"{folder}/{MANIFEST}"] = render(store.manifest)  # not the file: another process may have changed it
+    content[f"{folder}/{MANIFEST}"] = render(store.manifest)  # not the file, which another process may have changed
     if kept_results(store) is not None:
         content[f"{folder}/{RESULTS}"] = store.path / RESULTS
     return content

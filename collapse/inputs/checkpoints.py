@@ -1,7 +1,7 @@
-"""Checks of a checkpoint before it is opened: what cannot be measured is refused, and code is not run.
+"""Check a checkpoint before it is opened: reject models that cannot be measured, and run no code.
 
-A pickle is a program. Only torch's ``weights_only`` unpickler reads one, which constructs tensors and rejects anything
-else. Code of a repository never runs unless the user trusts it.
+A pickle is a program. It is only read by torch's ``weights_only`` unpickler, which constructs tensors and rejects
+anything else. Code of a repository never runs unless the user trusts it.
 """
 
 from collections.abc import Iterator, Mapping
@@ -22,7 +22,7 @@ _INSTEAD = {
 }
 """Arguments of ``from_pretrained`` that have their own options."""
 _QUANTIZED = ("quantization_config", "compression_config", "load_in_8bit", "load_in_4bit")
-# implemented in torch and transformers; other names may be fetched from the Hub and run (package "kernels")
+# implemented in torch and transformers; with the package "kernels", other names may be downloaded and run
 _BUILT_IN = ("eager", "sdpa", "flex_attention", "paged|eager", "paged|sdpa", "batched_mm", "grouped_mm")
 
 
@@ -34,7 +34,7 @@ def check_model_args(model_args: Mapping[str, Any]) -> None:
 
 
 def check_code(reference: ModelReference, config: Mapping[str, Any], named: str, *autos: str) -> None:
-    """Refuse a configuration that needs code of its repository for a class that transformers does not have.
+    """Reject a configuration that needs its repository's code for a class that transformers does not have.
 
     transformers often substitutes one of its own classes without a warning, which gives the numbers of another model.
 
@@ -45,7 +45,7 @@ def check_code(reference: ModelReference, config: Mapping[str, Any], named: str,
         autos: Entries of ``auto_map`` that would be used.
 
     Raises:
-        CollapseError: It needs such code.
+        CollapseError: The configuration needs such code.
     """
     import transformers
 
@@ -56,7 +56,7 @@ def check_code(reference: ModelReference, config: Mapping[str, Any], named: str,
 
 
 def check_kernels(reference: ModelReference, config: Mapping[str, Any]) -> None:
-    """Refuse implementations of attention or experts that may be code of a repository on the Hub.
+    """Reject implementations of attention or experts that may be code from the Hub.
 
     With the package ``kernels``, transformers downloads and imports an implementation named ``owner/repo``. Some
     versions do so without asking if a model's config.json names one.
@@ -66,7 +66,7 @@ def check_kernels(reference: ModelReference, config: Mapping[str, Any]) -> None:
         config: Its config.json, with the values of the model's arguments.
 
     Raises:
-        CollapseError: It names one.
+        CollapseError: The configuration names such an implementation.
     """
     for value in _implementations(config):
         if value not in _BUILT_IN:
@@ -77,7 +77,7 @@ def check_kernels(reference: ModelReference, config: Mapping[str, Any]) -> None:
 
 
 def _implementations(config: Mapping[str, Any]) -> Iterator[str]:
-    """Yield the values of keys such as ``_attn_implementation``, also those of a part of the model."""
+    """Yield the values of keys such as ``_attn_implementation``, also in configurations of submodels."""
     for key, value in config.items():
         if "_implementation" in key:
             yield from (str(each) for each in (value.values() if isinstance(value, Mapping) else [value]) if each)
@@ -86,7 +86,7 @@ def _implementations(config: Mapping[str, Any]) -> Iterator[str]:
 
 
 def check_kind(reference: ModelReference, config: Mapping[str, Any]) -> None:
-    """Refuse a checkpoint that is not a whole causal language model in full precision.
+    """Reject a checkpoint that is quantized or not a whole causal language model.
 
     transformers would build only a part of it, with a new head if it has none.
 
@@ -102,8 +102,8 @@ def check_kind(reference: ModelReference, config: Mapping[str, Any]) -> None:
 
     if quantized := [key for key in _QUANTIZED if config.get(key)]:
         raise CollapseError(
-            f"{reference.name} is quantized ({quantized[0]}), and quantized models cannot be measured yet: dequantize "
-            "it (transformers' model.dequantize()), save the result, and measure that"
+            f"{reference.name} is quantized ({quantized[0]}), which is not supported yet: dequantize it (transformers' "
+            "model.dequantize()), save the result, and measure that"
         )
     kind = str(config.get("model_type"))
     causal = {*auto.MODEL_FOR_CAUSAL_LM_MAPPING_NAMES.values(), *_listed(auto.MODEL_MAPPING_NAMES.get(kind))}
@@ -134,10 +134,10 @@ def loading_error(reference: ModelReference, what: str, error: Exception) -> Col
     if isinstance(error, UnpicklingError):
         return CollapseError(
             f"{reference.name}: its checkpoint contains more than tensors, or is damaged. torch's weights_only "
-            "unpickler refused it, and no code was run: use a checkpoint in safetensors"
+            "unpickler rejected it, and no code was run: use a checkpoint in safetensors"
         )
     reason = f"{type(error).__name__}: {first_line(error)}"
     if any(each in text for each in _CUT_SHORT):
-        reason = f"a file of its weights is damaged or cut short: download it again ({reason})"
+        reason = f"a file of its weights is damaged or incomplete: download it again ({reason})"
     said = missing_package(error) or reason
     return CollapseError(f"{reference.name} cannot be loaded as {what}: {said}{reference.files.remedy}")

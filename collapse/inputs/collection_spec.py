@@ -1,7 +1,7 @@
 """Every option of a collection, defined once.
 
 The fields of :class:`CollectionSpec` generate the command-line options, the signature and documentation of
-:func:`collapse.collect`, the checks of values, and what a store's identity records of them.
+:func:`collapse.collect`, the checks of values, and the values recorded in a store's identity.
 """
 
 import os
@@ -24,10 +24,10 @@ ROLES = {
     "running": "nothing: it changes numbers by rounding at most",
     "statistics": "nothing: the manifest lists the statistics in `statistics`, outside the identity",
 }
-"""What a collection's identity records of an option, by its role. Other roles name fields that hold hashes."""
+"""What a collection's identity records for an option, by its role. Other roles name fields that hold hashes."""
 
 NULLS = ("untrained", "shuffled")
-"""References: the architecture with initial weights of a fixed seed; the embeddings with the text's labels permuted."""
+"""Nulls: the architecture with initial weights from a fixed seed; the embeddings with permuted labels."""
 
 DTYPES = ("float32", "bfloat16", "float16", "float64")
 
@@ -41,16 +41,16 @@ class Option:
     """How an option is documented, checked and recorded.
 
     Attributes:
-        help: What it does, in one sentence.
-        role: One of :data:`ROLES`; or the identity's fields with hashes or versions of what it selects, separated by
-            spaces.
-        unset: What None means, if a value is then found elsewhere.
+        help: What the option does, in one sentence.
+        role: One of :data:`ROLES`; or the identity's fields with hashes or versions of the selected content, separated
+            by spaces.
+        unset: The default that None stands for.
         flag: Name on the command line; None to derive it from the field's name.
         off: Help of the flag that turns off an option that is on by default.
         metavar: Placeholder for the value in help texts.
-        many: Whether it may be given several times.
-        least: Smallest value of a whole number.
-        choices: The only values.
+        many: Whether the option may be given several times.
+        least: Smallest value of an integer.
+        choices: All valid values.
     """
 
     help: str
@@ -80,12 +80,12 @@ class CollectionSpec:
     text: TextNames | None = option(
         "Training text: files, globs or a Hub data set.",
         "corpus",
-        unset="the one that the model's card names",
+        unset="the data set in the model's card",
         metavar="FILES|DATASET",
         many=True,
     )
     validation_text: TextNames | None = option(
-        "The same for validation.",
+        "Validation text: files, globs or a Hub data set.",
         "validation",
         unset="the data set's validation split, if any",
         metavar="FILES|DATASET",
@@ -94,17 +94,17 @@ class CollectionSpec:
     split: str | None = option("Training split of a data set.", "corpus", unset="train")
     validation_split: str | None = option("Validation split of a data set.", "validation", unset="validation")
     text_column: str | None = option("Column that holds the text.", "corpus validation", unset="text")
-    tokenizer: str | None = option("Another tokenizer than the model's own.", "tokenizer", metavar="MODEL")
+    tokenizer: str | None = option("Tokenizer to use instead of the model's own.", "tokenizer", metavar="MODEL")
     revision: str | None = option("Branch, tag or commit of a Hub model.", "weights tokenizer")
     chunk_length: int | None = option(
         "Tokens per chunk.", "recorded", unset="min(2048, the model's limit)", metavar="T", least=2
     )
     max_chunks: int | None = option("At most this many chunks of each text.", "recorded", metavar="N", least=1)
     max_validation_chunks: int | None = option(
-        "At most this many chunks of the validation text, in place of --max-chunks.", "changed", metavar="N", least=1
+        "At most this many chunks of the validation text; overrides --max-chunks.", "changed", metavar="N", least=1
     )
     batch_size: int | str = option("Chunks per batch; auto halves it when memory runs out.", "running", default="auto")
-    shards: int = option("Pieces of the text, cut into chunks one by one.", "recorded", default=2, least=1)
+    shards: int = option("Split the text into pieces, each cut into chunks.", "recorded", default=2, least=1)
     eos_between: bool = option("Put the end-of-text token after each text.", "recorded", default=False)
     dtype: str = option("Data type in which the model runs.", "recorded", default="float32", choices=DTYPES)
     device: str = option("auto, cpu, cuda, cuda:1, ...", "running", default="auto")
@@ -116,11 +116,11 @@ class CollectionSpec:
         "Do not collect this statistic of a plugin.", "statistics", default=(), metavar="STATISTIC", many=True
     )
     fast_attention: bool = option(
-        "Let plugins swap in equal, faster modules, such as attention.",
+        "Let plugins replace modules, such as attention, with equivalent faster ones.",
         "changed",
         default=True,
         flag="--no-fast-attention",
-        off="Keep the model's own modules, such as attention and GELU, however slow.",
+        off="Keep the model's own modules, such as attention and GELU.",
     )
     exact_loss: bool = option("Sum the loss over the vocabulary in float64.", "changed", default=False)
     null: str | None = option(
@@ -129,12 +129,12 @@ class CollectionSpec:
         metavar="|".join(NULLS),
         choices=NULLS,
     )
-    deterministic: bool = option("Byte-identical reruns on CUDA too.", "running", default=False)
+    deterministic: bool = option("Make reruns byte-identical on CUDA too.", "running", default=False)
     recollect: bool = option(
         "Collect again with the same options, and replace the store at the end.", "running", default=False
     )
     part: tuple[int, int] | None = option(
-        "Only the k-th of n shares of the work, to be merged later.", "running", metavar="k/n"
+        "Collect only the k-th of n parts, to be merged later.", "running", metavar="k/n"
     )
 
     def __post_init__(self) -> None:
@@ -160,13 +160,13 @@ class CollectionSpec:
 
     @property
     def beside_identity(self) -> dict[str, Any]:
-        """Options that a request keeps beside its identity."""
+        """Options that a request has in addition to its identity."""
         names = ("part", "batch_size", "deterministic", "recollect", "without")
         return {name: getattr(self, name) for name in names}
 
     @property
     def of_validation(self) -> "CollectionSpec":
-        """The same options with the validation text's own limit, if there is one, in ``max_chunks``."""
+        """The options for the validation text: ``max_chunks`` is the validation text's own limit, if there is one."""
         return replace(self, max_chunks=self.max_validation_chunks or self.max_chunks)
 
     @property
@@ -190,7 +190,7 @@ def _check(each: Field[Any], value: Any) -> None:
         is_pair = isinstance(value, tuple | list) and [type(number) for number in value] == [int, int]
         valid, wanted = is_pair and 1 <= value[0] <= value[1], "k/n with 1 ≤ k ≤ n, such as 2/4 (in Python (2, 4))"
     elif each.name in ("text", "validation_text"):
-        # an empty list of texts, such as of a glob that matches nothing, is not the default text
+        # an empty list, for example of a glob that matches nothing, must not mean the default text
         valid, wanted = value != (), "one or several names"
     else:
         return
@@ -199,7 +199,7 @@ def _check(each: Field[Any], value: Any) -> None:
 
 
 def text_names(value: Any) -> tuple[Any, ...]:
-    """Convert one name, several names or None to a tuple, and paths to texts."""
+    """Convert one name, several names or None to a tuple of names, and paths to strings."""
     some = value if isinstance(value, Iterable) and not isinstance(value, str) else () if value is None else (value,)
     return tuple(os.fspath(each) if isinstance(each, os.PathLike) else each for each in some)
 
@@ -223,12 +223,12 @@ def flag_of(name: str, about: Option | None = None) -> str:
 
 
 def options_held(identity: Mapping[str, Any], given: Mapping[str, Any], *, texts_only: bool = False) -> dict[str, Any]:
-    """Return the options that ask for what a store holds, except for those that are given; local texts have no names.
+    """Return options that request the content of a store; given options take precedence, local texts are left out.
 
     Args:
         identity: The store's identity.
-        given: The options that are given.
-        texts_only: Only the texts, and how much of them.
+        given: The given options.
+        texts_only: Return only the options of the texts and their limits.
     """
     names = _LIMITS if texts_only else (*_LIMITS, *_HOW)
     found = {name: identity[name] for name in names if identity.get(name) is not None}
@@ -242,10 +242,10 @@ def options_held(identity: Mapping[str, Any], given: Mapping[str, Any], *, texts
 
 
 def refuse_options(store: object, given: Iterable[str]) -> None:
-    """Raise UsageError for options of a collection beside a finished store."""
+    """Raise UsageError for options of a collection that are given with a finished store."""
     for name in given:
         if options_of()[name].role != "running" or name == "recollect":
-            raise UsageError(f"{store} is a store, and is measured as it is: leave out {flag_of(name)}")
+            raise UsageError(f"{store} is a finished store: {flag_of(name)} does not apply; remove the option")
 
 
 def accepts(function: Callable[P, R]) -> Callable[P, R]:

@@ -1,7 +1,7 @@
 """Find the text or data set that a name refers to without reading it, and stream its texts.
 
-Local files are hashed completely, so a store identifies its text wherever the files are, and hashed again after they
-were read.
+Local files are hashed completely, so that a store identifies its text independently of the files' place. They are
+hashed again after they were read.
 """
 
 import glob
@@ -31,7 +31,7 @@ class NoSplit(UsageError):
 
 @dataclass(frozen=True)
 class Corpus:
-    """A text that was found, not read.
+    """A text that was found, but not read yet.
 
     Attributes:
         name: Name in tables: the data set's id, or the files' names.
@@ -55,11 +55,11 @@ class Corpus:
 
     @property
     def lines(self) -> bool:
-        """Whether each line is a text, which other kinds of files with the same bytes would not be."""
+        """Whether each line is a text; only in .txt files, so it must be part of the identity."""
         return bool(self.files) and kind_of(self.files[0]) == ".txt"
 
     def identity(self) -> dict[str, Any]:
-        """Return the text's identity, which does not depend on the place or names of its files."""
+        """Return the text's identity, which does not depend on the places or names of its files."""
         if self.files:
             return {"sha256": self.sha256, "column": self.column} | ({"lines": True} if self.lines else {})
         return {"name": self.name, "revision": self.revision, "split": self.split, "column": self.column}
@@ -71,10 +71,10 @@ def find_corpus(
     """Find the text of ``--text``: files, globs, or a data set on the Hub (``owner/name``, ``owner/name@revision``).
 
     Args:
-        text: Its name or names.
-        split: Split of a data set; None for "train", or for "validation" if it is a validation text.
+        text: One or several names.
+        split: Split of a data set; None for "train", or "validation" for a validation text.
         text_column: Column that holds the text; None for "text".
-        validation: Whether it is a validation text.
+        validation: Whether this is a validation text.
 
     Raises:
         UsageError: No file matches, the files are of several kinds, a split is given for files, or the Hub has no such
@@ -92,7 +92,7 @@ def find_corpus(
     try:
         found = reach(given[0], "dataset")
     except UsageError as error:
-        raise UsageError(f"{error}; and there is no file {given[0]}") from error
+        raise UsageError(f"{error}; there is also no file {given[0]}") from error
     split = ("validation" if validation else "train") if split is None else split
     return Corpus(found.name, column=column, split=split, remote=found)
 
@@ -103,7 +103,7 @@ def _is_local(name: str) -> bool:
 
 @contextmanager
 def opened(corpus: Corpus) -> Iterator[tuple[int, Iterator[str]]]:
-    """Yield the number of a corpus's texts, and the texts, which are read one by one.
+    """Yield the number of a corpus's texts, and an iterator that reads them one by one.
 
     Raises:
         NoSplit: There is no such split; the message suggests similar names.
@@ -117,15 +117,15 @@ def opened(corpus: Corpus) -> Iterator[tuple[int, Iterator[str]]]:
 
 
 def _files_of_split(corpus: Corpus) -> list[str]:
-    """Return the files of a data set's split in the client's cache, into which they are downloaded if necessary.
+    """Return the files of a data set's split in the client's cache; download them if necessary.
 
-    ``datasets`` chooses the files of each split by their names. Its choice must not depend on what is cached: it is
-    given a folder that has every file of the repository.
+    ``datasets`` chooses the files of each split by their names. So that its choice does not depend on the cache, it
+    gets a folder with empty files of all names in the repository.
     """
     remote = corpus.remote
     assert remote is not None  # it has no local files
     names, cached = remote.listed(), remote.download(_READ_TO_CHOOSE)
-    with environment(HF_UPDATE_DOWNLOAD_COUNTS="0"):  # datasets reads it on import
+    with environment(HF_UPDATE_DOWNLOAD_COUNTS="0"):  # read when datasets is imported
         import datasets
     with TemporaryDirectory(prefix="collapse-") as temporary, quiet("datasets"):
         place = Path(temporary).resolve() / corpus.name.split("/")[-1]
@@ -140,7 +140,7 @@ def _files_of_split(corpus: Corpus) -> list[str]:
         except (OSError, ValueError, RuntimeError, datasets.exceptions.DatasetsError) as error:
             said = first_line(error).replace(temporary, "")
             if "Config name is missing" in said:
-                said = "it has several configurations, and none can be selected: give the files of one with --text"
+                said = "it has several configurations, which is not supported: give the files of one with --text"
             raise CollapseError(f"{corpus.name} cannot be loaded: {said}") from error
         splits = {str(split): [Path(each).relative_to(place).as_posix() for each in found[split]] for split in found}
     if corpus.split not in splits:

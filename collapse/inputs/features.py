@@ -32,9 +32,9 @@ _SHAPES = {
     "validation_features": ("n", "d"),
     "validation_labels": ("n",),
 }
-"""Dimensions of each tensor; those of one letter are equal."""
+"""Dimensions of each tensor; dimensions with the same letter must be equal."""
 _OPTIONS = ("without", "null", "recollect", "batch_size", "device", "deterministic", "trust_remote_code")
-"""Options of a collection that apply to a features file, or do no harm."""
+"""Options of a collection that apply to a features file or have no effect."""
 
 
 class ArrayPhase(Phase):
@@ -61,7 +61,7 @@ class ArrayPhase(Phase):
         return self.features[start * _ROWS : stop * _ROWS]
 
     def labels_at(self, places: Tensor) -> Tensor:
-        """Return the labels of rows anywhere."""
+        """Return the labels of any rows."""
         return self._labels[places]
 
     def not_finite(self, start: int, row: int, wrong: str) -> str:
@@ -69,11 +69,11 @@ class ArrayPhase(Phase):
         return f"{self.called}: {self.name}_features row {start * _ROWS + row} is {wrong}"
 
     def batch_units(self, asked: int | str) -> int:
-        """Return one block per batch, whatever is requested, because the last block may be shorter than the others."""
+        """Always return one block per batch, because the last block may be shorter than the others."""
         return 1
 
     def coverage(self) -> dict[str, Any]:
-        """One slice."""
+        """Return the manifest's entry for the phase: one slice."""
         return {"slices": 1}
 
 
@@ -83,16 +83,16 @@ def is_features_file(path: str | Path) -> bool:
 
 
 def features_request(path: Path, spec: CollectionSpec, folder: Path | None = None) -> Request:
-    """Return the request for a features file, which is read at once: its content is its identity.
+    """Return the request for a features file. The file is read now, because its content is its identity.
 
     Args:
         path: The features file.
-        spec: The options, of which few apply.
-        folder: Folder of the store; None for one in memory.
+        spec: The options; only a few apply.
+        folder: Folder of the store; None for a store in memory.
 
     Raises:
         UsageError: An option does not apply to a features file.
-        CollapseError: It cannot be read; or as :func:`source_of`.
+        CollapseError: The file cannot be read; or as in :func:`source_of`.
     """
     from safetensors import SafetensorError
     from safetensors.torch import load_file
@@ -126,15 +126,15 @@ def check_features_options(path: str | Path, given: Mapping[str, Any]) -> None:
     """Raise UsageError for options that do not apply to a features file."""
     for name in given:
         if name not in _OPTIONS:
-            raise UsageError(f"{path} is a features file: {flag_of(name)} does not apply; leave the option out")
+            raise UsageError(f"{path} is a features file: {flag_of(name)} does not apply; remove the option")
     if given.get("null") == "untrained":
-        raise UsageError(f"{path} has no model to initialize: --null untrained does not apply, --null shuffled does")
+        raise UsageError(f"{path} has no model to initialize: use --null shuffled instead of --null untrained")
 
 
 def source_of(
     features: Mapping[str, Tensor], called: str, *, model: str, corpus: str, shuffled: bool = False
 ) -> Source:
-    """Check the tensors of a features file, and make a source of them; equal tensors have one identity.
+    """Check the tensors of a features file, and make a source; equal tensors give the same identity.
 
     Args:
         features: The tensors.
@@ -143,7 +143,7 @@ def source_of(
         shuffled: See :class:`Phase`.
 
     Raises:
-        CollapseError: A tensor has the wrong shape or dtype, or a label lies outside the classifier.
+        CollapseError: A tensor has the wrong shape or dtype, or a label has no row in the classifier.
     """
     identity = {"features": hash_of({}, features)}
     features = _checked(features, called)
@@ -162,12 +162,12 @@ def source_of(
         train=phases["train"],
         validation=phases.get("validation"),
         names=(f"{called}: classifier", f"{called}: classifier_bias"),
-        remedy="the row is a class: correct it, or leave the class out",
+        remedy="correct the row, or remove its class",
     )
 
 
 def _checked(features: Mapping[str, Tensor], called: str) -> dict[str, Tensor]:
-    """Return the tensors, labels as int64; raises as :func:`source_of`."""
+    """Check the tensors and return them, with labels as int64; raises the exceptions of :func:`source_of`."""
     found: dict[str, Tensor] = {}
     sizes: dict[str, int] = {}
     for name, letters in _SHAPES.items():
@@ -177,7 +177,7 @@ def _checked(features: Mapping[str, Tensor], called: str) -> dict[str, Tensor]:
         dtype = str(tensor.dtype).removeprefix("torch.")
         if name.endswith("_labels"):
             if tensor.is_floating_point() or tensor.is_complex():
-                raise CollapseError(f"{called}: {name} is {dtype}: labels must be integers")
+                raise CollapseError(f"{called}: {name} is {dtype}: convert the labels to integers")
             tensor = tensor.long()
         elif dtype not in _FLOATS:
             raise CollapseError(f"{called}: {name} is {dtype}: convert it to one of {', '.join(_FLOATS)}")

@@ -1,4 +1,4 @@
-"""GGUF files: the context length in the header, and tensors that transformers does not read."""
+"""GGUF files: read the context length, and find tensors that transformers does not read."""
 
 from pathlib import Path
 from typing import Any
@@ -8,14 +8,14 @@ from collapse.errors import CollapseError, first_line, some
 
 
 def gguf_context(file: Path) -> int | None:
-    """Return the context length in a GGUF file's header, or None; raises as :func:`check_gguf`."""
+    """Return the context length in a GGUF file's header, or None; raise CollapseError if it cannot be read."""
     reader, architecture = _opened(file)
     number = reader.fields.get(f"{architecture}.context_length")
     return int(number.contents()) if number else None
 
 
 def check_gguf(name: str, file: Path, model: Any) -> None:
-    """Refuse a GGUF file with a tensor, or a scaling of rotary angles, that transformers ignores.
+    """Reject a GGUF file with a tensor, or a scaling of rotary angles, that transformers ignores.
 
     Args:
         name: The model's name.
@@ -23,7 +23,7 @@ def check_gguf(name: str, file: Path, model: Any) -> None:
         model: The model that transformers loaded from it.
 
     Raises:
-        CollapseError: It cannot be read, or transformers ignores a part of it; the message names some.
+        CollapseError: The file cannot be read, or transformers ignores parts of it; the message names some.
     """
     from transformers import modeling_gguf_pytorch_utils as reading
 
@@ -49,8 +49,8 @@ def _opened(file: Path) -> tuple[Any, str]:
 
         reader = gguf.GGUFReader(file)
         return reader, str(reader.fields["general.architecture"].contents())
-    except Exception as error:  # of a damaged file the reader can raise anything
+    except Exception as error:  # for a damaged file, the reader can raise anything
         raise CollapseError(
             missing_package(error)
-            or f"{file} cannot be read as GGUF: {first_line(error)}; it may be damaged or cut short: download it again"
+            or f"{file} cannot be read as GGUF: {first_line(error)}; it may be damaged or incomplete: download it again"
         ) from error

@@ -1,4 +1,4 @@
-"""A loaded causal language model with its classifier, which runs without computing logits.
+"""Run a loaded causal language model without computing logits.
 
 Shapes: B chunks of T tokens, d dimensions, V tokens of the vocabulary.
 """
@@ -16,14 +16,14 @@ from collapse.numerics.devices import explaining_out_of_memory, is_out_of_memory
 
 
 class _HeadReached(Exception):
-    """Ends a forward pass before the output embedding, whose result is not needed; holds the embeddings."""
+    """Raised with the embeddings to stop a forward pass before the output embedding, whose result is not needed."""
 
 
 def fitting(name: str, device: torch.device) -> AbstractContextManager[None]:
-    """Report running out of memory where no smaller batch would help.
+    """Report that a model does not fit into memory, where a smaller batch would not help.
 
     Raises:
-        CollapseError: Memory ran out; the message names the model and the options that need less.
+        CollapseError: Memory ran out; the message names the model and options that need less memory.
     """
     other = "a machine with more memory" if device.type == "cpu" else "--device cpu"
     return explaining_out_of_memory(f"{name} does not fit on {device}: use --dtype bfloat16 or {other}")
@@ -38,7 +38,7 @@ class LanguageModel:
         weight: The output embedding w, shape (V, d), in the model's dtype.
         bias: Its bias, shape (V,), or None.
         input_rows: Number of rows of the input embedding; token ids must be below it.
-        attention: Name of the attention in use: that of transformers or of a plugin.
+        attention: Name of the attention in use, from transformers or a plugin.
     """
 
     model: Any
@@ -52,12 +52,12 @@ class LanguageModel:
         """Return a transformers model with its classifier.
 
         Raises:
-            CollapseError: It has no output embedding with a weight matrix.
+            CollapseError: The model has no output embedding with a weight matrix.
         """
         head, inputs = model.get_output_embeddings(), model.get_input_embeddings()
         if head is None or getattr(head, "weight", None) is None or head.weight.dim() != 2:
             raise CollapseError(
-                f"{type(model).__name__} has no output embedding with a weight matrix: it cannot be measured"
+                f"{type(model).__name__} cannot be measured: it has no output embedding with a weight matrix"
             )
         rows = len(head.weight if inputs is None else inputs.weight)
         bias = getattr(head, "bias", None)
@@ -96,8 +96,8 @@ class LanguageModel:
         finally:
             handle.remove()
         raise CollapseError(
-            f"{type(self.model).__name__} does not call its output embedding, so its embeddings cannot be read: "
-            "this model cannot be measured"
+            f"{type(self.model).__name__} cannot be measured: it does not call its output embedding, so its embeddings "
+            "cannot be read"
         )
 
     def run(self, tokens_BT: Int[Tensor, "B T"]) -> Any:
@@ -108,7 +108,7 @@ class LanguageModel:
         """
         try:
             return self.model(input_ids=tokens_BT.to(self.device), use_cache=False)
-        except Exception as error:  # the model's code, with any configuration
+        except Exception as error:  # the model's code can raise anything
             if isinstance(error, _HeadReached) or is_out_of_memory(error):
                 raise
             raise CollapseError(

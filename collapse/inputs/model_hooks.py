@@ -13,14 +13,14 @@ from collapse.plugin.plugin_manager import plugins
 if TYPE_CHECKING:
     from collapse.inputs.language_model import LanguageModel
 
-# Largest change of an embedding, relative to its norm, that rounding explains. GPT-Neo attends in float32 in any dtype.
+# Largest change of an embedding, relative to its norm, that rounding can cause. GPT-Neo's attention is always float32.
 _TOLERANCE = {torch.float64: 1e-3, torch.float32: 1e-3, torch.bfloat16: 2e-1, torch.float16: 5e-2}
 _PROBED = 512
-"""Tokens of the probe, which are more than a local attention's window."""
+"""Number of tokens in the probe; more than the window of a local attention."""
 
 
 def prepare(loaded: "LanguageModel") -> str | None:
-    """Let the first plugin that supports a model make it faster; return the plugin's name for the result, or None.
+    """Let the first plugin that supports a model make it faster; return the name that the plugin gives, or None.
 
     Raises:
         PluginError: A plugin changed the embeddings beyond rounding.
@@ -35,8 +35,8 @@ def prepare(loaded: "LanguageModel") -> str | None:
     for plugin, answer in manager.answers("collapse_prepare_model", loaded.model):
         if changed := _difference(before, loaded.embeddings(tokens)):
             raise PluginError(
-                f"plugin {plugin}: collapse_prepare_model() changed what the model computes: {changed}; "
-                "continue without it: --no-fast-attention"
+                f"plugin {plugin}: collapse_prepare_model() changed the model's numbers: {changed}; "
+                "disable it with --no-fast-attention"
             )
         if answer is not None:
             return str(answer)
@@ -50,6 +50,6 @@ def _difference(before: Float[Tensor, "1 T d"], after: Float[Tensor, "1 T d"]) -
     h, other = before.double(), after.double()
     moved = float(((h - other).norm(dim=-1) / h.norm(dim=-1).clamp(min=1e-300)).max())
     allowed = _TOLERANCE[before.dtype]
-    if moved <= allowed or not h.isfinite().all():  # accumulating reports the chunk and the sample
+    if moved <= allowed or not h.isfinite().all():  # the passes report embeddings that are not finite
         return None
-    return f"embeddings move by up to {moved:.2g} of their norm, where rounding gives at most {allowed:g}"
+    return f"embeddings change by up to {moved:.2g} of their norm, but rounding by at most {allowed:g}"

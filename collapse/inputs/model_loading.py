@@ -26,7 +26,7 @@ from collapse.stores.writing import ANOTHER_CACHE, raise_if_full
 log = logging.getLogger("collapse")
 
 SEED = 0
-"""Of the initial weights of ``--null untrained``."""
+"""Seed of the initial weights of ``--null untrained``."""
 
 _loading = Lock()  # transformers cannot load models in parallel: it would report weights as missing
 
@@ -35,17 +35,17 @@ def load_model(reference: ModelReference, spec: CollectionSpec, report: Report |
     """Load a causal language model for measuring.
 
     Args:
-        reference: Which one (see :func:`collapse.inputs.references.find_model`).
-        spec: How: its dtype, device, null, trust_remote_code and fast_attention.
+        reference: The model (see :func:`collapse.inputs.references.find_model`).
+        spec: The options; dtype, device, null, trust_remote_code and fast_attention apply.
         report: Called as report(what, done, total) while a GGUF file is read, which takes long.
 
     Raises:
-        CollapseError: It cannot be loaded, lacks weights, or has no output embedding.
+        CollapseError: The model cannot be loaded, lacks weights, or has no output embedding.
     """
     target = pick_device(spec.device)
     arguments = dict(reference.model_args)
     config = {**reference.json("config.json"), **arguments}
-    if attention := arguments.get("attn_implementation"):  # else that of config.json, in its internal name, would win
+    if attention := arguments.get("attn_implementation"):  # else the internal name in config.json would win
         config["_attn_implementation"] = arguments["_attn_implementation"] = attention
     check_kind(reference, config)
     if not spec.trust_remote_code:
@@ -60,7 +60,7 @@ def load_model(reference: ModelReference, spec: CollectionSpec, report: Report |
     # a checkpoint may have layers in other dtypes than requested, such as dequantized GGUF norms
     with fitting(reference.name, target):
         model = model.to(device=target, dtype=getattr(torch, spec.dtype)).eval()
-        if target.type == "cpu":  # weights are mapped files, and a later write to a file would change them
+        if target.type == "cpu":  # weights are memory-mapped, so a later write to their file would change them
             for tensor in (*model.parameters(), *model.buffers()):
                 tensor.data = tensor.data.clone()
     model.config.return_dict = True  # outputs are read by name
@@ -70,17 +70,17 @@ def load_model(reference: ModelReference, spec: CollectionSpec, report: Report |
 
 
 def _trained(reference: ModelReference, spec: CollectionSpec, arguments: dict[str, Any], report: Report | None) -> Any:
-    """Return the transformers model of a checkpoint, which is checked to hold its weights and no others."""
+    """Load a checkpoint with transformers, and check that it holds exactly the model's weights."""
     import transformers
 
     gguf_file, names = arguments.get("gguf_file"), weight_files(reference.files, arguments)
-    files = [reference.files.fetch(name) for name in names]  # downloads them, and says in one line why it cannot
+    files = [reference.files.fetch(name) for name in names]  # download errors are reported in one line
     if not gguf_file:
         pickled = [name for name in names if not name.endswith(".safetensors")]
         if pickled:
             shown = f"{reference.name} has a pickled checkpoint ({', '.join(pickled)})"
             log.warning("%s; loaded through torch's weights_only unpickler", shown)
-        # otherwise it tries the other format after a lost connection
+        # otherwise transformers tries the other format after a lost connection
         arguments = {**arguments, "use_safetensors": not pickled}
     reporting = gguf_reported(f"loading {reference.name}", report) if gguf_file else nullcontext()
     with reporting, warnings.catch_warnings():
@@ -92,7 +92,7 @@ def _trained(reference: ModelReference, spec: CollectionSpec, arguments: dict[st
                 trust_remote_code=spec.trust_remote_code,
                 weights_only=True,
                 output_loading_info=True,
-                ignore_mismatched_sizes=True,  # check_loaded() refuses them, with their names
+                ignore_mismatched_sizes=True,  # check_loaded() reports them with their names
                 **arguments,
             )
         except Exception as error:  # many libraries read the files here, each with its own exceptions
@@ -100,21 +100,21 @@ def _trained(reference: ModelReference, spec: CollectionSpec, arguments: dict[st
             raise loading_error(reference, "a causal language model", error) from error
     if len({*getattr(model, "hf_device_map", {}).values()}) > 1 or any(each.is_meta for each in model.parameters()):
         raise CollapseError(
-            f"{reference.name} is spread over several devices (device_map), and such models cannot be measured yet: "
-            "leave out --model-arg device_map, or give one device with --device"
+            f"{reference.name} is spread over several devices (device_map), which is not supported yet: "
+            "remove --model-arg device_map, or give one device with --device"
         )
     if gguf_file:
         check_gguf(reference.name, files[0], model)
-        files = []  # check_loaded reads no GGUF
+        files = []  # check_loaded() cannot read GGUF
     check_loaded(reference.name, model, info, files)
     return model
 
 
 def _untrained(reference: ModelReference, spec: CollectionSpec, arguments: dict[str, Any]) -> Any:
-    """Return a transformers model of a checkpoint's configuration, initialized as for training with a fixed seed.
+    """Return a transformers model with a checkpoint's configuration, initialized as for training with a fixed seed.
 
-    The weights are drawn on the CPU in float32, whatever the dtype and device in which the model then runs. They depend
-    on the version of transformers, which a store's provenance records. No file of weights is read.
+    The weights are always drawn on the CPU in float32. They depend on the version of transformers, which a store's
+    provenance records. No weight file is read.
     """
     import transformers
 
@@ -123,7 +123,7 @@ def _untrained(reference: ModelReference, spec: CollectionSpec, arguments: dict[
         try:
             config, _ = transformers.AutoConfig.from_pretrained(
                 **reference.source,
-                return_unused_kwargs=True,  # such as those that choose files of weights
+                return_unused_kwargs=True,  # for example, arguments that choose weight files
                 **trusted,
                 **arguments,
             )
@@ -137,15 +137,15 @@ def load_tokenizer(reference: ModelReference, *, trust_remote_code: bool = False
     """Load the tokenizer of a model, or a tokenizer that is given separately.
 
     Raises:
-        CollapseError: There is none, or it cannot be loaded.
+        CollapseError: There is no tokenizer, or it cannot be loaded.
     """
     import transformers
 
-    if not tokenizer_files(reference.files, reference.model_args):  # transformers would make one that knows no token
+    if not tokenizer_files(reference.files, reference.model_args):  # transformers would make an empty tokenizer
         place = f"{reference.location}/{inside(reference.model_args)}".rstrip("/")
         raise CollapseError(
-            f"{place} has no tokenizer (tokenizer.json, vocab.json or another): "
-            "give the folder or the Hub id of one with --tokenizer"
+            f"{place} has no tokenizer (tokenizer.json, vocab.json or another): give the folder or the Hub id of a "
+            "tokenizer with --tokenizer"
         )
     if not trust_remote_code:
         check_code(reference, reference.json("tokenizer_config.json"), "tokenizer_class", "AutoTokenizer")
@@ -157,4 +157,4 @@ def load_tokenizer(reference: ModelReference, *, trust_remote_code: bool = False
         except Exception as error:  # as above
             raise_if_full(error, hub_cache(), ANOTHER_CACHE)
             said = loading_error(reference, "a tokenizer", error)
-            raise CollapseError(f"{said}. Or name another with --tokenizer") from error
+            raise CollapseError(f"{said}. Or give another tokenizer with --tokenizer") from error

@@ -1,4 +1,4 @@
-"""Options of a collection as the words of a command line: parsed, and written."""
+"""Parse options of a collection from words of a command line, and write them as such."""
 
 import json
 import shlex
@@ -14,7 +14,7 @@ def parsed(name: str, words: Any) -> Any:
     """Return an option's value from its words on the command line.
 
     Raises:
-        UsageError: They cannot be parsed.
+        UsageError: The words cannot be parsed.
     """
     if name == "model_args":
         return dict(key_value(each) for each in words)
@@ -28,7 +28,7 @@ def key_value(text: str, flag: str = "--model-arg", example: str = "gguf_file=mo
     """Split ``key=value`` into (key, value), with the value parsed if it is JSON.
 
     Raises:
-        UsageError: It is not key=value.
+        UsageError: The text is not key=value.
     """
     key, equals, value = text.partition("=")
     if not equals or not key.isidentifier():
@@ -40,7 +40,7 @@ def key_value(text: str, flag: str = "--model-arg", example: str = "gguf_file=mo
 
 
 def key_values(arguments: Mapping[str, Any]) -> list[str]:
-    """Return arguments as :func:`key_value` reads them."""
+    """Return arguments as ``key=value`` texts, which :func:`key_value` reads."""
     return [
         f"{key}={each if isinstance(each, str) and key_value(f'k={each}')[1] == each else json.dumps(each)}"
         for key, each in arguments.items()
@@ -48,9 +48,9 @@ def key_values(arguments: Mapping[str, Any]) -> list[str]:
 
 
 def typed(spec: CollectionSpec) -> str:
-    """Return the options of a spec that differ from their defaults as they are typed on the command line.
+    """Return the options of a spec that differ from their defaults, as on the command line.
 
-    Manifests hold this line and are published: it names no folders of this machine, and no secrets.
+    This line is in manifests, which are published. So it contains no folders of this machine and no secrets.
 
     >>> typed(CollectionSpec(text=["/home/ann/a b.txt", "c.txt"], chunk_length=64, fast_attention=False))
     "--text 'a b.txt' --text c.txt --chunk-length 64 --no-fast-attention"

@@ -1,8 +1,8 @@
-"""Pack texts into chunks of T token ids, as a pure function of texts, tokenizer, T and the number of shares.
+"""Pack texts into chunks of T token ids, which depend only on texts, tokenizer, T and the number of shares.
 
 Rows are split into contiguous shares (``--shards``), and each share into maps of 1,000 texts. Within a map the token
 ids are concatenated and cut into chunks of T; the remainder is dropped. This equals grouping with ``datasets.map(…,
-batched=True, num_proc=shares)``, which itself may return a result that it cached for another num_proc.
+batched=True, num_proc=shares)``, which is not used because it may return a result cached for another num_proc.
 """
 
 import json
@@ -40,8 +40,8 @@ class Chunks:
 
     Attributes:
         tokens: Token ids, shape (S, T), int32, memory-mapped.
-        starts: Where each text begins among them, counted in tokens, ascending, int64; None for one text a chunk.
-        sha256: Hash of the token ids, little-endian int32, which identifies the text whatever its origin.
+        starts: Position of each text's first token, ascending, int64; None if each chunk is a text.
+        sha256: Hash of the token ids (little-endian int32), which identifies the text independently of its origin.
     """
 
     tokens: np.ndarray
@@ -53,12 +53,12 @@ class Chunks:
 
     @property
     def chunk_length(self) -> int:
-        """T."""
+        """Number of tokens per chunk T."""
         return int(self.tokens.shape[1])
 
     @cached_property
     def _begins(self) -> np.ndarray:
-        """Where blocks begin: runs of whole texts with at least T tokens, which count as independent."""
+        """Positions where blocks begin: runs of whole texts with at least T tokens, treated as independent."""
         if self.starts is None:
             return np.arange(len(self)) * self.chunk_length
         begins = [0]
@@ -68,7 +68,7 @@ class Chunks:
         return np.array(begins)
 
     def blocks(self, start: int, stop: int) -> np.ndarray:
-        """Return the number of the block of each token of some chunks, shape (stop − start, T)."""
+        """Return the block number of each token in some chunks, shape (stop − start, T)."""
         places = np.arange(start * self.chunk_length, stop * self.chunk_length)
         return (np.searchsorted(self._begins, places, side="right") - 1).reshape(-1, self.chunk_length)
 
@@ -102,19 +102,19 @@ def group(token_rows: Sequence[Sequence[int]], chunk_length: int) -> np.ndarray:
 def pack(
     corpus: Corpus, tokenizer: Any, spec: CollectionSpec, *, tokenizer_key: str, progress: Report | None = None
 ) -> Chunks:
-    """Return the chunks of a corpus, from the user's cache or packed now.
+    """Return the chunks of a corpus from the user's cache; pack them if they are not cached.
 
     Args:
         corpus: The text.
         tokenizer: Called as ``tokenizer(texts)["input_ids"]``, with its default special tokens.
-        spec: The options chunk_length, which must be known, shards, max_chunks and eos_between; those of a validation
-            text are ``spec.of_validation``.
-        tokenizer_key: Hash of what the tokenizer is loaded from: its files, arguments and code.
+        spec: The options chunk_length (not None), shards, max_chunks and eos_between; for a validation text give
+            ``spec.of_validation``.
+        tokenizer_key: Hash of the tokenizer's files, arguments and code.
         progress: Called as progress(what, texts done, texts).
 
     Raises:
         CollapseError: The text is too short for one chunk, a row holds no text, or the cache cannot be written.
-        UsageError: A split or column is unknown, or the tokenizer has no such token for ``eos_between``.
+        UsageError: A split or column is unknown, or the tokenizer has no end-of-text token for ``eos_between``.
     """
     tokenize, cache = _tokenize(tokenizer, spec.eos_between), home() / "chunks"
     about: dict[str, Any] = {
@@ -132,7 +132,7 @@ def pack(
                 made = place / "chunks"
                 with opened(corpus) as (rows, texts):
                     _write(made, about, _chunks(rows, texts, corpus.name, tokenize, spec, progress))
-                if _cached(folder) is None:  # else another process has just packed the same text
+                if _cached(folder) is None:  # otherwise another process has just packed the same text
                     shutil.rmtree(folder, ignore_errors=True)
                     made.replace(folder)
         except OSError as error:
@@ -145,7 +145,7 @@ def pack(
 def _chunks(
     rows: int, texts: Iterator[str], name: str, tokenize: Tokenize, spec: CollectionSpec, progress: Report | None
 ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """Yield the chunks of each run of texts, and where its texts begin in them; tokens beyond them are dropped."""
+    """Yield the chunks of each run of texts, and where its texts begin; tokens that do not fill a chunk are dropped."""
     chunk_length, most = spec.chunk_length, spec.max_chunks
     assert chunk_length is not None
     made, seen = 0, 0
@@ -170,11 +170,11 @@ def _chunks(
 def _tokenize(tokenizer: Any, eos_between: bool) -> Tokenize:
     eos = getattr(tokenizer, "eos_token_id", None) if eos_between else None
     if eos_between and eos is None:
-        raise UsageError("--eos-between needs a tokenizer with an end-of-text token, and this one has none")
+        raise UsageError("--eos-between needs a tokenizer with an end-of-text token: remove it, or change --tokenizer")
 
     def encoded(some: list[str]) -> Sequence[Sequence[int]]:
         try:
-            # verbose=False suppresses the warning for a text longer than the model's limit: it is cut into chunks
+            # verbose=False suppresses a warning for texts longer than the model's limit, which are cut into chunks
             rows = tokenizer(some, verbose=False)["input_ids"]
         except Exception as error:  # a tokenizer can raise anything
             said = f"{type(error).__name__}: {first_line(error)}"

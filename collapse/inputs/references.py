@@ -27,7 +27,7 @@ from collapse.stores.files import sha256_of
 from collapse.stores.writing import write_atomic
 
 _OF_FILES = (".safetensors", ".gguf", ".bin", ".pt", ".json", ".jsonl", ".txt", ".csv", ".parquet", ".npz", ".npy")
-"""Suffixes of names that are not looked for on the Hub."""
+"""Suffixes of names that are not looked up on the Hub."""
 _LIMITS = ("max_position_embeddings", "n_positions", "n_ctx", "max_seq_len", "seq_length", "max_sequence_length")
 
 
@@ -36,12 +36,12 @@ class ModelReference:
     """A model's name, files and identity.
 
     Attributes:
-        name: Name in tables: the Hub id, or the name of the folder, with that of a GGUF file.
-        files: Its files, from the top of the folder or repository.
-        weights: Fingerprint of the weights: ``sha256:…`` of the files that are read; "" for a tokenizer.
+        name: Name in tables: the Hub id, or the name of the folder, followed by the name of a GGUF file.
+        files: The files of the folder or repository.
+        weights: Fingerprint of the weights: ``sha256:…`` of their files; "" for a tokenizer.
         tokenizer: Fingerprint of the tokenizer.
-        model_args: The model's arguments, which say where its files are.
-        step: The training step that a revision on the Hub is named after, or None.
+        model_args: The model's arguments, which determine where its files are.
+        step: The training step in the name of a revision on the Hub, or None.
     """
 
     name: str
@@ -68,11 +68,11 @@ class ModelReference:
 
     @property
     def source(self) -> dict[str, Any]:
-        """Arguments of ``from_pretrained`` that name it: offline, the folder of its commit in the client's cache."""
+        """Arguments of ``from_pretrained`` that locate it; offline, the folder of its commit in the client's cache."""
         if isinstance(self.files, Folder):
             return {"pretrained_model_name_or_path": self.location}
         remote = self.files
-        # by a Hub id transformers does not find a cached tokenizer that has no config.json
+        # given a Hub id, transformers does not find a cached tokenizer without a config.json
         place = remote.name if remote.online or not remote.folder.is_dir() else str(remote.folder)
         return {
             "pretrained_model_name_or_path": place,
@@ -86,7 +86,7 @@ class ModelReference:
 
     @cached_property
     def position_limit(self) -> int | None:
-        """The longest sequence that the model takes, by its config.json or else the header of the GGUF file."""
+        """Maximum sequence length of the model, from its config.json or the header of its GGUF file."""
         limit = limit_of({**self.json("config.json"), **self.model_args})
         if limit is None and "gguf_file" in self.model_args:
             from collapse.inputs.gguf import gguf_context
@@ -95,12 +95,12 @@ class ModelReference:
         return limit
 
     def card_datasets(self) -> list[str]:
-        """Return the Hub data sets on which the model was trained, according to its card."""
+        """Return the Hub data sets that the model was trained on, according to its card."""
         from huggingface_hub.repocard import metadata_load
 
         try:
             named = (metadata_load(self.files.fetch("README.md")) or {}).get("datasets") or []
-        except Exception:  # there is none, or it cannot be read: a card is free text
+        except Exception:  # there is no card, or its free text cannot be parsed
             return []
         named = [named] if isinstance(named, str) else named
         return [each for each in named if isinstance(each, str) and is_repo_id(each)]
@@ -133,10 +133,10 @@ def find_tokenizer(name: str, model_args: Mapping[str, Any] = {}) -> ModelRefere
 
     Args:
         name: The folder, file or id.
-        model_args: The model's arguments, if it is read with them.
+        model_args: The model's arguments, if the tokenizer is loaded with them.
 
     Raises:
-        UsageError, CollapseError: As :func:`find_model`.
+        UsageError, CollapseError: As in :func:`find_model`.
     """
     try:
         found = _find(name, None, "tokenizer", model_args)
@@ -146,14 +146,14 @@ def find_tokenizer(name: str, model_args: Mapping[str, Any] = {}) -> ModelRefere
 
 
 def remember_tokenizer(reference: ModelReference) -> None:
-    """Record in the cache the folder of a tokenizer by its hash: stores can be published, and hold no path."""
+    """Record the folder of a tokenizer in the cache by its hash, because stores can be published and hold no path."""
     if reference.is_local:
         with suppress(CollapseError):  # an unwritable cache is not an error
             write_atomic(_remembered(reference.tokenizer), bytes(Path(reference.location).resolve()), shared=True)
 
 
 def known_tokenizer(tokenizer: str) -> Path | None:
-    """Return the folder of a tokenizer of this hash, or None. Its files may have changed: compare the hash again."""
+    """Return the recorded folder of a tokenizer with this hash, or None; its files may have changed since."""
     with suppress(OSError):
         return Path(_remembered(tokenizer).read_text())
     return None
@@ -164,16 +164,16 @@ def _remembered(tokenizer: str) -> Path:
 
 
 def _find(name: str, revision: str | None, what: str, model_args: Mapping[str, Any]) -> ModelReference:
-    """Find a folder or repository, without its fingerprints; raises as :func:`find_model`."""
+    """Find a folder or repository, without its fingerprints; raises the exceptions of :func:`find_model`."""
     folder = expanded(name)
     if folder.suffix == ".gguf" and folder.is_file():
         folder, model_args = folder.parent, {**model_args, "gguf_file": folder.name}
     if folder.is_dir():
         if revision is not None:
-            raise UsageError(f"{name} is a local folder, which has no revisions: omit --revision")
+            raise UsageError(f"{name} is a local folder, which has no revisions: remove --revision")
         return ModelReference(folder_name(folder), Folder(folder), model_args=model_args)
     if folder.is_file():
-        raise UsageError(f"{name} is a {folder.suffix} file, not a {what}; a text is given with --text {name}")
+        raise UsageError(f"{name} is a {folder.suffix} file, not a {what}; if it is a text, use --text {name}")
     close = near_folders(name)
     if close and revision is None and looks_local(name):
         there = f" For the Hub model of this name, use {name}@main" if is_repo_id(name) else ""
@@ -193,7 +193,7 @@ def _find(name: str, revision: str | None, what: str, model_args: Mapping[str, A
 def code_of(model: ModelReference, tokenizer: ModelReference) -> dict[str, str]:
     """Return fingerprints of the code that ``--trust-remote-code`` lets run, by location; {} if there is none.
 
-    The code of a model's own files is known by their content, that of another repository by its commit.
+    Code in the model's own files is identified by content, code of another repository by its commit.
 
     Raises:
         CollapseError: A repository with such code cannot be found.
@@ -204,24 +204,24 @@ def code_of(model: ModelReference, tokenizer: ModelReference) -> dict[str, str]:
         auto_maps = [reference.json(file).get("auto_map") for file in ("config.json", "tokenizer_config.json")]
         for repo in sorted({*re.findall(r'"([^"]+?)--', json.dumps(auto_maps))}):
             found[repo] = f"commit:{reach(at_revision(repo, str(revision) if revision else None)).commit}"
-        if any(auto_maps):  # another repository's code reads these files too
+        if any(auto_maps):  # even if the code is another repository's, it reads these files
             found[role] = code_fingerprint(reference.files)
     return found
 
 
 def limit_of(config: Mapping[str, Any]) -> int | None:
-    """Return the longest sequence that a model takes, by its configuration, or None."""
+    """Return a model's maximum sequence length from its configuration, or None."""
     limits = [config[name] for name in _LIMITS if isinstance(config.get(name), int) and config[name] > 0]
     text = config.get("text_config")
     return limits[0] if limits else limit_of(text) if isinstance(text, Mapping) else None
 
 
 def chunk_length_of(reference: ModelReference, asked: int | None) -> int:
-    """Return T: as asked, or min(2048, the model's limit).
+    """Return T: the requested length, or min(2048, the model's limit).
 
     Raises:
-        UsageError: It is longer than the model's context.
-        CollapseError: None is asked for, and the limit is unknown.
+        UsageError: The requested length is longer than the model's context.
+        CollapseError: No length is requested, and the limit is unknown.
     """
     limit = reference.position_limit
     if asked is None and limit is None:

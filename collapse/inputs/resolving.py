@@ -1,7 +1,9 @@
-"""Find what a model and options refer to: the request of a collection, or a store that makes it unnecessary."""
+"""Turn a model and options into the request of a collection, or into a store that makes collecting unnecessary."""
 
 import logging
 from collections.abc import Iterable
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 from collapse.errors import CollapseError, UsageError
@@ -12,7 +14,6 @@ from collapse.inputs.collection_spec import CollectionSpec
 from collapse.inputs.features import features_request, is_features_file
 from collapse.inputs.references import ModelReference
 from collapse.inputs.text_request import asked_model, text_request
-from collapse.stores.manifest import is_store
 from collapse.stores.request import Request
 from collapse.stores.store import Store
 
@@ -20,9 +21,7 @@ log = logging.getLogger("collapse")
 
 
 def resolve(model: str, spec: CollectionSpec, folder: Path | None) -> Request | Store:
-    """Return what is to be collected.
-
-    If that would go into the cache, and the model's repository or folder has a store of it, return that store instead.
+    """Return a request that describes what to collect; or a published store if the options name no text and it does.
 
     Args:
         model: A local folder, a Hub id, a GGUF file or a features file.
@@ -30,34 +29,28 @@ def resolve(model: str, spec: CollectionSpec, folder: Path | None) -> Request | 
         folder: Folder of the store; None for the cache.
 
     Raises:
-        UsageError: An option is wrong, or no corpus is known.
+        UsageError: An option is invalid, or no corpus is known.
         CollapseError: Something cannot be found or read.
     """
     if is_features_file(model):
         return features_request(Path(model), spec, folder)
     reference = asked_model(model, spec)
-    held = Store.load(folder) if folder and is_store(folder) and not spec.recollect else None
-    # a null of somebody else is not trusted
-    may_use_published = folder is None and not spec.recollect and not spec.null
+    may_use_published = folder is None and not spec.recollect and not spec.null  # published nulls are not trusted
+    published = partial(find_store, reference, spec) if may_use_published else None
     try:
-        request = text_request(reference, spec, folder=folder, held=held)
-    except CollapseError:  # a published store may supply what the options do not say
-        found = find_store(reference, spec) if may_use_published else None
-        if found is None:
-            raise
-        return found
-    assert request.folder is not None  # the given folder, or one in the cache
-    if may_use_published and not is_store(request.folder):
-        return find_store(reference, spec) or request
-    return request
+        return replace(text_request(reference, spec, folder=folder), published=published)
+    except CollapseError:  # a published store may supply missing options
+        if published and (found := published()):
+            return found
+        raise
 
 
 def find_store(reference: ModelReference, spec: CollectionSpec) -> Store | None:
-    """Find the store beside a model that makes collecting it unnecessary.
+    """Find a store in a model's folder or repository that makes collecting it unnecessary.
 
     Args:
-        reference: The model. Of one on the Hub, what the options do not say of the text, the chunk length and the
-            number of chunks may be anything; stores of whole texts are preferred.
+        reference: The model. For a model on the Hub, any text, chunk length and number of chunks match that the options
+            do not specify; stores of whole texts are preferred.
         spec: The options.
     """
     stores: list[Store] = []
@@ -66,7 +59,7 @@ def find_store(reference: ModelReference, spec: CollectionSpec) -> Store | None:
         try:
             stores.append(files.open(folder))
         except CollapseError as error:
-            log.warning("%s: it is not used", error)
+            log.warning("%s: this store is not used", error)
     if not stores:
         return None
     request = text_request(reference, spec, leave_open=not reference.is_local)
@@ -74,10 +67,10 @@ def find_store(reference: ModelReference, spec: CollectionSpec) -> Store | None:
 
 
 def find_store_at(place: str, model: str, spec: CollectionSpec) -> Store | None:
-    """Find a model's store in a repository, or folder of one, that the user names; None if it has no stores.
+    """Find a model's store in a given repository, or in a folder of one; None if there are no stores.
 
     Raises:
-        UsageError: None of its stores matches the request; the message lists them.
+        UsageError: No store matches the request; the message lists all stores.
         StoreError: A store in the repository is incomplete.
         CollapseError: The Hub cannot be reached.
     """
@@ -100,7 +93,7 @@ def find_store_at(place: str, model: str, spec: CollectionSpec) -> Store | None:
 
 
 def _chosen(stores: Iterable[Store], request: Request) -> Store | None:
-    """Return the preferred store of those that fit: whole texts before shares of them, then the longest chunks."""
+    """Return the preferred store among those that match: whole texts first, then the longest chunks."""
 
     def order(store: Store) -> tuple[bool, bool, int, str]:
         shares = [store.identity.get(name) is not None for name in ("max_chunks", "max_validation_chunks")]

@@ -1,7 +1,7 @@
-"""A permutation of the samples of a text, for the null of shuffled labels, which keeps each class's number of samples.
+"""A permutation of a text's samples, for the null of shuffled labels; it keeps each class's number of samples.
 
-It is computed sample by sample (a Feistel network, Luby & Rackoff 1988), not drawn as a whole: it needs no memory, and
-whatever slices a run, a resumed run or a part collects, sample i has the same label.
+It is computed sample by sample (a Feistel network, Luby & Rackoff 1988) instead of drawn as a whole. So it needs no
+memory, and sample i has the same label in every run, resumed run or part.
 """
 
 import numpy as np
@@ -11,11 +11,11 @@ from torch import Tensor
 
 _ROUNDS = 8
 _ODD = np.uint64(0x9E3779B97F4A7C15)  # 2⁶⁴ over the golden ratio, which spreads consecutive numbers
-_MIX = np.uint64(0xBF58476D1CE4E5B9)  # of splitmix64 (Steele, Lea & Flood 2014)
+_MIX = np.uint64(0xBF58476D1CE4E5B9)  # constant of splitmix64 (Steele, Lea & Flood 2014)
 
 
 def permuted(places: Int[Tensor, " n"], total: int, seed: int = 0) -> Int[Tensor, " n"]:
-    """Return where a permutation of ``total`` places sends some of them.
+    """Apply a permutation of ``total`` places to some of them.
 
     >>> permuted(torch.arange(10), 10).sort().values.tolist()
     [0, 1, 2, 3, 4, 5, 6, 7, 8, 9]
@@ -23,7 +23,7 @@ def permuted(places: Int[Tensor, " n"], total: int, seed: int = 0) -> Int[Tensor
     half = max(1, ((total - 1).bit_length() + 1) // 2)
     found = places.numpy().astype(np.uint64)
     outside = np.ones(len(found), dtype=bool)
-    # the network permutes 4^half ≥ total places: follow each one until it is back within the total
+    # the network permutes 4^half ≥ total places: repeat it until each place is within the total again
     while outside.any():
         found[outside] = _feistel(found[outside], np.uint64(half), seed)
         outside = found >= total

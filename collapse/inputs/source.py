@@ -1,4 +1,4 @@
-"""Labelled embeddings, with the classifier whose input they are; every source goes through the same two passes.
+"""Labelled embeddings with their classifier; every source goes through the same two passes.
 
 Shapes: n samples, d dimensions, V rows of the classifier.
 """
@@ -16,19 +16,19 @@ from collapse.stores.provenance import Clock
 
 
 class Phase(ABC):
-    """The samples of the training or of the validation pass, in units: chunks of a text, or blocks of rows.
+    """The samples of the training or validation pass, in units: chunks of a text, or blocks of rows.
 
     Attributes:
         name: "train" or "validation".
         units: Number of units; all but the last one have the same size.
-        slice_units: Units per slice, whatever the batch size; resuming and parts work in whole slices.
+        slice_units: Units per slice, independent of the batch size; runs resume, and parts begin, at whole slices.
         size: Tokens or rows per unit, for the reported speed.
-        unit_samples: Samples of each unit, but that the last one may have fewer.
-        n_samples: Number of samples of all units.
+        unit_samples: Samples per unit; the last unit may have fewer.
+        n_samples: Number of samples in all units.
         words: Names of a unit and of its content, such as ("chunk", "tokens").
         is_text: Whether the units are chunks of a text.
         out_of_memory: Advice for messages if one unit does not fit into memory.
-        shuffled: Each sample has the label of another one, so that embeddings are independent of labels.
+        shuffled: Whether labels are permuted, so that embeddings are independent of labels.
     """
 
     name: str
@@ -48,11 +48,11 @@ class Phase(ABC):
 
     @abstractmethod
     def labels_at(self, places: Int[Tensor, " n"]) -> Int[Tensor, " n"]:
-        """Return the own labels of samples anywhere in the phase, counted from its first one."""
+        """Return the unshuffled labels of any samples, given by their positions in the phase."""
 
     @abstractmethod
     def not_finite(self, start: int, row: int, wrong: str) -> str:
-        """Describe which sample, a row counted from unit ``start``, has an embedding that is ``wrong``."""
+        """Describe a bad embedding: ``row`` counts samples from unit ``start``, ``wrong`` says what is wrong."""
 
     @abstractmethod
     def batch_units(self, asked: int | str) -> int:
@@ -68,7 +68,7 @@ class Phase(ABC):
         return self.labels_at(permuted(places, self.n_samples) if self.shuffled else places)
 
     def blocks(self, start: int, stop: int) -> Int[Tensor, " n"]:
-        """Return the number of each sample's block, over which standard errors are computed: here its unit."""
+        """Return the number of each sample's block, the unit of standard errors; by default the sample's unit."""
         return self._places(start, stop) // self.unit_samples
 
     def _places(self, start: int, stop: int) -> Int[Tensor, " n"]:
@@ -78,31 +78,31 @@ class Phase(ABC):
         """Raise CollapseError if the definitions do not apply to the embeddings of the first unit."""
 
     def coverage(self) -> dict[str, Any]:
-        """Return the manifest's entry for the phase: its units, those of a slice, and the number of slices."""
+        """Return the manifest's entry for the phase: the number of units, units per slice, and number of slices."""
         slices = -(-self.units // self.slice_units)
         return {"chunks": self.units, "slice_chunks": self.slice_units, "slices": slices}
 
     def provenance(self) -> dict[str, Any]:
-        """Return what the manifest's provenance records of the samples."""
+        """Return what the manifest's provenance records about the samples."""
         return {}
 
 
 @dataclass
 class Source:
-    """Labelled embeddings and the classifier whose input they are.
+    """Labelled embeddings and their classifier.
 
     Attributes:
         identity: Everything that affects a stored number, except the statistics.
         model, corpus: The manifest's entries for both: names, number of parameters.
         weight: Rows w of the classifier, shape (V, d).
-        bias: Its bias, shape (V,), or None.
+        bias: Bias of the classifier, shape (V,), or None.
         train: The training samples; None if a store already holds their statistics.
         validation: The validation samples, or None.
-        names: What messages call the classifier, and its bias.
-        remedy: What they advise if it is not finite.
+        names: Names of the classifier and of its bias in messages.
+        remedy: Advice in messages if the classifier is not finite.
         command: A command line that collects the same.
-        exact_loss: Whether the loss is summed in float64; where a model computes the embeddings, float32 may do.
-        clock: When opening it began.
+        exact_loss: Whether the loss is summed in float64.
+        clock: The time when the source was opened.
     """
 
     identity: dict[str, Any]

@@ -13,40 +13,39 @@ from collapse.errors import CollapseError
 if TYPE_CHECKING:
     from collapse.inputs.language_model import LanguageModel
 
-# Largest difference between h·Wᵀ + b and the model's own logits, relative to the largest, that rounding explains.
+# Largest difference of h·Wᵀ + b and the model's own logits, relative to the largest logit, that rounding can cause.
 _HEAD_TOLERANCE = {torch.float64: 1e-10, torch.float32: 1e-4, torch.bfloat16: 1e-2, torch.float16: 2e-3}
-# Largest change of an embedding, relative to its norm, when later tokens change: only rounding of regrouped experts.
+# Largest change of an embedding, relative to its norm, when later tokens change: rounding when experts are regrouped.
 _CAUSAL_TOLERANCE = {torch.float64: 1e-8, torch.float32: 1e-4, torch.bfloat16: 2e-2, torch.float16: 5e-3}
 _CHECKED_TOKENS = 256
 
 
 @torch.inference_mode()
 def check_model(loaded: "LanguageModel", tokens_BT: Int[Tensor, "B T"], where: str = "the first chunk") -> None:
-    """Check a model on a piece of the first chunk, which messages call ``where``.
+    """Check a model on the start of a chunk; ``where`` is the name of the chunk in messages.
 
     Raises:
-        CollapseError: Later tokens change its embeddings, or its logits are not finite, or not ⟨w, h⟩ + b.
+        CollapseError: Later tokens change its embeddings, or its logits are not finite or not ⟨w, h⟩ + b.
     """
     tokens = tokens_BT[:1, :_CHECKED_TOKENS]
     h = loaded.embeddings(tokens)
-    if torch.isfinite(h).all():  # else accumulating reports the chunk and the sample
+    if torch.isfinite(h).all():  # otherwise the passes report the chunk and the sample
         _check_causal(loaded, tokens, h)
         _check_head(loaded, tokens, h, where)
 
 
 def _check_causal(loaded: "LanguageModel", tokens: Tensor, h: Tensor) -> None:
-    """Replace the second half of the tokens: the embeddings of the first half must not change."""
+    """Replace the second half of the tokens, and check that the embeddings of the first half do not change."""
     half = tokens.shape[1] // 2
     other = tokens.clone()
     other[:, half:] = (other[:, half:] + 1) % loaded.input_rows
     before, after = h[:, :half].double(), loaded.embeddings(other)[:, :half].double()
     moved = (before - after).norm(dim=-1) / before.norm(dim=-1).clamp(min=1e-300)
-    typical = float(moved.median())  # a few may change where two experts score almost equally
+    typical = float(moved.median())  # a few embeddings may change if two experts have almost equal scores
     if typical > _CAUSAL_TOLERANCE[h.dtype]:
         raise CollapseError(
             f"{type(loaded.model).__name__} is not causal: later tokens change its embeddings by {typical:.2g} of "
-            "their norm. Only causal models can be measured; models such as BERT are causal with "
-            "--model-arg is_decoder=true"
+            "their norm. Use a causal model; models such as BERT are causal with --model-arg is_decoder=true"
         )
 
 
@@ -69,5 +68,5 @@ def _check_head(loaded: "LanguageModel", tokens: Tensor, h: Tensor, where: str) 
     ratio = float((ours * logits).sum() / (ours * ours).sum()) if ours.shape == logits.shape else float("nan")
     raise CollapseError(
         f"the logits of {kind} are not ⟨w, h⟩ + b: they are about {ratio:.4g} times the product of its embeddings "
-        f"and its output embedding. Only models with a plain linear head can be measured"
+        f"and its output embedding. Use a model with a plain linear head"
     )

@@ -19,9 +19,9 @@ class Texts:
     """The texts of a collection.
 
     Attributes:
-        training: None if a trained store only lacks its validation.
-        validation: None if there is none.
-        optional: The user did not name the validation split, so it may be absent.
+        training: The training text; None if a trained store only lacks its validation.
+        validation: The validation text, or None.
+        optional: Whether the validation split may be absent, because the user did not name it.
     """
 
     training: Corpus | None
@@ -38,8 +38,8 @@ class Texts:
         """Pack the validation text; return None if there is none, or if an optional split is absent.
 
         Raises:
-            NoSplit: The user named the split, and it does not exist.
-            CollapseError: As ``pack`` raises it.
+            NoSplit: The user named a split that does not exist.
+            CollapseError: ``pack`` raised it.
         """
         try:
             return None if self.validation is None else pack(self.validation)
@@ -54,7 +54,7 @@ def find_texts(spec: CollectionSpec) -> Texts:
     """Find the texts that a spec names.
 
     Raises:
-        UsageError: A validation option does not apply, or as for :func:`collapse.inputs.corpus.find_corpus`.
+        UsageError: A validation option does not apply, or as in :func:`collapse.inputs.corpus.find_corpus`.
         CollapseError: A text cannot be found or read.
     """
     assert spec.text is not None
@@ -68,8 +68,8 @@ def find_named_validation(spec: CollectionSpec) -> Corpus | None:
     """Find the validation text that a spec names; None if it names none.
 
     Raises:
-        UsageError: There is an option for the validation text, and no such text.
-        CollapseError: As :func:`find_validation`.
+        UsageError: An option for the validation text is given without such a text.
+        CollapseError: As in :func:`find_validation`.
     """
     if spec.validation_text:
         return find_validation(spec, spec.validation_text)
@@ -81,5 +81,5 @@ def find_named_validation(spec: CollectionSpec) -> Corpus | None:
 
 
 def find_validation(spec: CollectionSpec, text: TextNames) -> Corpus:
-    """Find a validation text; raises as :func:`collapse.inputs.corpus.find_corpus`."""
+    """Find a validation text; raises the exceptions of :func:`collapse.inputs.corpus.find_corpus`."""
     return find_corpus(text, split=spec.validation_split, text_column=spec.text_column, validation=True)

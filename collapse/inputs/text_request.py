@@ -1,4 +1,4 @@
-"""A request for a model on texts: what identifies it, found without loading or reading anything whole."""
+"""Make the request for a model on texts: find its identity without loading the model or tokenizing texts."""
 
 import logging
 from collections.abc import Mapping
@@ -15,7 +15,7 @@ from collapse.inputs.text_pair import Texts, find_named_validation, find_texts, 
 from collapse.inputs.text_source import open_texts
 from collapse.measurement.comparable import SAME_TEXTS
 from collapse.plugin.plugin_manager import plugins
-from collapse.stores.manifest import LAYER
+from collapse.stores.manifest import LAYER, is_store
 from collapse.stores.request import Request, cached_folder
 from collapse.stores.store import Store
 
@@ -23,58 +23,54 @@ log = logging.getLogger("collapse")
 
 
 def asked_model(name: str, spec: CollectionSpec) -> ModelReference:
-    """Find the model of a request, whose arguments may name a GGUF file.
+    """Find the model of a request; its arguments may name a GGUF file.
 
     Raises:
         UsageError: There is no such model, or an argument is invalid.
-        CollapseError: It holds no model, or the Hub cannot be reached.
+        CollapseError: The folder holds no model, or the Hub cannot be reached.
     """
     arguments = spec.model_args or {}
     check_model_args(arguments)
     gguf_file = arguments.get("gguf_file") or (name if name.endswith(".gguf") else None)
     if spec.null == "untrained" and gguf_file:
         raise UsageError(
-            f"{gguf_file} does not say how its model was initialized: for --null untrained name the "
-            "model that it was made of; --null shuffled applies"
+            f"{gguf_file} does not record how its model was initialized: for --null untrained give the original "
+            "model, or use --null shuffled"
         )
     return find_model(name, revision=spec.revision, model_args=arguments)
 
 
 def text_request(
-    reference: ModelReference,
-    spec: CollectionSpec,
-    *,
-    folder: Path | None = None,
-    held: Store | None = None,
-    leave_open: bool = False,
+    reference: ModelReference, spec: CollectionSpec, *, folder: Path | None = None, leave_open: bool = False
 ) -> Request:
     """Return the request for a model on the texts that options name.
 
     Args:
         reference: The model.
         spec: The options.
-        folder: Folder of the store; None for one in the user's cache.
-        held: The store that is there: it says which text is meant, and how much of it, unless the spec does.
-        leave_open: What the spec does not say of text, length and limits may be anything.
+        folder: Folder of the store; None for a folder in the user's cache. If it holds a store, this store's text and
+            limits apply unless the spec gives others.
+        leave_open: Whether stores with any text, length and limits match if the spec does not give them.
 
     Raises:
         UsageError: No corpus is given and the model's card names none, or an option is invalid.
         CollapseError: The tokenizer or a text cannot be found or read.
     """
+    held = Store.load(folder) if folder and is_store(folder) and not spec.recollect else None
     tokenizer = find_tokenizer(spec.tokenizer) if spec.tokenizer else reference
     whole = _with_texts(spec, reference, held)
     if whole.chunk_length or not leave_open:
         whole = replace(whole, chunk_length=chunk_length_of(reference, whole.chunk_length))
     unsaid = _unsaid(whole) if leave_open else frozenset()
     texts, trained_on = _texts_of(spec, whole, reference, held, unsaid)
-    if held is not None and spec.validation_text is None and spec.validation_split is None:  # the store's
+    if held is not None and spec.validation_text is None and spec.validation_split is None:  # it is the held store's
         texts = replace(texts, optional=True)
     identity = _identity_of(whole, reference, tokenizer, texts) | ({"corpus": trained_on} if trained_on else {})
     if identity["validation"] and identity["validation"] == identity["corpus"]:
         log.warning(SAME_TEXTS)
     step = {} if reference.step is None else {"step": str(reference.step)}
     own = {"tokenizer": tokenizer.location} if tokenizer.is_local else {}
-    if texts.training and texts.validation:  # a named data set brings its own validation split
+    if texts.training and texts.validation:  # a named data set has its own validation split
         unsaid -= {"validation"}
     return Request(
         identity=identity,
@@ -95,22 +91,23 @@ def _texts_of(
     held: Store | None,
     unsaid: frozenset[str],
 ) -> tuple[Texts, dict[str, Any] | None]:
-    """Return the texts of a request, and the identity of its training text if only the store that is there has it.
+    """Return the texts of a request, and the identity of its training text if only the held store knows it.
 
     Args:
-        spec, reference, held: As of :func:`text_request`.
-        whole: The options with those that the store or a plugin adds.
+        spec, reference: As in :func:`text_request`.
+        whole: The options, with options that the store or a plugin adds.
+        held: The store in the folder, or None.
         unsaid: Fields of the identity that may have any value.
     """
-    if "corpus" in unsaid:  # any training text will do
+    if "corpus" in unsaid:  # any training text matches
         return Texts(None, find_validation(whole, whole.validation_text) if whole.validation_text else None), None
-    if held is not None and whole.text is None:  # the store alone knows the training text
-        # not the store's own limits, which a text named now does not have
+    if held is not None and whole.text is None:  # only the store knows the training text
+        # use spec, because the store's limits in whole do not apply to a newly given text
         texts = Texts(None, find_named_validation(whole if whole.validation_text else spec))
         if held.state == "trained" and held.identity.get("validation") and not texts.validation:
-            raise UsageError(f"{held} lacks its validation: name its validation text again with --validation-text")
+            raise UsageError(f"{held} lacks its validation: give its validation text again with --validation-text")
         return texts, held.identity["corpus"]
-    # named, or the card's
+    # the given text, or the text in the model's card
     return find_texts(whole if whole.text else replace(whole, text=_text_of_card(reference))), None
 
 
@@ -126,7 +123,7 @@ def _identity_of(
         "layers": [LAYER],
         **spec.identity,
     }
-    # the content of a GGUF file is hashed, and its name is not
+    # a GGUF file is identified by its content, not by its name
     identity["model_args"] = {name: each for name, each in identity["model_args"].items() if name != "gguf_file"}
     if spec.trust_remote_code and (code := code_of(reference, tokenizer)):
         identity["code"] = code
@@ -134,7 +131,7 @@ def _identity_of(
 
 
 def _with_texts(spec: CollectionSpec, model: ModelReference, held: Store | None) -> CollectionSpec:
-    """Return the options with texts that they do not name: those of a store, or on which a plugin knows it was trained.
+    """Add texts to options without texts: the texts that a plugin knows the model was trained on, or a store's.
 
     So the same command refers to the same texts before, during and after a collection.
     """
@@ -143,7 +140,7 @@ def _with_texts(spec: CollectionSpec, model: ModelReference, held: Store | None)
     if spec.split is None and model.is_local:
         answers = plugins().answers("collapse_trained_on", Path(model.location))
         known: Mapping[str, Any] = next((known for _, known in answers if known), {})
-        if spec.validation_text:  # the known split is one of the known text
+        if spec.validation_text:  # the known validation split belongs to the known text
             known = {name: value for name, value in known.items() if not name.startswith("validation_")}
         if known:
             return CollectionSpec(**{**known, **spec.given})
@@ -151,12 +148,12 @@ def _with_texts(spec: CollectionSpec, model: ModelReference, held: Store | None)
         return spec
     for name in ("split",) if spec.validation_text else ("split", "text_column"):
         if name in spec.given:
-            raise UsageError(f"{held} holds its training text: leave out {flag_of(name)}, or give --text with it")
+            raise UsageError(f"{held} determines the training text: remove {flag_of(name)}, or also give --text")
     return CollectionSpec(**options_held(held.identity, spec.given, texts_only=True))
 
 
 def _unsaid(spec: CollectionSpec) -> frozenset[str]:
-    """Return the fields of an identity of which options say nothing."""
+    """Return the fields of an identity that the options leave open."""
     any_text = spec.text is None and spec.split in (None, "train") and spec.text_column in (None, "text")
     any_validation = not (spec.validation_text or spec.validation_split)
     some = {"corpus": any_text, "validation": any_validation, "chunk_length": spec.chunk_length is None}
@@ -169,8 +166,8 @@ def _text_of_card(reference: ModelReference) -> str:
     named = reference.card_datasets()
     if not named:
         raise UsageError(
-            f"no corpus: the card of {reference.name} names no data set. Give the text it was trained on, for example "
-            f"--text roneneldan/TinyStories, or --text train.jsonl --validation-text validation.jsonl"
+            f"no corpus: the card of {reference.name} names no data set. Give its training text, for example --text "
+            f"roneneldan/TinyStories, or --text train.jsonl --validation-text validation.jsonl"
         )
     log.info("corpus: %s, named by the card of %s", named[0], reference.name)
     return named[0]

@@ -1,4 +1,4 @@
-"""A model run on texts as a source: each position's embedding, labelled with the following token.
+"""A model run on texts as a source: the embedding at each position, labelled with the next token.
 
 Shapes: B chunks of T tokens, d dimensions; T−1 samples per chunk.
 """
@@ -32,12 +32,12 @@ from collapse.stores.store import Store
 log = logging.getLogger("collapse")
 
 _LARGEST_SLICE = 1024  # chunks
-_SLICES, _FEWEST_SLICES = 16, 8  # at least, where the text is long enough
+_SLICES, _FEWEST_SLICES = 16, 8  # minimum numbers of slices, if the text is long enough
 _CPU_TOKENS, _GPU_TOKENS = 2048, 16384  # initial tokens per batch
 
 
 def advice(dtype: torch.dtype) -> str:
-    """Return what to do about numbers of a model that are not finite."""
+    """Return advice for a model whose numbers are not finite."""
     wider = "try --dtype float32, and " if torch.finfo(dtype).bits < 32 else ""
     return f"{wider}check the model's weights"
 
@@ -67,17 +67,17 @@ class TextPhase(Phase):
         return torch.from_numpy(self.chunks.tokens[start:stop].astype("int64"))
 
     def embeddings(self, start: int, stop: int) -> Tensor:
-        """Return the embeddings of some chunks, but for their last tokens, which nothing follows."""
+        """Return the embeddings of some chunks, except at their last tokens, which have no next token."""
         h_BTd = self.model.embeddings(self.tokens(start, stop))
         return h_BTd[:, :-1].reshape(-1, h_BTd.shape[-1])
 
     def labels_at(self, places: Tensor) -> Tensor:
-        """Return the tokens that follow samples anywhere in the text."""
+        """Return the next tokens of any samples."""
         chunk_n, place_n = (each.numpy() for each in (places // self.unit_samples, places % self.unit_samples + 1))
         return torch.from_numpy(self.chunks.tokens[chunk_n, place_n].astype("int64"))
 
     def blocks(self, start: int, stop: int) -> Tensor:
-        """Return the number of each label's block of whole texts; of shuffled labels that of its chunk."""
+        """Return the number of each label's block of whole texts; for shuffled labels, of its chunk."""
         if self.shuffled:
             return super().blocks(start, stop)
         return torch.from_numpy(self.chunks.blocks(start, stop)[:, 1:]).reshape(-1)
@@ -87,7 +87,7 @@ class TextPhase(Phase):
         chunk, sample = divmod(row, self.size - 1)
         return (
             f"the embedding of sample {sample} of {self.name} chunk {start + chunk} is {wrong}: "
-            f"nothing was stored of it; {advice(self.model.weight.dtype)}"
+            f"it was not stored; {advice(self.model.weight.dtype)}"
         )
 
     def batch_units(self, asked: int | str) -> int:
@@ -116,7 +116,7 @@ def open_texts(
     """Load a model and pack texts.
 
     Args:
-        identity: That of the request.
+        identity: The identity of the request.
         spec: The options.
         reference, tokenizer: The model and the tokenizer.
         texts: The texts.
@@ -130,7 +130,7 @@ def open_texts(
     clock = Clock()
     tokenize = load_tokenizer(tokenizer, trust_remote_code=spec.trust_remote_code)
     remember_tokenizer(tokenizer)
-    chosen = [each for each in (tokenizer.model_args, identity.get("code")) if each]  # also decide how it is loaded
+    chosen = [each for each in (tokenizer.model_args, identity.get("code")) if each]  # also affect loading
     key = sha256_of([tokenizer.tokenizer, *chosen]) if chosen else tokenizer.tokenizer
 
     def packed(corpus: Corpus, cut: CollectionSpec) -> Chunks:
@@ -146,7 +146,7 @@ def open_texts(
             _check_ids(chunks, tokenize, model, reference.name)
     identity = {**identity, "attention": model.attention, "head": {"tied": model.tied, "bias": model.bias is not None}}
     corpus = {"name": texts.names["corpus"], "validation": texts.names["validation"]}
-    if packs_validation and validation is None:  # there is none, or its split is optional and absent
+    if packs_validation and validation is None:  # there is no validation text, or its split is absent
         identity = {name: each for name, each in identity.items() if name not in OF_VALIDATION} | {"validation": None}
         corpus["validation"] = None
     phase = partial(TextPhase, model=model, shuffled=spec.null == "shuffled")
@@ -158,7 +158,7 @@ def open_texts(
         bias=model.bias,
         train=None if train is None else phase("train", train),
         validation=None if validation is None else phase("validation", validation),
-        remedy=f"the row is a vocabulary entry: {advice(model.weight.dtype)}",
+        remedy=f"the row belongs to a token: {advice(model.weight.dtype)}",
         command=f"collapse collect {shlex.quote(reference.name)} {typed(spec)}".rstrip(),
         exact_loss=spec.exact_loss,
         clock=clock,
@@ -172,7 +172,7 @@ def _about(model: LanguageModel, reference: ModelReference, tokenizer: ModelRefe
     if reference.step is not None:
         about["step"] = reference.step
     if tokenizer is not reference and not tokenizer.is_local:
-        about["tokenizer"] = f"{tokenizer.location}@{tokenizer.revision}"  # by which it is found again
+        about["tokenizer"] = f"{tokenizer.location}@{tokenizer.revision}"  # locates the tokenizer later
     return about
 
 
@@ -181,7 +181,7 @@ def _warn_of_added_tokens(corpus: Corpus, tokenizer: Any) -> None:
     if added and corpus.lines:
         log.warning(
             f"the tokenizer adds {counted(added, 'special token')} to each line of {corpus.name}, which count as "
-            "classes and samples: texts of several lines can be rows of a .jsonl file"
+            "classes and samples: if texts have several lines, use a .jsonl file with a row per text"
         )
 
 
@@ -189,16 +189,16 @@ def _check_ids(chunks: Chunks, tokenizer: Any, model: LanguageModel, name: str) 
     rows = min(model.input_rows, len(model.weight))
     if (largest := int(chunks.tokens.max())) >= rows:
         raise CollapseError(
-            f"the text holds token id {largest:,}, but {name} embeds {rows:,} tokens: "
-            f"its tokenizer (of {len(tokenizer):,}) is larger than that; name the right one with --tokenizer"
+            f"the text has token id {largest:,}, but {name} embeds only {rows:,} tokens (the tokenizer has "
+            f"{len(tokenizer):,}): give the right tokenizer with --tokenizer"
         )
 
 
 def slice_length(chunks: int, chunk_length: int) -> int:
-    """Return the chunks per slice, whatever the batch size: a multiple of the largest batch of ``auto``.
+    """Return the chunks per slice, independent of the batch size: a multiple of the largest ``auto`` batch.
 
-    They are at most 1,024, unless that batch is larger (T < 16), and such that a text of at least 16 chunks has at
-    least 16 slices, or 8 if they hold at most 2,048 tokens each.
+    There are at most 1,024 chunks per slice, unless that batch is larger (T < 16). A text of at least 16 chunks has at
+    least 16 slices, or at least 8 if a slice holds at most 2,048 tokens.
 
     >>> slice_length(229_367, 2048), slice_length(20, 512), slice_length(730, 512), slice_length(190, 128)
     (1024, 2, 32, 16)
@@ -208,7 +208,7 @@ def slice_length(chunks: int, chunk_length: int) -> int:
 
 
 def largest_batch(chunks: int, chunk_length: int, tokens: int = _GPU_TOKENS) -> int:
-    """Return the largest batch size of ``auto``: a power of two, at most so many tokens, that leaves enough slices."""
+    """Return the largest ``auto`` batch: a power of two with at most this many tokens that leaves enough slices."""
     batch = 1
     while batch * 2 * chunk_length <= tokens:
         small = batch * 2 * chunk_length <= _CPU_TOKENS

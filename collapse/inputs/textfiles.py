@@ -15,13 +15,13 @@ from collapse.stores.files import sha256_file, sha256_of
 # Each line of a .txt file is a text and keeps its line break. \r and \r\n also end a line and are read as \n (Python's
 # universal newlines). A .json file is a list of objects, or lines of objects as in a .jsonl file.
 KINDS = (".txt", ".jsonl", ".json", ".parquet")
-"""Suffixes of the texts that are read, also with ``.gz`` at the end (but .parquet)."""
+"""Suffixes of texts; all except .parquet may be followed by ``.gz``."""
 
 _BATCH = 1000
 
 
 def kind_of(name: str) -> str:
-    """Return the suffix that determines how a file is read: that before ``.gz``, if it is compressed."""
+    """Return the suffix that determines how a file is read; for a compressed file, the suffix before ``.gz``."""
     return Path(name.lower().removesuffix(".gz")).suffix
 
 
@@ -35,7 +35,7 @@ def find_files(names: Sequence[str]) -> list[str]:
     kinds = {kind_of(file) for file in files}
     if not kinds <= {*KINDS} or not (len(kinds) == 1 or kinds == {".jsonl", ".json"}):
         raise UsageError(
-            f"texts must be .txt, .jsonl, .json or .parquet files, all of one kind: got {show_names(files)}"
+            f"texts must be .txt, .jsonl, .json or .parquet files, all of the same kind, got {show_names(files)}"
         )
     return files
 
@@ -80,7 +80,7 @@ def read_texts(files: Sequence[str], column: str) -> Iterator[str]:
 
     Args:
         files: Files of the kinds that :data:`KINDS` lists.
-        column: The column or key that holds the text; .txt files have one, ``text``.
+        column: The column or key that holds the text; .txt files have the column ``text``.
 
     Raises:
         UsageError: A row has no such column.
@@ -92,27 +92,27 @@ def read_texts(files: Sequence[str], column: str) -> Iterator[str]:
             for place, row in _rows(file, column):
                 yield _text_of(row, column, f"{place} of {name}")
         except UnicodeDecodeError as error:
-            raise CollapseError(f"{file} is not UTF-8 ({error.reason}): convert it, such as with iconv") from error
+            raise CollapseError(f"{file} is not UTF-8 ({error.reason}): convert it, for example with iconv") from error
         except (OSError, EOFError) as error:
             raise CollapseError(f"{file} cannot be read: {first_line(error)}") from error
 
 
 def _text_of(row: Any, column: str, where: str) -> str:
     if not isinstance(row, dict):
-        raise CollapseError(f"{where} is not a JSON object: every row must be an object with the text column")
+        raise CollapseError(f"{where} is not a JSON object: make every row an object with the text column")
     if column not in row:
         raise UsageError(f"{where} has no column {column!r}; {near_names(column, row)} (--text-column)")
     text = row[column]
     if not isinstance(text, str):
         raise CollapseError(
-            f"{where} holds {text!r:.60}, not a text, in column {column!r}; clean the data, or name another "
+            f"{where} holds {text!r:.60} instead of a text in column {column!r}: clean the data, or give another "
             "--text-column"
         )
     return text
 
 
 def _rows(file: str, column: str) -> Iterator[tuple[str, Any]]:
-    """Yield the rows of a file, each with its place."""
+    """Yield the rows of a file, each with its place, such as ``line 3``."""
     kind = kind_of(file)
     if kind == ".parquet":
         yield from ((f"row {number:,}", row) for number, row in enumerate(_parquet_rows(file, column), 1))

@@ -1,4 +1,4 @@
-"""Checks of a loaded model against its checkpoint: every weight must come from it, and every tensor must be used."""
+"""Check a loaded model against its checkpoint: every weight must come from it, and every tensor must be used."""
 
 import re
 import zipfile
@@ -11,12 +11,12 @@ from torch import Tensor
 
 from collapse.errors import CollapseError, counted, some
 
-# What a model computes itself: rotary angles, positions, and the value that masks a score.
+# Tensors that a model computes itself: rotary angles, positions, and the value that masks a score.
 _COMPUTED = re.compile(r"(^|[._])(cos_cached|sin_cached|position_ids|masked_bias)$")
 
 
 def check_loaded(name: str, model: Any, info: Mapping[str, Any], files: list[Path]) -> None:
-    """Refuse a model whose checkpoint lacks some weights, or holds others that the model does not use.
+    """Reject a model whose checkpoint lacks weights, or holds weights that the model does not use.
 
     transformers fills missing weights with random numbers, and ignores unused ones; both are only logged.
 
@@ -34,11 +34,11 @@ def check_loaded(name: str, model: Any, info: Mapping[str, Any], files: list[Pat
     if mismatched := sorted(info["mismatched_keys"]):
         shapes = [f"{key} {_shape(there)}, not {_shape(wanted)}" for key, there, wanted in mismatched]
         raise CollapseError(
-            f"{name}: its checkpoint holds {counted(len(mismatched), 'weight')} of another shape than its "
-            f"config.json says for {kind} ({some(shapes)}): use the checkpoint that belongs to this config.json"
+            f"{name}: {counted(len(mismatched), 'weight')} in its checkpoint of another shape than in its config.json "
+            f"for {kind} ({some(shapes)}): use the checkpoint that belongs to this config.json"
         )
     if missing:
-        others = f"; it holds {len(unexpected):,} that {kind} does not know ({some(unexpected)})" if unexpected else ""
+        others = f"; it has {len(unexpected):,} that {kind} does not know ({some(unexpected)})" if unexpected else ""
         raise CollapseError(
             f"{name}: its checkpoint lacks {counted(len(missing), 'weight')} of {kind} ({some(missing)})"
             f"{others}. They would be random: use a complete checkpoint of a causal language model"
@@ -46,9 +46,9 @@ def check_loaded(name: str, model: Any, info: Mapping[str, Any], files: list[Pat
     computed = {key for key, tensor in _read(files, unexpected) if _is_computed(key, tensor, model)}
     if needed := [key for key in unexpected if key not in computed]:
         raise CollapseError(
-            f"{name}: {kind} ignores {counted(len(needed), 'tensor')} of the checkpoint ({some(needed)}), so it would "
-            "be a different model. Use the config.json of this checkpoint, or compute embeddings with the model's own "
-            "class and pass them to collapse.measure(features=…, labels=…)"
+            f"{name}: {kind} ignores {counted(len(needed), 'tensor')} of the checkpoint ({some(needed)}), so it is "
+            "another model. Use the config.json of this checkpoint, or compute embeddings with the model's own class "
+            "and pass them to collapse.measure(features=…, labels=…)"
         )
     tied = getattr(model, "all_tied_weights_keys", {})
     if untied := sorted({*model.get_expanded_tied_weights_keys(all_submodels=True)} - {*tied}):
@@ -76,7 +76,7 @@ def _read(files: Iterable[Path], wanted: Collection[str]) -> Iterator[tuple[str,
 
 
 def _is_computed(key: str, tensor: Tensor, model: Any) -> bool:
-    """Return whether the model has or computes the same values without this tensor."""
+    """Whether the model has or computes the same values without this tensor."""
     if _COMPUTED.search(key):
         return True
     last = key.rpartition(".")[2]
@@ -90,6 +90,6 @@ def _is_computed(key: str, tensor: Tensor, model: Any) -> bool:
 
 
 def _equal(stored: Tensor, own: Tensor) -> bool:
-    """Return whether two tensors are equal up to rounding."""
+    """Whether two tensors are equal up to rounding."""
     rounding = [torch.finfo(each.dtype).eps for each in (stored, own) if each.is_floating_point()]
     return torch.allclose(stored.double(), own.detach().cpu().double(), rtol=max([1e-6, *rounding]), atol=1e-7)

@@ -22,12 +22,12 @@ def analyze(name: str, results: Results | Iterable[Row] | str | Path, **options:
     Args:
         name: The analysis.
         results: A table, its file, rows, or ``"paper"``, the published measurements.
-        **options: The analysis's own.
+        **options: Options of the analysis.
 
     Raises:
         UsageError: There is no such analysis, or an option has a wrong value.
         CollapseError: The table cannot be read, or the analysis does not apply to it.
-        PluginError: The analysis failed, or does not have an option.
+        PluginError: The analysis failed, or does not have one of the options.
 
     >>> rows = [Row(f"m{i}", None, "", "", 1, 9, 4, 99, {"val_loss": i + 0.5, "nc1.cdnv": 2.0 * i}) for i in range(5)]
     >>> [record["column"] for record in analyze("permutation", rows).records()]
@@ -37,16 +37,16 @@ def analyze(name: str, results: Results | Iterable[Row] | str | Path, **options:
 
 
 def analyzed(found: Analysis, table: Results, **options: Any) -> Table:
-    """Run a declared analysis, as :func:`analyze` does one of a plugin; raises as it does."""
+    """Run a declared analysis; raises the exceptions of :func:`analyze`."""
     return attempted(f"analysis {found.name}", found, lambda: found(table, **options))
 
 
 def attempted(called: str, declared: Declared, make: Callable[[], T]) -> T:
-    """Call ``make``, which runs a plugin's function; its CollapseErrors, which are about its input, pass unchanged.
+    """Call ``make``, which runs a plugin's function.
 
     Raises:
-        PluginError: It failed.
-        CollapseError: A package that it needs is not installed.
+        PluginError: The function failed.
+        CollapseError: The function raised it about its input, or a package that it needs is not installed.
     """
     try:
         return make()
@@ -59,24 +59,24 @@ def attempted(called: str, declared: Declared, make: Callable[[], T]) -> T:
 
 
 def results_of(given: Results | Iterable[Row] | str | Path) -> Results:
-    """Return the table that is given as such, as its file or name, or as rows."""
+    """Return the results table that is given as a table, a file, a name or rows."""
     if isinstance(given, Results):
         return given
     return Results.read(given) if isinstance(given, str | Path) else Results(given)
 
 
 def permutation(results: Results | Iterable[Row] | str | Path, **options: Any) -> Table:
-    """Test by permutation whether columns of a results table go with validation loss.
+    """Test by permutation whether columns of a results table correlate with validation loss.
 
     Args:
         results: A table, its file, rows, or ``"paper"``, the published measurements.
-        **options: ``against`` (the column to permute: "val_loss"), ``columns`` (those to test: names, prefixes or
-            arithmetic; all measurements), ``where`` (globs that choose rows), ``within`` (permute rows of equal
-            values of these columns only) and ``n`` (permutations: 99,999).
+        **options: ``against``: the column to permute (default "val_loss"). ``columns``: the columns to test, as names,
+            prefixes or arithmetic (default: all measurements). ``where``: globs that choose rows. ``within``: permute
+            only among rows with equal values in these columns. ``n``: number of permutations (default 99,999).
 
     Returns:
-        A row per column, sorted by p: r, the sign that collapse predicts, R², p, its standard error, the max-T p, an
-        interval of r, and its range without one row.
+        A row per column, sorted by p: r, the sign that collapse predicts, R², p and its standard error, the max-T p, a
+        confidence interval of r, and the range of r when one row is left out.
 
     Raises:
         UsageError, CollapseError: As for :func:`analyze`.

@@ -19,15 +19,15 @@ _LATEX = str.maketrans(
         "^": r"\textasciicircum{}",
         "|": r"\textbar{}",
         "–": "--",
-        "[": "{[}",  # else an argument of the \\ before it
+        "[": "{[}",  # otherwise LaTeX takes it for the argument of the \\ before it
         "*": "{*}",
     }
 )
-_NUMBERS = re.compile(r"(≤ )?([−–∞\-\d.,e+]+( to |$)|nan|)*")  # as number() writes them, ranges of them, and bounds
+_NUMBERS = re.compile(r"(≤ )?([−–∞\-\d.,e+]+( to |$)|nan|)*")  # the output of number(), ranges and bounds
 
 
 def number(value: float | int | None) -> str:
-    """Format a number with four digits, – for none.
+    """Format a number with four significant digits; None becomes –.
 
     >>> [number(value) for value in (0.000106839, 1.1, 29233, 36599.66, None, float("-inf"))]
     ['0.0001068', '1.100', '29,233', '36,599.7', '–', '−∞']
@@ -40,7 +40,7 @@ def number(value: float | int | None) -> str:
         return "∞" if value > 0 else "−∞"
     if float(value).is_integer() and abs(value) < 1e12:
         return f"{int(value):,}"
-    # "#" keeps zeros at the end, and a point that nothing follows
+    # "#" keeps trailing zeros, but also a trailing point
     return f"{value:,.1f}" if 1e3 <= abs(value) < 1e9 else f"{value:#.4g}".removesuffix(".")
 
 
@@ -50,7 +50,7 @@ def text(value: Any) -> str:
 
 
 def aligned(values: Sequence[Any]) -> list[str]:
-    """Format a column; if it has numbers only, blanks at their ends put their decimal points below each other.
+    """Format a column; if it has only numbers, pad them with trailing blanks to align their decimal points.
 
     >>> aligned([1.52345, 20.5, 12, None]), aligned([0.5, "text"])
     (['1.523', '20.50 ', '12    ', '–    '], ['0.5000', 'text'])
@@ -63,7 +63,7 @@ def aligned(values: Sequence[Any]) -> list[str]:
 
 
 def is_numeric(cells: Sequence[str]) -> bool:
-    """Whether a formatted column has numbers, ranges of numbers and blanks only: then it is aligned to the right.
+    """Whether a formatted column has only numbers, ranges of numbers and blanks, so that it is aligned right.
 
     >>> is_numeric(["1.500", "–", "0.1 to 0.2"]), is_numeric(["NC1", "1.500"]), is_numeric([""])
     (True, False, False)
@@ -77,7 +77,7 @@ def is_number(value: Any) -> bool:
 
 
 def latex(text: str) -> str:
-    r"""Return a text for LaTeX.
+    r"""Escape a text for LaTeX.
 
     >>> print(latex("a_b & μ"), latex("-4.803e-05"))
     a\_b \& \ensuremath{\mu} $-4.803 \times 10^{-5}$
@@ -92,8 +92,8 @@ def _power(digits: str, exponent: str) -> str:
 
 
 def plain(value: Any) -> Any:
-    """Return a value of a table for JSON: NumPy's numbers as Python's, infinite ones and missing values as None."""
-    if hasattr(value, "tolist"):  # an array or a tensor, or one number of it
+    """Convert a value of a table for JSON: NumPy numbers to Python numbers, infinite and missing values to None."""
+    if hasattr(value, "tolist"):  # an array, a tensor, or a NumPy number
         value = value.tolist()
     if isinstance(value, list | tuple):
         return [plain(each) for each in value]

@@ -1,4 +1,4 @@
-"""The values behind the measurements of a store: one per class, and the pairs of largest value.
+"""The values behind the measurements of a store: one per class, and the pairs with the largest values.
 
 Shapes: C classes.
 """
@@ -48,9 +48,9 @@ def vectors(store: Measurable, name: str, *, min_count: int = 1) -> Vector:
 
     Args:
         store: A store or its folder, or bare statistics.
-        name: A measurement of a class metric, a pair metric (its mean, std, ... over each class's pairs) or one
-            that declares a vector (nc4.agreement, val_loss: one a label of the validation text); or
-            ``counts``, ``variances``.
+        name: A measurement of a class metric; of a pair metric (its mean, std, ... over each class's pairs); or of a
+            metric that declares a vector (nc4.agreement and val_loss: a value per label of the validation text). Or
+            ``counts`` or ``variances``.
         min_count: As in :func:`collapse.measure`.
 
     Returns:
@@ -58,8 +58,8 @@ def vectors(store: Measurable, name: str, *, min_count: int = 1) -> Vector:
         measurement excludes.
 
     Raises:
-        UsageError: There is no such measurement, or it is only one number.
-        CollapseError: The store lacks what it needs, or a plugin's function failed.
+        UsageError: There is no such measurement, or it has no value per class.
+        CollapseError: The store lacks what the measurement needs, or a plugin's function failed.
     """
     check_name(name, [*class_measurements(), *VECTORS], "no measurement with a value per class")
     chosen = [] if name in VECTORS else by_metric({name: plugins().measurements()[name]})
@@ -82,8 +82,8 @@ class ClassValues:
     Attributes:
         row: The measurements, as :func:`collapse.measure` returns them.
         statistics: The statistics of the classes that were kept.
-        values: By measurement, one value per class, nan without one, shape (C,); none for one that is not available.
-        top: By measurement of a pair metric, the pairs of largest value.
+        values: One value per class for each available measurement, shape (C,); nan for a class without a value.
+        top: For each measurement of a pair metric, the pairs with the largest values.
     """
 
     row: Row
@@ -101,14 +101,14 @@ def measure_classes(
     top: int = 0,
     progress: Report | None = None,
 ) -> ClassValues:
-    """Measure a store, and keep each class's values, in one sweep over the pairs of classes for all measurements.
+    """Measure a store and keep each class's values; all measurements share one sweep over the pairs of classes.
 
     Args:
         store: A store or its folder, or bare statistics.
         names: Measurements; :func:`class_measurements` lists those that have a value per class.
         min_count: As in :func:`collapse.measure`.
         by_class: Keep each class's values.
-        top: Keep so many pairs of largest value of each pair metric.
+        top: Keep this many pairs with the largest values of each pair metric.
         progress: Called as progress(what, done, total).
 
     Raises:
@@ -138,14 +138,14 @@ def check_name(name: str, known: Sequence[str], what: str) -> None:
     """Check that a name is known.
 
     Raises:
-        UsageError: It is not; the message names similar ones.
+        UsageError: The name is unknown; the message suggests similar names.
     """
     if name not in known:
         raise UsageError(f"{what} is called {name!r}; {near_names(name, known)}")
 
 
 def _at(classes: Tensor, ids: Tensor, values: Tensor) -> Float[Tensor, " C"]:
-    """Return the values of some ids at the classes; nan for a class without one."""
+    """Arrange the values of some ids by class; nan for a class without a value."""
     known = dict(zip(ids.tolist(), values.tolist(), strict=True))
     found = [known.get(each, math.nan) for each in classes.tolist()]
     return torch.tensor(found, dtype=torch.float64, device=classes.device)

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from collapse.errors import CollapseError, UsageError, near_names
-from collapse.plugin.metrics import limit_at
+from collapse.plugin.metrics import Limit, limit_at
 from collapse.plugin.plugin_manager import plugins
 
 if TYPE_CHECKING:
@@ -22,10 +22,11 @@ _READ = re.compile(
     r"\breachable\(\s*(?P<limit>[\w.]+)\s*\)|`(?P<quoted>[^`]+)`|"
     r"(?<![\w.])(?P<name>[A-Za-z_]\w*(?:\.\w+)*)(?!\s*\(|[\w.])"
 )
+LOGARITHM = re.compile(r"log\(\s*(.*?)\s*\)")
 _ARITHMETIC = re.compile(r"[\w\s.+\-*/()]*")
 _HOW = (
     "write column names, numbers, + - * / **, log(…), reachable(MEASUREMENT) and parentheses, such as "
-    "norms_log_std/norms_log_mean; other names of columns stand in `backticks`"
+    "norms_log_std/norms_log_mean; put a column name with other characters in `backticks`"
 )
 
 
@@ -34,10 +35,10 @@ class Column:
     """One column of numbers, read from a table or computed from its columns.
 
     Attributes:
-        label: Its name: the text before ``=``, else the expression.
-        expression: The column name or arithmetic.
-        names: The table's columns that it reads.
-        values: (rows,) float64, NaN if a value that it reads is missing.
+        label: The column's name: the text before ``=``, or the expression if there is none.
+        expression: A column name or arithmetic.
+        names: The columns of the table that the expression reads.
+        values: Float64, shape (rows,); NaN where a value that the expression reads is missing.
     """
 
     label: str
@@ -47,10 +48,10 @@ class Column:
 
 
 def split_columns(columns: str | Sequence[str], frame: "pd.DataFrame") -> dict[str, bool]:
-    """Split lists of columns at commas, except inside the exact name of a column; a prefix means all of its columns.
+    """Split lists of columns at commas, except inside the exact name of a column, and expand prefixes.
 
     Returns:
-        The columns in order, and whether each was named itself, not by a prefix.
+        The columns in order, and whether each was given by its own name rather than a prefix.
 
     >>> import pandas as pd
     >>> split_columns("a, b/a, nc1", pd.DataFrame(columns=["a", "b", "nc1.cdnv", "nc1.trace_ratio"]))
@@ -71,9 +72,9 @@ def read_column(frame: "pd.DataFrame", text: str) -> Column:
 
     Args:
         frame: A results table.
-        text: Names may have dots, and any other character in backticks; ``+ - * / **``, unary signs, numbers,
-            parentheses, ``log(…)`` (natural) and ``reachable(measurement)`` are supported. The latter is the value that
-            each row's C classes in d dimensions can reach, and needs the columns ``classes`` and ``dim``.
+        text: The column. Names may have dots; names with other characters need backticks. Arithmetic has
+            ``+ - * / **``, unary signs, numbers, parentheses, ``log(…)`` (natural) and ``reachable(measurement)``: the
+            value that each row's C classes in d dimensions can reach, from the columns ``classes`` and ``dim``.
 
     Raises:
         UsageError: A column does not exist or holds text, or the arithmetic is not supported.
@@ -98,14 +99,14 @@ def read_column(frame: "pd.DataFrame", text: str) -> Column:
     if wrong.any():
         at = int(wrong.argmax())
         raise CollapseError(
-            f"{expression} is {values[at]} in {_row_name(frame, at)}: leave such rows out with --where, or choose "
+            f"{expression} is {values[at]} in {_row_name(frame, at)}: exclude such rows with --where, or choose "
             "another column"
         )
     return Column(label, expression, tuple(names), np.where(missing, np.nan, values))
 
 
 def _computed(frame: "pd.DataFrame", expression: str) -> tuple[Floats, dict[str, Floats]]:
-    """Evaluate arithmetic with pandas; return its values, and the columns that it reads."""
+    """Evaluate arithmetic with pandas; return its values and the columns that it reads."""
     import pandas as pd
 
     read, names = dict[str, Floats](), dict[str, Floats]()
@@ -122,18 +123,18 @@ def _computed(frame: "pd.DataFrame", expression: str) -> tuple[Floats, dict[str,
 
     replaced = _READ.sub(stored, expression).strip()
     if not names:
-        raise UsageError(f"the column {expression!r} reads no column of the table: {_HOW}")
+        raise UsageError(f"the expression {expression!r} names no column of the table: {_HOW}")
     try:
         if not _ARITHMETIC.fullmatch(replaced):
-            raise ValueError("a character that is no arithmetic")
+            raise ValueError("a character that is not part of arithmetic")
         with np.errstate(all="ignore"):  # values that are not finite are reported with their row
             return np.array(pd.DataFrame(read).eval(replaced, engine="python"), dtype=np.float64), names
-    except Exception as error:  # pandas raises many kinds for what is no arithmetic
-        raise UsageError(f"the column {expression!r} cannot be read: {_HOW}") from error
+    except Exception as error:  # pandas raises many kinds of exceptions for invalid arithmetic
+        raise UsageError(f"the expression {expression!r} is invalid: {_HOW}") from error
 
 
 def _reachable(measurement: str, classes: Floats, dims: Floats) -> Floats:
-    """Return the values that a measurement of some classes in some dimensions can reach."""
+    """Return the values that a measurement can reach for the classes and dimensions of each row."""
     known = plugins().measurements()
     if measurement not in known:
         raise UsageError(f"no measurement is called {measurement!r}; {near_names(measurement, known)}")
@@ -142,14 +143,14 @@ def _reachable(measurement: str, classes: Floats, dims: Floats) -> Floats:
 
 
 def choose_rows(frame: "pd.DataFrame", where: str | Sequence[str] | None) -> "pd.DataFrame":
-    """Return the rows that match every ``column=glob``, case-sensitively; whole numbers are matched as integers.
+    """Return the rows that match every ``column=glob``; case matters, and whole numbers are written as integers.
 
     Args:
         frame: A results table.
         where: One filter or several; None keeps every row.
 
     Raises:
-        UsageError: A filter has no ``=`` or an unknown column, or no row matches it (the message shows some values).
+        UsageError: A filter has no ``=`` or an unknown column, or matches no row (the message shows some values).
 
     >>> import pandas as pd
     >>> choose_rows(pd.DataFrame({"model": ["2x8@0", "2x8@1", "4x8@0"]}), "model=2x*@?")["model"].tolist()
@@ -184,13 +185,13 @@ def _numbers(frame: "pd.DataFrame", name: str) -> Floats:
     if len(wrong):
         at = int(wrong[0])
         raise UsageError(
-            f"column {name!r} is not of numbers: it holds {column.iloc[at]!r:.60} in {_row_name(frame, at)}"
+            f"column {name!r} must hold numbers: it holds {column.iloc[at]!r:.60} in {_row_name(frame, at)}"
         )
     return numbers.to_numpy(np.float64, na_value=np.nan)
 
 
 def _row_name(frame: "pd.DataFrame", at: int) -> str:
-    row = f"row {frame.index[at] + 1}"  # of the whole table, before filtering
+    row = f"row {frame.index[at] + 1}"  # counted in the whole table, before filtering
     return f"{row} ({frame['model'].iloc[at]})" if "model" in frame else row
 
 
@@ -199,3 +200,50 @@ def _text(value: Any) -> str:
 
     # pandas stores a column of integers as floats if a value is missing
     return "" if pd.isna(value) else str(int(value) if isinstance(value, float) and value.is_integer() else value)
+
+
+def direction(column: Column, frame: "pd.DataFrame", one_width: bool) -> int | None:
+    """1 where lower values are better (nearer to full collapse), −1 where higher ones are, None where unknown.
+
+    The expression says which measurement a column is, never its label; the logarithm of a measurement has its
+    direction. A value in units of h has none where models of several widths are compared, because the unit differs.
+
+    Args:
+        column: The column.
+        frame: Its table, with C and d.
+        one_width: Whether only models of equal width are compared.
+    """
+    known, logarithm = plugins().measurements(), LOGARITHM.fullmatch(column.expression)
+    name = logarithm[1] if logarithm else column.expression
+    if name not in known:
+        return None
+    metric, measure = known[name]
+    without_unit = metric.scale_of(measure) == 0 or "validation" in metric.needs  # shares of samples
+    if not (without_unit or one_width):
+        return None
+    if metric.better is not None:
+        return 1 if metric.better == "lower" else -1
+    limits = _limits(measure.towards, frame)
+    if limits is None:
+        return None
+    values = np.exp(column.values) if logarithm else column.values
+    above, below = bool((values > limits).any()), bool((values < limits).any())
+    return None if above == below else 1 if above else -1
+
+
+def one_width(frame: "pd.DataFrame", groups_n: Any = None) -> bool:
+    """Whether all rows, or those of each group, have one width, and so one unit of h; False if no column has it."""
+    name = next((each for each in ("dim", "width") if each in frame), None)
+    if name is None or frame[name].isna().any():
+        return False
+    return bool((frame[name].groupby(np.zeros(len(frame)) if groups_n is None else groups_n).nunique() == 1).all())
+
+
+def _limits(towards: Limit, frame: "pd.DataFrame") -> Floats | float | None:
+    """The limit, one a row where it depends on C and d; None where there is none or the table lacks C and d."""
+    if not callable(towards):
+        return None if towards is None else float(towards)
+    if not {"classes", "dim"} <= set(frame) or frame[["classes", "dim"]].isna().any(axis=None):
+        return None
+    limits = [limit_at(towards, int(C), int(d)) for C, d in zip(frame["classes"], frame["dim"], strict=True)]
+    return None if None in limits else np.array(limits, dtype=np.float64)

@@ -11,11 +11,11 @@ if TYPE_CHECKING:
 
     from collapse.measurement.rows import Row
 
-_DIGEST = 12  # characters of a digest that are shown
-_FINGERPRINT = 19  # of one that begins with sha256:
-_LONGEST = 60  # of a name in a remark
-_MOST = 4  # values in a remark
-_OWN_LIMIT = "max_validation_chunks"  # rows without one of their own have max_chunks for both texts
+_DIGEST = 12  # shown characters of a digest
+_FINGERPRINT = 19  # shown characters of a digest that begins with sha256:
+_LONGEST = 60  # shown characters of a name in a remark
+_MOST = 4  # shown values in a remark
+_OWN_LIMIT = "max_validation_chunks"  # in rows without it, max_chunks applies to both texts
 COMPARED = {
     "corpus_id": "training texts",
     "validation_id": "validation texts",
@@ -26,25 +26,25 @@ COMPARED = {
     "min_count": "limits of --min-count",
     "class_set": "class sets (--classes-of)",
 }
-"""Texts and settings that must be equal to compare rows, by the column of a table."""
+"""Texts and settings that must be equal to compare rows, by their columns in a table."""
 ONE_TEXT = {
     **{name: COMPARED[name] for name in ("corpus_id", "validation_id")},
     "tokenizer": "tokenizers",
     **{name: COMPARED[name] for name in ("chunk_length", "max_chunks", _OWN_LIMIT)},
 }
-"""What two stores of one text have in common."""
-_NAMES = {"corpus_id": "corpus", "validation_id": "validation"}  # of hashes
+"""What must be equal in two stores of the same text."""
+_NAMES = {"corpus_id": "corpus", "validation_id": "validation"}  # columns with the names of hashed texts
 _NONE_COUNTS = {"max_chunks": "chunk_length", _OWN_LIMIT: "validation_id", "class_set": "min_count"}
-"""Fields whose absence is a value, whole texts and all classes, in rows that have the other field."""
-SAME_TEXTS = "the training and the validation text are the same: losses and NC4 are of text that was trained on"
-"""What is said wherever numbers of such texts are shown."""
+"""In rows that have the second field, a missing first field is a value: the whole text, or all classes."""
+SAME_TEXTS = "the training and the validation text are the same: loss and NC4 are training-set values"
+"""The remark shown with all numbers of such texts."""
 
 
 def distinct(rows: Sequence["Row"]) -> list[str]:
     """Return a name for each row.
 
-    A name shared by several stores is followed by the start of the store's digest. If a store was measured with several
-    ``--min-count``, that of the row comes last.
+    If several stores share a model's name, the start of the store's digest is added. If a store was measured with
+    several ``--min-count``, the row's value is added.
     """
     stores: dict[str, set[str]] = {}
     for row in rows:
@@ -57,12 +57,12 @@ def distinct(rows: Sequence["Row"]) -> list[str]:
 
 
 def limit_of(row: "Row") -> str:
-    """Return the heading of a row among those of one store that differ in ``--min-count``."""
+    """Return the heading of a row among rows of one store that differ in ``--min-count``."""
     return f"N_c ≥ {row.min_count:,}"
 
 
 def is_crossed(rows: Sequence["Row"]) -> bool:
-    """Whether each of several rows' stores was measured with the same several ``--min-count``, to compare them."""
+    """Whether all stores were measured with the same two or more ``--min-count``, in order to compare these."""
     limits = list(_limits(rows).values())
     return all(each == limits[0] and len(set(each)) > 1 for each in limits)
 
@@ -75,7 +75,7 @@ def _limits(rows: Sequence["Row"]) -> dict[str, list[int]]:
 
 
 def mixed(rows: Iterable["Row | Mapping[str, Any]"], *, apart: Container[str] = ()) -> list[str]:
-    """Return a remark for each field that differs between rows but must be equal to compare their numbers.
+    """Return a remark for each field that must be equal to compare rows, but differs.
 
     Args:
         rows: Rows, or the records of a table. Missing fields, as in rows of features files, are ignored.
@@ -94,7 +94,7 @@ def mixed(rows: Iterable["Row | Mapping[str, Any]"], *, apart: Container[str] = 
 
 
 def differing(records: Iterable[Mapping[str, Any]], names: Iterable[str]) -> dict[str, dict[str, int]]:
-    """Return the fields in which records differ: for each its values, as they are shown, and how many records have one.
+    """Return the fields in which records differ: for each, its values as shown, and how many records have each value.
 
     >>> differing([{"min_count": 1}, {"min_count": 2.0}, {}], ["min_count"])
     {'min_count': {'1': 1, '2': 1}}
@@ -117,21 +117,21 @@ def differing(records: Iterable[Mapping[str, Any]], names: Iterable[str]) -> dic
 
 
 def _is_missing(value: Any) -> bool:
-    return str(value) in ("None", "nan", "<NA>")  # pandas has the last two
+    return str(value) in ("None", "nan", "<NA>")  # the last two come from pandas
 
 
 def _shown(name: str, record: Mapping[str, Any]) -> str:
     value = record.get(name)
     if value is None:
         return "none"
-    if isinstance(value, float):  # a whole number of a column in which others are missing
+    if isinstance(value, float):  # a whole number in a column with missing values
         return str(int(value))
     label = record.get(_NAMES.get(name, ""))
     return str(value)[:_FINGERPRINT] if label is None else f"{shortened(str(label), _LONGEST)} {str(value)[:_DIGEST]}"
 
 
 def corpora_of(frame: "pd.DataFrame") -> list[str]:
-    """Return the names of the texts in a table. A features file names only itself, so its rows name no text."""
+    """Return the names of the texts in a table, except in rows of features files, which name no text."""
     if "corpus" not in frame:
         return []
     pairs = zip(frame["corpus"].fillna(""), frame.get("weights", frame["corpus"]), strict=True)

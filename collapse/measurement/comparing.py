@@ -1,4 +1,4 @@
-"""Two stores of one text side by side: each measurement, the difference, and its standard error."""
+"""Two stores of one text side by side: each measurement, the difference, its standard error, and what it means."""
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
@@ -10,23 +10,26 @@ from torch import Tensor
 
 from collapse.core.precision import exact_arithmetic
 from collapse.core.progress import Report, shows_progress
-from collapse.errors import CollapseError, counted
-from collapse.measurement.comparable import ONE_TEXT, differing, distinct, mixed
+from collapse.errors import CollapseError
+from collapse.measurement.comparable import COMPARED, ONE_TEXT, differing
+from collapse.measurement.meaning import NOISE, SEEDS, Errors, caveats_of, meaning_of, notes_on
 from collapse.measurement.measuring import Classes, measured
-from collapse.measurement.part_errors import Error, errors_of_parts, exceeded
+from collapse.measurement.part_errors import Error, errors_of_parts
 from collapse.measurement.results import Results, Row
-from collapse.measurement.row_tables import by_property, notes_of, titles_of
+from collapse.measurement.row_tables import by_property, titles_of
 from collapse.measurement.seeds import spread_of_seeds
 from collapse.measurement.table import Table
 from collapse.numerics.standard_errors import standard_error
 from collapse.plugin.guarding import outside_inference_mode
-from collapse.plugin.plugin_manager import plugins
 from collapse.stores.described import about
 from collapse.stores.store import Store
 
-_COLUMNS = ("measurement", "A", "B", "difference", "standard_error", "t", "seeds_sd")
-_HEADINGS = {"difference": "B−A", "standard_error": "± error", "seeds_sd": "seeds' sd"}
-"""Headings for people, short enough for a line of 80 characters; JSON and CSV have the columns' names."""
+_COLUMNS = ("measurement", "A", "B", "difference", "standard_error", "t", "seeds_sd", "meaning", "caveats")
+_SHOWN = {"measurement": "measurement", "A": "A", "B": "B", "difference": "B−A", "meaning": "meaning"}
+_SHOWN |= {"standard_error": "± error", "t": "t", "seeds_sd": "seeds' sd"}
+"""Order and headings for people: in a terminal of 80 characters the meaning stands beside the difference."""
+_FIELDS = {**ONE_TEXT, "dtype": COMPARED["dtype"]}
+_FIELDS["tokenizer"] += ", so that nothing per token can be compared"
 
 
 @shows_progress
@@ -48,8 +51,8 @@ def compare(
     """Compare two stores of one text: each measurement of A and of B, B − A, and its standard error.
 
     Measurements of the validation text have a standard error over its blocks (runs of whole texts with at least a
-    chunk's tokens), which are paired: what a block adds to both models cancels. Those of the training text have one if
-    both collections were also made in ``parts``: the jackknife over d = B − A without each of the K parts in turn.
+    chunk's tokens). Blocks are paired: a block's effect on both models cancels. Measurements of the training text have
+    a standard error if both collections were also made in ``parts``: the jackknife of B − A over the K parts.
 
     Args:
         a, b: Stores or their folders.
@@ -57,68 +60,74 @@ def compare(
         min_count: Keep the classes with at least this many samples, also in each part.
         classes_of: Keep the classes that this store, or each of several, has, and A and B both have.
         parts: All parts (``--part 1/K`` to ``K/K``) of the training text of A, and those of B.
-        seeds: Results table with models that differ in their seed only, its file, or its name, such as "paper" for
-            the 21 published models of 2 layers and width 768; None for no column.
+        seeds: Results table with models that differ from A and B in their seed only, its file, or its name, such as
+            "paper" for the 21 published models of 2 layers and width 768; None for no column.
         anyway: Compare stores of different texts too; their blocks are not paired.
         device: As in :func:`collapse.measure`.
         progress: Called as progress(what, done, total).
 
     Returns:
-        A row per measurement: its name, A, B, difference (B − A), standard_error, t (difference ÷ standard error), and
-        seeds_sd, the standard deviation over ``seeds``. What is not available is None; the notes say why.
+        A row per measurement: its name, A, B, difference (B − A), standard_error, t (difference ÷ standard error),
+        seeds_sd, the standard deviation over ``seeds``; meaning, whether B is better, worse, higher or lower than A
+        beyond noise; and caveats. What is not available is None; the caveats say why.
 
     Raises:
-        UsageError: An unknown name, or parts that are not those of A and B.
+        UsageError: A name is unknown, or the parts are not parts of A and B.
         CollapseError: The stores are of different texts, or one is incomplete or was altered.
     """
     stores = [each if isinstance(each, Store) else Store.load(each) for each in (a, b)]
-    different = differing(map(about, stores), ONE_TEXT)
-    said = [f"{ONE_TEXT[name]}: {' and '.join(values)}" for name, values in different.items()]
-    if different and not anyway:
-        they = f"{stores[0]} and {stores[1]} differ in {'; '.join(said)}"
+    differ = differing([about(each) for each in stores], _FIELDS).items()
+    different = {name: f"{_FIELDS[name]}: {' and '.join(values)}" for name, values in differ}
+    of_text = [said for name, said in different.items() if name in ONE_TEXT]
+    if of_text and not anyway:
+        they = f"{stores[0]} and {stores[1]} differ in {'; '.join(of_text)}"
         raise CollapseError(f"{they}: compare stores of one text, or add --anyway (anyway=True)")
     how: dict[str, Any] = {"metrics": metrics, "min_count": min_count, "classes_of": _common(classes_of, stores)}
     how |= {"device": device, "progress": progress}
     made = [measured(each, **how) for each in stores]
-    errors = _errors_of_blocks(stores, [found.influences for _, found in made], one_text=not different)
-    if parts is not None:
-        errors |= errors_of_parts(stores, parts, one_text=not different, **how)
-    spread, notes = (None, []) if seeds is None else spread_of_seeds(seeds, min_count)
     rows = [row for row, _ in made]
-    lines = _lines(rows, errors, spread)
-    if "tokenizer" in different:
-        said.append("tokens: losses and perplexities, which are per token, cannot be compared")
-    before = [f"A and B differ in {each}" for each in said]
-    return _table(rows, lines, [*before, *_said_of_errors(lines, errors, parts is not None), *notes])
+    if rows[0].classes != rows[1].classes:
+        different["classes"] = f"numbers of classes: {rows[0].classes:,} and {rows[1].classes:,}"
+    yardsticks, notes = {NOISE: dict[str, Error]()}, list[str]()
+    if seeds is not None:
+        models = [{**vars(row), "n_params": found.s.n_params} for row, found in made]
+        yardsticks[SEEDS], notes = spread_of_seeds(seeds, models, min_count)
+    influences = [found.influences for _, found in made]
+    yardsticks[NOISE] |= _errors_of_blocks(stores, influences, one_text=not of_text)
+    if parts is not None:
+        yardsticks[NOISE] |= errors_of_parts(stores, parts, one_text=not of_text, **how)
+    return _table(rows, yardsticks, different, notes)
 
 
 def _common(classes_of: Classes | None, stores: Sequence[Store]) -> Classes:
-    """Return the stores whose common classes are kept: the given ones, A and B; none if none is given."""
+    """Return the stores whose common classes are kept: the given stores, A and B; [] if none is given."""
     others = [classes_of] if isinstance(classes_of, Store | str | Path) else list(classes_of or ())
     return [*others, *stores] if others else []
 
 
-def _lines(rows: Sequence[Row], errors: Mapping[str, Error], spread: Mapping[str, float] | None) -> list[list[Any]]:
-    """Return a line for each measurement: A, B, the difference, its standard error and t, and the seeds' deviation."""
-    lines = []
-    for name in by_property(rows[0].measurements):
+def _table(rows: Sequence[Row], yardsticks: Errors, different: Mapping[str, str], notes: Sequence[str]) -> Table:
+    names = by_property(rows[0].measurements)
+    caveats = caveats_of(rows, names, different)
+    marks = list(dict.fromkeys(text for name in names for text in caveats[name]))
+    columns = [name for name in _COLUMNS if name != "seeds_sd" or SEEDS in yardsticks]
+    records, lines = [], []
+    for name in names:
         a, b = (row.measurements[name] for row in rows)
         difference = None if a is None or b is None or not math.isfinite(b - a) else b - a
-        error, _ = errors.get(name, (None, ""))
-        line = [name, a, b, difference, error, difference / error if difference is not None and error else None]
-        lines.append(line if spread is None else [*line, spread.get(name)])
-    return lines
-
-
-def _table(rows: Sequence[Row], lines: list[list[Any]], notes: list[str]) -> Table:
-    first, second = distinct(rows)
-    shown = [line[0] for line in lines]
-    about_each = [f"{side} = {''.join(title)}" for side, title in zip("AB", titles_of(rows), strict=True)]
+        error, sd = (yardsticks.get(word, {}).get(name, (None,))[0] for word in (NOISE, SEEDS))
+        t = difference / error if difference is not None and error else None
+        meaning = None if difference is None else meaning_of(name, rows, yardsticks, different)
+        cells = (name, a, b, difference, error, t, sd, meaning, "; ".join(caveats[name]))
+        record = dict(zip(_COLUMNS, cells, strict=True))
+        marked = ",".join(str(at) for at, text in enumerate(marks, 1) if text in caveats[name])
+        records.append(record)
+        lines.append(record | {"meaning": f"{meaning or '–'} [{marked}]" if marked else meaning})
+    title = "\n".join(f"{side} = {''.join(said)}" for side, said in zip("AB", titles_of(rows), strict=True))
     same = ["A and B are the same store"] if rows[0].store == rows[1].store else []
-    remarks = [*about_each, *same, *notes, *notes_of(rows, shown), *mixed(rows, apart=ONE_TEXT)]
-    columns = _COLUMNS[: len(lines[0])]
-    for_people = Table("", [_HEADINGS.get(name, name) for name in columns], lines)
-    return Table(f"{first} (A) and {second} (B); difference = B − A", columns, lines, remarks, for_people)
+    shown = [name for name in _SHOWN if any(each[name] is not None for each in lines)]
+    for_people = Table("", [_SHOWN[name] for name in shown], [[each[name] for name in shown] for each in lines])
+    remarks = [*same, *notes_on(records, marks, yardsticks), *notes]
+    return Table(title, columns, [[each[name] for name in columns] for each in records], remarks, for_people)
 
 
 def _errors_of_blocks(
@@ -132,38 +141,8 @@ def _errors_of_blocks(
     for name in names:
         a, b = (each[name] for each in influences)
         error = standard_error(b - a) if paired else math.hypot(standard_error(a), standard_error(b))
-        units = [_units(len(each), len(of)) for each, of in zip((a, b), blocks, strict=True)]
-        over = units[0] if units[0] == units[1] else f"{units[0]} of A and {units[1]} of B"
-        few = exceeded(min(len(a), len(b)) - 1)
-        errors[name] = error, f"over {over}, {'paired' if paired else 'not paired'}{few}"
+        units = " and ".join(dict.fromkeys(f"{len(each):,}" for each in (a, b)))
+        what = "blocks" if (len(a), len(b)) == tuple(map(len, blocks)) else "groups of blocks"
+        how = f"± error of the validation text: {units} {what}, {'paired' if paired else 'not paired'}"
+        errors[name] = error, min(len(a), len(b)) - 1, how
     return errors
-
-
-def _units(units: int, blocks: int) -> str:
-    return counted(units, "block") if units == blocks else f"{units:,} groups of blocks"
-
-
-def _said_of_errors(lines: Sequence[Sequence[Any]], errors: Mapping[str, Error], of_parts: bool) -> list[str]:
-    """Say how standard errors were computed, and why other measurements have none; those that share it in one line."""
-    said: dict[tuple[str, str], list[str]] = {}
-    for name, _, _, difference, error, *_ in lines:
-        if error is not None:
-            said.setdefault(("standard error", errors[name][1]), []).append(name)
-        elif difference is not None and (why := _why_none(name, of_parts)):
-            said.setdefault(("no standard error", why), []).append(name)
-    notes = []
-    for (what, text), names in sorted(said.items(), key=lambda each: each[0][0], reverse=True):
-        notes.append(f"{what} of {', '.join(names) if len(names) <= 4 else counted(len(names), 'measurement')}: {text}")
-    return notes
-
-
-def _why_none(name: str, of_parts: bool) -> str:
-    """Say why a measurement has no standard error; "" of one that needs none."""
-    metric, _ = plugins().measurements()[name]
-    if set(metric.needs) == {"n_params"}:
-        return ""
-    if metric.standard_error:
-        return "the validation text is one block"
-    if "validation" in metric.needs:
-        return "stores do not keep its counts by block"
-    return "not every part has it" if of_parts else "of the training text, it needs parts (--parts)"

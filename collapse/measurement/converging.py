@@ -1,4 +1,4 @@
-"""How measurements converge with the amount of text: measured on growing merges of the parts of a collection."""
+"""How measurements converge with the amount of text: measure growing merges of the parts of a collection."""
 
 from collections.abc import Iterable
 from pathlib import Path
@@ -24,21 +24,21 @@ def convergence(
     """Measure the first part of a collection, the first two, and so on, in the order of their slices.
 
     A store holds only totals of its text, so the curve needs a collection in parts (``collapse collect … --part k/n``).
-    No file is written. What needs a validation text has no number, because parts are validated after merging.
+    No file is written. Measurements of the validation text are left out, because parts are validated after merging.
 
     Args:
-        parts: Two or more parts, or their folders; not all parts of the text need be there.
-        metrics, min_count: As of :func:`collapse.measure`.
+        parts: Two or more parts, or their folders; they need not cover the text.
+        metrics, min_count: As in :func:`collapse.measure`.
         progress: Called as progress(what, done, total).
 
     Returns:
-        A table with the columns parts, samples and classes, and one for each measurement that has a number anywhere;
-        a row for each merge. ``frame()`` gives it as a pandas DataFrame.
+        A table with a row per merge. Its columns are parts, samples, classes and each measurement with any number.
+        ``frame()`` returns it as a pandas DataFrame.
 
     Raises:
-        UsageError: Fewer than two parts, or an unknown metric.
+        UsageError: There are fewer than two parts, or a metric is unknown.
         StoreError: The parts are of different collections, or overlap.
-        CollapseError: As of :func:`collapse.measure`: too few classes, or an altered store.
+        CollapseError: There are too few classes, or a file was altered.
     """
     part, names = joined([parts] if isinstance(parts, str | Path | Part) else parts), plugins().select(metrics)
     shards, rows = part.shards, []
@@ -53,5 +53,5 @@ def convergence(
         f"{part.model} on growing shares of {part.corpus}",
         ["parts", "samples", "classes", *(names[at - 3] for at in known)],
         [[row[at] for at in (0, 1, 2, *known)] for row in rows],
-        [f"{counted(lacking, 'measurement')} left out, which parts have no numbers of"] if lacking else [],
+        [f"{counted(lacking, 'measurement')} left out, because parts have no numbers for them"] if lacking else [],
     )

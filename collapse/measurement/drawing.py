@@ -19,7 +19,7 @@ from collapse.stores.shards import Part
 from collapse.stores.store import Store
 
 Drawable = Results | Iterable[Row] | Store | Iterable[Store] | Part | Iterable[Part] | str | Path
-"""What a figure is drawn from."""
+"""The sources that a figure can be drawn from."""
 
 
 def draw(name: str, source: Drawable) -> Drawing:
@@ -27,14 +27,14 @@ def draw(name: str, source: Drawable) -> Drawing:
 
     Args:
         name: The figure.
-        source: A results table, its file, or rows; for a figure of stores or parts, these or the folder of one.
+        source: A results table, its file, or rows; for a figure of stores or parts, stores or parts, or a folder.
 
     Returns:
-        The drawing: its specification is a dictionary of Vega-Lite with all data inside, in which numbers that are not
-        finite are null, and control characters of names are visible, as ``\x1b``. Notebooks show it.
+        The drawing. Its specification is a dictionary of Vega-Lite that contains all data. Numbers that are not finite
+        become null, and control characters in names become visible, as ``\x1b``.
 
     Raises:
-        UsageError: There is no such figure, or it is of something else.
+        UsageError: There is no such figure, or it needs another kind of source.
         CollapseError: The source lacks what the figure needs, or a package is not installed; the message names it.
         PluginError: The figure's function failed.
     """
@@ -75,12 +75,12 @@ def _stores(source: Any, found: Figure) -> Sequence[Store | Part]:
     alone = isinstance(source, str | Path) or not isinstance(source, Iterable)
     stores = [kind.load(each) if isinstance(each, str | Path) else each for each in ([source] if alone else source)]
     if not stores or not all(isinstance(each, kind) for each in stores):
-        raise UsageError(f"figure {found.name} is drawn from {found.of}: give {found.of}")
+        raise UsageError(f"figure {found.name} needs {found.of}: give the folders of {found.of}")
     return stores
 
 
 def _check_needs(found: Figure, given: Results | Sequence[Store | Part]) -> None:
-    """Refuse a table or a store that lacks something that a figure needs."""
+    """Raise CollapseError if a table or a store lacks something that a figure needs."""
     if isinstance(given, Results):
         frame = given.frame()
         if names := [name for name in found.needs if name not in frame or not frame[name].notna().any()]:
@@ -95,7 +95,7 @@ def _check_needs(found: Figure, given: Results | Sequence[Store | Part]) -> None
 
 
 def _readable(drawing: Drawing, title: str) -> Drawing:
-    """Return a drawing of plain values and visible texts; raises for a specification that JSON cannot hold."""
+    """Return a drawing with plain values and visible texts; raise if JSON cannot hold its specification."""
     spec = _plain(drawing.spec.to_dict() if hasattr(drawing.spec, "to_dict") else drawing.spec)
     json.dumps(spec)
     texts = {"title": _visible(drawing.title or title), "caption": _visible(drawing.caption)}
@@ -103,9 +103,9 @@ def _readable(drawing: Drawing, title: str) -> Drawing:
 
 
 def _plain(node: Any) -> Any:
-    """Return a specification of plain values: numbers of NumPy as Python's, those that are not finite as null.
+    """Convert NumPy numbers of a specification to Python numbers, and numbers that are not finite to None.
 
-    Control characters of texts become visible: XML has none, vl-convert aborts the process for some.
+    Control characters in texts become visible: XML does not allow them, and some make vl-convert abort the process.
     """
     if hasattr(node, "tolist"):
         node = node.tolist()

@@ -13,15 +13,15 @@ from collapse.stores.writing import write_atomic
 
 
 def kept_row(store: Store) -> Row | None:
-    """Return the last measurements of this content, or None; a damaged or outdated file is ignored."""
+    """Return the last measurements of a store's content, or None; a damaged or outdated file is ignored."""
     row = kept_results(store)
     return None if row is None else Row.from_dict(row)
 
 
 def keep_row(store: Store, row: Row) -> None:
-    """Write the measurements next to the tensors; does nothing if the store cannot be written or is in use.
+    """Write the measurements next to the tensors; do nothing if the store cannot be written or is in use.
 
-    Under the store's lock, so that the file of a killed process has a known name, which the next writer replaces.
+    The store is locked. So the temporary file has a fixed name, and the next writer replaces it if a process is killed.
     """
     if store.path is None or store.origin is not None:
         return

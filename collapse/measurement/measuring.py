@@ -1,4 +1,4 @@
-"""Measure a store with metrics, which gives a row. A metric that fails costs only its own measurements, not the run."""
+"""Measure a store with metrics: the result is a row. If a metric fails, only its own measurements are missing."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -49,20 +49,21 @@ def measured(
     by_class: bool = False,
     top: int = 0,
 ) -> tuple[Row, Evaluation]:
-    """Measure a store with the registered metrics; return the row, and what the metrics gave of which statistics.
+    """Measure a store with the registered metrics; return the row, and the metrics' results.
 
     Args:
         store: A store or its folder, or bare statistics.
         metrics: Measurement names or prefixes (``"gnc2"``, ``["nc1.cdnv", "nc2"]``), or functions that are decorated
-            as metrics; None means all that are registered.
-        min_count: Keep the classes with at least this many samples; μ̄ is over the classes kept. NC4 is not affected.
-        classes_of: Keep the classes that this store, or each of several, also has.
+            as metrics; None means all registered metrics.
+        min_count: Keep the classes with at least this many samples; μ̄ is the mean over the kept classes. NC4 is not
+            affected.
+        classes_of: Keep only classes that this store, or each of several stores, also has.
         device: Device for the computation; None for the device of the statistics.
         progress: Called as progress(what, done, total).
-        by_class, top: As of :func:`collapse.numerics.evaluating.evaluate`.
+        by_class, top: As in :func:`collapse.numerics.evaluating.evaluate`.
 
     Raises:
-        UsageError: An unknown metric or device.
+        UsageError: A metric or device is unknown.
         CollapseError: Fewer than two classes are left, or the store is incomplete or was altered.
     """
     wanted = plugins().chosen(metrics)
@@ -99,16 +100,16 @@ def evaluate_store(
     device: str | None = None,
     **options: Any,
 ) -> tuple[Store | EmbeddingStatistics, Evaluation]:
-    """Evaluate metrics on some classes of a store; return the store opened, and what they gave.
+    """Evaluate metrics on some classes of a store; return the opened store and the results.
 
     Raises:
-        CollapseError: Memory ran out outside of a metric's function, which costs only its own value.
+        CollapseError: Memory ran out. (Inside a metric's function, this costs only the metric's own value.)
     """
     opened = Store.load(store) if isinstance(store, str | Path) else store
     classes, dim = shape_of(opened.manifest) if isinstance(opened, Store) else opened.means.shape
     ids, class_set = _class_set(classes_of, opened.identity.get("tokenizer") if isinstance(opened, Store) else None)
 
-    @torch.inference_mode()  # torch tells of a write to tensors that are made here
+    @torch.inference_mode()  # torch raises an exception for a later write to tensors that are made here
     def fresh() -> Values:
         s = opened.statistics(fresh=True) if isinstance(opened, Store) else copied(opened)
         s = s.keep(min_count, ids, class_set)
@@ -127,7 +128,7 @@ def _class_set(classes_of: Classes, tokenizer: str | None) -> tuple[Tensor | Non
     for other in others:
         theirs = other.identity.get("tokenizer")
         if theirs and tokenizer and theirs != tokenizer:
-            raise UsageError(f"{other} has another tokenizer than the store, so its classes are not the same tokens")
+            raise UsageError(f"{other} has another tokenizer, so its classes are other tokens: choose another store")
         held = other.tensors("train")["classes"]
         ids = held if ids is None else ids[torch.isin(ids, held)]
     return ids, ",".join(other.digest for other in others) or None

@@ -1,4 +1,4 @@
-"""What the names of models say about them, as columns of a table: depth, width, epochs, whatever a plugin knows."""
+"""Add what models' names contain as columns of a table: depth, width, epochs, or what else a plugin reads from them."""
 
 from typing import TYPE_CHECKING
 
@@ -9,11 +9,11 @@ if TYPE_CHECKING:
     import pandas as pd
 
 ARCHITECTURE, RECIPE = "architecture", "recipe"
-"""Two columns with a meaning: which models have one size, and which were trained alike."""
+"""Two columns that analyses use: models of one size share an architecture, models trained alike share a recipe."""
 
 
 def parts_of(model: str) -> dict[str, int | float | str]:
-    """Return what the first plugin that knows a model's name reads from it, else its step, or {}.
+    """Return the values in a model's name, from the first plugin that knows the name; otherwise its step, or {}.
 
     Raises:
         PluginError: A plugin failed.
@@ -29,7 +29,7 @@ def parts_of(model: str) -> dict[str, int | float | str]:
 
 
 def part_names(frame: "pd.DataFrame") -> list[str]:
-    """Return the columns of a table that are parts of its models' names.
+    """Return the columns of a table that hold values from its models' names.
 
     >>> import pandas as pd
     >>> part_names(with_parts(pd.DataFrame({"model": ["2x64@0"]})))[:3]
@@ -41,9 +41,9 @@ def part_names(frame: "pd.DataFrame") -> list[str]:
 
 
 def with_parts(frame: "pd.DataFrame") -> "pd.DataFrame":
-    """Return a table with the parts of its models' names as further columns; columns that it has stay as they are.
+    """Add columns with the values in its models' names to a table; existing columns stay unchanged.
 
-    A row whose name says nothing has missing values. A table without the column ``model`` is returned as it is.
+    Rows with unknown names get missing values. A table without the column ``model`` is returned unchanged.
 
     >>> import pandas as pd
     >>> made = with_parts(pd.DataFrame({"model": ["02x0064_01d07@0", "mine"]}))
@@ -59,10 +59,10 @@ def with_parts(frame: "pd.DataFrame") -> "pd.DataFrame":
 
 
 def training_of(frame: "pd.DataFrame", groups: object) -> str | None:
-    """Return the column that says how rows of equal group were trained, if it differs within one: recipe, or step.
+    """Return the first column of recipe, checkpoint and step that differs within a group, or None.
 
     Args:
-        frame: A table with the parts of its models' names.
+        frame: A table with the values in its models' names.
         groups: The group of each row, or a column's name.
     """
     for name in (RECIPE, "checkpoint", "step"):

@@ -1,4 +1,4 @@
-"""Results tables that a plugin brings, by name: ``paper`` is the table of the published measurements."""
+"""Results tables that plugins provide by name: ``paper`` is the table of the published measurements."""
 
 from pathlib import Path
 
@@ -6,7 +6,7 @@ from collapse.plugin.plugin_manager import plugins
 
 
 def named_results() -> dict[str, Path]:
-    """Return the files of all named tables; of two plugins with the same name, the first comes first.
+    """Return the files of all named tables; if two plugins use the same name, the first plugin wins.
 
     Raises:
         PluginError: A plugin failed.
@@ -21,10 +21,10 @@ def named_results() -> dict[str, Path]:
 
 
 def file_of(given: str | Path) -> Path:
-    """Return the file of a named table, or the path that is given where no table has this name.
+    """Return the file of a named table, or the given path if no table has this name.
 
-    A file or folder of this name does not hide the table: names have no suffix, and results files must have one.
-    ``./paper`` is the path.
+    The table takes precedence over a file or folder of the same name: names have no suffix, but results files must
+    have one. ``./paper`` always means the path.
 
     >>> file_of("results.csv").name
     'results.csv'

@@ -1,4 +1,4 @@
-"""The numbers, notes and exclusions of a row, from what its metrics gave."""
+"""The numbers, notes and exclusions of a row, from the results of its metrics."""
 
 import math
 from dataclasses import dataclass, field
@@ -18,13 +18,13 @@ from collapse.stores.provenance import without_folders
 from collapse.stores.store import Store
 
 _DIRECTIONS = {"cosine", "unit_sqdist"}
-"""Fields that are NaN for a centred mean of zero."""
+"""Fields that are NaN if a centred mean is zero."""
 
 _EXPLAINED = {*_DIRECTIONS, "sqdist", "distance", "uncentred_unit_sqdist"}
-"""Fields for which a pair has no value for a known reason."""
+"""Fields for which the reason for a missing value is known."""
 
 _NEAR_ZERO = 50
-"""A coefficient of variation above it is not informative: the mean is nearly 0."""
+"""A coefficient of variation above this is not informative, because the mean is nearly 0."""
 
 
 @dataclass
@@ -33,7 +33,7 @@ class Numbers:
 
     Attributes:
         values: One number per measurement, or None.
-        excluded: Number of excluded classes or pairs of classes, by measurement, if there are any.
+        excluded: Number of excluded classes or pairs of classes, by measurement, if any.
         notes: Remarks on measurements.
     """
 
@@ -76,33 +76,33 @@ def _number(made: Numbers, each: MetricResult, measure: Measure, reasons: dict[s
     if each.tally is not None and not _note_excluded(made, name, each.tally, each.left_out[name], each.metric.kind):
         return None
     if isinstance(measure, CoV) and math.isnan(number):
-        made.note(name, "zero", "the mean is 0, so there is no std/mean: read the std")
+        made.note(name, "zero", "the mean is 0, so std/mean is undefined: use the std")
         return None
     if isinstance(measure, CoV) and abs(number) > _NEAR_ZERO:
-        made.note(name, "near_zero_mean", f"the mean is nearly 0, 1/{abs(number):,.0f} of the std: read the std")
+        made.note(name, "near_zero_mean", f"the mean is nearly 0, 1/{abs(number):,.0f} of the std: use the std")
     if math.isfinite(number) or number == measure.towards:
         return number
     if each.tally is not None or each.remark is None:  # a scalar's own remark already says why
-        advice = ", which can say why: collapse.Noted(None, reason)" if each.tally is None else ""
+        advice = ": let it return collapse.Noted(None, reason) instead" if each.tally is None else ""
         plugin = plugins().owner(each.metric.module).name
-        text = f"plugin {plugin}: came out as {number} in {each.metric.called}{advice}"
+        text = f"plugin {plugin}: {each.metric.called} gave {number}{advice}"
         made.note(name, "not_finite", without_folders(text))
     return None
 
 
 def _note_excluded(made: Numbers, name: str, tally: Tally, left_out: int, noun: str) -> bool:
     """Count the classes or pairs that a number excludes; return whether any is left."""
-    # the notes on a class metric say which classes have no finite value
+    # the notes on a class metric already count the classes without a finite value
     if excluded := left_out - (tally.nan + tally.infinite if noun == "class" else 0):
         made.excluded[name] = excluded
     if left_out == tally.added:
         kind = "no_classes" if noun == "class" else "no_pairs"
-        made.note(name, kind, f"{counted(tally.added, noun)}, of which none is left")
+        made.note(name, kind, f"no value is left of {counted(tally.added, noun)}")
     return left_out < tally.added
 
 
 def _reasons_left_out(each: MetricResult, found: Evaluation, s: EmbeddingStatistics) -> dict[str, str]:
-    """Say which classes or pairs have no finite value, and which pairs are closer than can be told apart, by kind."""
+    """Describe, by kind, the classes or pairs without a finite value, and pairs too close to be distinguished."""
     if each.tally is None:
         return {}
     zero = int((s.norms == 0).sum())
@@ -113,7 +113,7 @@ def _reasons_left_out(each: MetricResult, found: Evaluation, s: EmbeddingStatist
         if zero and fields & _DIRECTIONS:
             said["zero_mean"] = f"{counted(zero, 'class')} with a centred mean of zero left out"
         if rounded := max((found.counts[name] for name in fields), default=0):
-            said["rounded"] = f"{counted(rounded, 'pair')} left out that differ by no more than the rounding of float64"
+            said["rounded"] = f"{counted(rounded, 'pair')} left out as equal up to float64 rounding"
         if not fields:
             said["left_out"] = _of_other_values(each.tally, "pair")
     if fields & {"sqdist", "distance"} and (close := found.counts["close"]):
@@ -142,26 +142,26 @@ def _of_other_values(tally: Tally, noun: str) -> str:
 
 def _note_singletons(made: Numbers, found: Evaluation, s: EmbeddingStatistics) -> None:
     alone = int((s.counts == 1).sum())
-    said = {note.measurement for note in made.notes if note.kind == "singletons"}  # their metric leaves them out
+    said = {note.measurement for note in made.notes if note.kind == "singletons"}  # the metric itself skips them
     share = f"{alone:,} of {counted(s.n_classes, 'class')} ({alone / s.n_classes:.1%})"
     for each in found.metrics:
         for measure in each.measures:
             name = measure.name
             if alone and "variances" in each.metric.needs and made.values[name] is not None and name not in said:
-                text = f"{share} have one sample, hence variance 0: rare classes look collapsed (see --min-count)"
+                text = f"{share} have one sample, so variance 0: rare classes look collapsed (see --min-count)"
                 made.note(name, "singletons", text)
 
 
 def failure(metric: Metric, error: Failed) -> str:
-    """Describe a failure: plugin, function and remedy; notes are published, so without folders."""
+    """Describe a failure: plugin, function and remedy; without folders, because notes are published."""
     plugin = plugins().owner(error.module)
-    if not plugin.origin:  # a function of another module, or of torch
+    if not plugin.origin:  # the function is of another module, or of torch
         plugin = plugins().owner(metric.module)
     return without_folders(plugin.blamed(str(error)))
 
 
 def same_texts(store: Store) -> list[Note]:
-    """Return the note of a row whose validation text is its training text, or no note."""
+    """Return a note if the validation text is the training text, otherwise no note."""
     corpus = store.identity.get("corpus")
     if not corpus or corpus != store.identity.get("validation"):  # a features file has no texts
         return []

@@ -1,4 +1,4 @@
-"""The file of ``--output``: a table as CSV, JSON or Parquet in full precision, or as Markdown or LaTeX as printed."""
+"""Write the file of ``--output``: CSV, JSON or Parquet in full precision, or the printed table as Markdown or LaTeX."""
 
 import csv
 import json
@@ -16,12 +16,12 @@ if TYPE_CHECKING:
 FORMATS = {".csv": "csv", ".json": "json", ".parquet": "parquet", ".md": "markdown", ".tex": "latex"}
 """The format of each suffix."""
 RESULTS = (".csv", ".json", ".parquet")
-"""Suffixes of results files, which are also read."""
+"""Suffixes of results files, which can be written and read."""
 
 
 @runtime_checkable
 class Tabular(Protocol):
-    """What is written: a results table, or one that a command prints."""
+    """A table that can be written: a results table, or a table that a command prints."""
 
     def frame(self) -> "pd.DataFrame":
         """Return the values for CSV and Parquet."""
@@ -34,10 +34,10 @@ def check_output(path: str | Path, suffixes: Collection[str] = tuple(FORMATS)) -
     """Check the file of ``--output`` before any work is done for it.
 
     Raises:
-        UsageError: Its suffix names no format, or it cannot be written.
+        UsageError: The suffix is not of a known format, or the file cannot be written.
     """
     if Path(path).suffix.lower() not in suffixes:
-        raise UsageError(f"{path} is not a file of a known format: its name must end in {', '.join(suffixes)}")
+        raise UsageError(f"{path} does not have a known format: use a name that ends in {', '.join(suffixes)}")
     check_output_place(path)
 
 
@@ -45,7 +45,7 @@ def write_table(path: str | Path, table: Tabular, suffixes: Collection[str] = RE
     """Write a table atomically, in the format of the file's suffix.
 
     Raises:
-        UsageError: As :func:`check_output`.
+        UsageError: As in :func:`check_output`.
         CollapseError: The file cannot be written.
     """
     check_output(path, suffixes)
@@ -58,7 +58,7 @@ def write_table(path: str | Path, table: Tabular, suffixes: Collection[str] = RE
         else:
             made = rendered(table, format_).encode()
     except UnicodeError as error:
-        raise CollapseError(f"cannot write {path}: a name in it is not UTF-8: write .json") from error
+        raise CollapseError(f"cannot write {path}: a name in the table is not UTF-8; write .json instead") from error
     write_output(path, made)
 
 
@@ -73,7 +73,7 @@ def as_csv(frame: "pd.DataFrame") -> str:
     """Return a table as CSV."""
     texts = frame.select_dtypes(exclude="number")
     returns = any("\r" in str(value) for name in texts for value in texts[name])
-    # csv does not quote a lone carriage return, which readers treat as the end of a line
+    # the csv module does not quote a lone carriage return, which readers treat as the end of a line
     quoting = csv.QUOTE_NONNUMERIC if returns else csv.QUOTE_MINIMAL
     return str(frame.to_csv(index=False, quoting=quoting, lineterminator="\n"))
 

@@ -1,7 +1,7 @@
 """Standard errors of training measurements from the parts of both collections (``--part 1/2`` and ``--part 2/2``).
 
-The delete-one jackknife: measure the text without each part in turn. A measurement that is not a mean over the text,
-such as one of the class means, differs between a part and the whole; of all parts but one it differs little.
+The delete-one jackknife measures the text without each part in turn. It does not measure single parts: a measurement
+that is not a mean over the text, such as one of the class means, would differ much between a part and the whole text.
 Source: Efron & Tibshirani 1993, ch. 11.
 """
 
@@ -19,8 +19,8 @@ from collapse.stores.manifest import OF_VALIDATION, differences
 from collapse.stores.shards import Part, Shard, gaps
 from collapse.stores.store import Store
 
-Error = tuple[float, str]
-"""A standard error, and how it was computed."""
+Error = tuple[float, int, str]
+"""A standard error, its degrees of freedom, and how it was computed."""
 
 
 def errors_of_parts(
@@ -30,53 +30,47 @@ def errors_of_parts(
 
     Args:
         stores: A and B.
-        parts: The parts of each.
-        one_text: Whether both are of one text, so that equal slices of it are paired.
-        **options: As of :func:`collapse.measurement.measuring.measured`.
+        parts: The parts of A and the parts of B.
+        one_text: Whether both are of one text, so that equal slices are paired.
+        **options: As in :func:`collapse.measurement.measuring.measured`.
 
     Raises:
-        UsageError: A store has fewer than two parts, or one is not of its collection.
+        UsageError: A store has fewer than two parts, or a part is of another collection.
         CollapseError: The parts of a store overlap or do not cover the text, or one was altered.
     """
     sides = [_shards_of(store, some) for store, some in zip(stores, parts, strict=True)]
     values = [[_without(side, at, **options) for at in range(len(side))] for side in sides]
     slices = [[(shard.start, shard.stop) for shard in side] for side in sides]
     paired, fewest = one_text and slices[0] == slices[1], min(map(len, sides))
-    how = f"jackknife of {counted(fewest, 'part')}, {'paired' if paired else 'not paired'}{exceeded(fewest - 1)}"
+    how = (
+        f"± error of the training text: jackknife of {counted(fewest, 'part')}, {'paired' if paired else 'not paired'}"
+    )
     errors = {}
     for name in values[0][0]:
         a, b = ([each[name] for each in side] for side in values)
-        if None in (*a, *b):  # without some part it has no number
+        if None in (*a, *b):  # not available without one of the parts
             continue
         if paired:
             error = jackknife_error([theirs - ours for ours, theirs in zip(a, b, strict=True)])
         else:
             error = math.hypot(jackknife_error(a), jackknife_error(b))
-        errors[name] = error, how
+        errors[name] = error, fewest - 1, how
     return errors
 
 
-def exceeded(degrees: int) -> str:
-    """Say how large a t is by chance, if that is not as of a normal distribution."""
-    from scipy.special import stdtrit
-
-    beyond = float(stdtrit(degrees, 0.975))
-    return "" if beyond < 2.05 else f"; with {counted(degrees, 'degree')} of freedom, |t| exceeds {beyond:.1f} in 5 %"
-
-
 def _shards_of(store: Store, parts: Iterable[Part | str | Path]) -> list[Shard]:
-    """Return the shards of a store's training text, which must cover it."""
+    """Return the shards in some parts of a store; they must cover its training text."""
     part = joined(parts)
     differ = differences(store.identity, part.identity, apart=OF_VALIDATION, sides=("store", "part"))
     if differ:
         raise UsageError(f"{part} is not a part of {store}: they differ in {'; '.join(differ)}")
     if gaps(part.shards):
-        raise CollapseError(f"the parts of {store} must hold all slices; they hold {part.covered()}")
+        raise CollapseError(f"the parts of {store} hold only {part.covered()}: give all parts")
     return part.shards
 
 
 def _without(shards: Sequence[Shard], at: int, **options: Any) -> dict[str, Any]:
-    """Measure the training text without one of its shards."""
+    """Measure the training text without the shard at this index."""
     known = plugins().measurements()
     row, *_ = measured(statistics_of([*shards[:at], *shards[at + 1 :]]), **options)
     of_text = [name for name in row.measurements if not {"validation", "n_params"} & {*known[name][0].needs}]

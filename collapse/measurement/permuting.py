@@ -1,4 +1,4 @@
-"""Correlations of permuted rows: the null distribution of the permutation test."""
+"""Correlations with permuted rows: the null distribution of the permutation test."""
 
 import itertools
 import math
@@ -11,12 +11,12 @@ Floats = NDArray[np.float64]
 Groups = NDArray[np.int64]
 
 TIE = 1e-12
-"""Permutations reproduce an equal |r| only up to rounding, which is far smaller for centred unit vectors."""
-_BLOCK = 1 << 21  # numbers of permuted rows in memory at a time (16 MiB)
+"""Tolerance for equal |r|: permutations give an equal |r| only up to rounding, which is far smaller than this."""
+_BLOCK = 1 << 21  # at most this many permuted numbers are in memory at a time (16 MiB)
 
 
 def unit(values: Floats, groups_n: Groups | None = None) -> Floats:
-    """Return values centred in each group, of unit norm; scaled first, so that no square over- or underflows."""
+    """Centre values in each group and scale them to unit norm, without over- or underflow of squares."""
     values = values / np.abs(values).max(axis=0)
     groups_n = np.zeros(len(values), dtype=np.int64) if groups_n is None else groups_n
     for _ in range(2):  # again, to remove the rounding error of the first means
@@ -26,7 +26,7 @@ def unit(values: Floats, groups_n: Groups | None = None) -> Floats:
 
 
 def orders(rows: int, groups_n: Groups | None = None) -> int:
-    """Return the number of orders of some rows: n!, or the product of the groups' n!.
+    """Return the number of orders of n rows: n!, or with groups the product of each group's n!.
 
     >>> orders(4), orders(4, np.array([0, 0, 1, 1]))
     (24, 4)
@@ -36,15 +36,15 @@ def orders(rows: int, groups_n: Groups | None = None) -> int:
 
 
 def permuted(y_n: Floats, x_nk: Floats, *, n: int, seed: int = 0, groups_n: Groups | None = None) -> Iterator[Floats]:
-    """Yield Pearson's r of each column of x with permutations of y, which all columns share.
+    """Yield Pearson's r of each column of x with permutations of y; all columns share the permutations.
 
-    With groups, the means of each group are subtracted first, and y is permuted only within each group, which SciPy's
-    permutation test cannot do.
+    With groups, the mean of each group is subtracted first, and y is permuted only within each group. SciPy's
+    permutation test cannot do this.
 
     Args:
         y_n: (rows,) finite, not constant.
         x_nk: (rows, k) finite, no column constant.
-        n: Number of random permutations; if there are at most n orders, each of them comes once instead.
+        n: Number of random permutations; if there are at most n orders, each order is used once instead.
         seed: Seed of the permutations.
         groups_n: (rows,) the group of each row; None for one group.
 

@@ -1,6 +1,6 @@
-"""A results table made ready for analyses, figures and reports, and remarks on rows that are hard to compare.
+"""Prepare a results table for analyses, figures and reports, and remark on rows that are hard to compare.
 
-The published tables hold components of our measurements under other names. Their formulas are here, once.
+The published tables hold components of our measurements under other names. This module has the formulas.
 """
 
 import re
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 MAY = {
     "n_params": "n_params",
-    "classes": "(matches / matches_mean + 0.5) // 1",  # the mean is of a class
+    "classes": "(matches / matches_mean + 0.5) // 1",  # matches_mean is the mean per class
     "val_loss": "val_loss",
     "val_accuracy": "val_acc",
     "perplexity": "perplex",
@@ -35,7 +35,7 @@ MAY = {
     "unc3.uniform_duality": "sims_std / sims_mean",
     "nc4.agreement": "matches / (matches + misses)",
 }
-"""Columns of ``lc-2024_05_18.csv``, the numbers of the paper, under our names: the published column or a formula."""
+"""Our measurements in ``lc-2024_05_18.csv``, the numbers of the paper: each as a published column or a formula."""
 OCTOBER = {
     "nc2.norm": "norms_mean",
     "nc2.norm_std": "norms_var ** 0.5",
@@ -47,7 +47,7 @@ OCTOBER = {
     "nc3.duality_distance": "dists_mean",
     "nc3.duality_error": "dual_error",
 }
-"""Columns of ``lc-2024_10_24.csv`` that the table of May lacks."""
+"""Measurements in ``lc-2024_10_24.csv`` that the table of May lacks."""
 _OCTOBER_AGAIN = {
     "nc1.cdnv": "cdnv",
     "nc2.equinormness": "norms_log_var ** 0.5 / norms_log_mean",
@@ -55,7 +55,7 @@ _OCTOBER_AGAIN = {
     "unc3.uniform_duality": "simcos_var ** 0.5 / simcos_mean",
     "nc4.agreement": "hits / (hits + misses)",
 }
-"""Those that both tables have; of October's inner products, no angle is known."""
+"""Measurements that both tables have. October's table has inner products, from which no angle can be computed."""
 TABLE_1 = (
     "nc1.cdnv",
     "nc2.equinormness",
@@ -69,11 +69,11 @@ TABLE_1 = (
 _NAME = re.compile(r"[a-z]\w*")
 _LONGEST = 60  # characters of a model's name in a remark
 SIZES = (ARCHITECTURE, "n_params", "dim")
-"""Columns of models of one size, within which rows are more exchangeable than over all; the first that divides them."""
+"""Columns that group models by size, in order of preference. Rows of one size are more exchangeable than all rows."""
 
 
 def prepared(results: Results) -> "pd.DataFrame":
-    """Return a table with what the models' names say, and with the measurements that published columns give."""
+    """Add the values in models' names, and the measurements that follow from published columns, to a table."""
     frame = with_parts(results.frame())
     made = {}
     for table in (MAY, OCTOBER, _OCTOBER_AGAIN):
@@ -84,22 +84,22 @@ def prepared(results: Results) -> "pd.DataFrame":
 
 
 def remarks_on(frame: "pd.DataFrame") -> list[str]:
-    """Return remarks on rows of different texts or settings, or of one name."""
+    """Return remarks on rows with different texts or settings, and on rows that share a model name."""
     found = mixed(frame.to_dict("records"))
     again = frame["model"][frame["model"].duplicated()].tolist() if "model" in frame else []
-    if 0 < len(again) < len(frame) - 1:  # if all rows are of one name, other columns tell them apart
+    if 0 < len(again) < len(frame) - 1:  # if all rows have one name, other columns distinguish them
         named = some([shortened(str(name), _LONGEST) for name in dict.fromkeys(again)])
         rows = counted(len(again), "row")
-        found.append(f"{rows} with the model name of another row ({named}): they may not be independent")
+        found.append(f"{rows} with the same model name as another row ({named}): they may not be independent")
     return found
 
 
 def size_of(frame: "pd.DataFrame") -> str | None:
-    """Return the first column in which models differ in size: architecture, n_params or dim; None where none do."""
+    """Return the first of architecture, n_params and dim in which models differ, or None."""
     return next((name for name in SIZES if name in frame and frame[name].nunique() > 1), None)
 
 
 def sizes_said(frame: "pd.DataFrame") -> str:
-    """Say how many sizes the models have, whose rows are then not exchangeable; "" for models of one size."""
+    """Say how many sizes the models have, because their rows are not exchangeable; "" for models of one size."""
     size = size_of(frame)
     return f"the models have {frame[size].nunique()} values of {size}" if size else ""

@@ -23,14 +23,14 @@ class Results:
     """A results table: rows measured here, or a table from elsewhere.
 
     Attributes:
-        rows: The rows, as :func:`collapse.measure` returns them. A table from elsewhere, or from CSV or Parquet, has
-            a :meth:`frame` only.
+        rows: The rows, as :func:`collapse.measure` returns them; empty for a table from elsewhere or from CSV or
+            Parquet, which has only a :meth:`frame`.
     """
 
     def __init__(self, rows: Iterable[Row] = ()) -> None:
         self.rows: list[Row] = list(rows) if isinstance(rows, Iterable) else [rows]
-        if not all(isinstance(each, Row) for each in self.rows):  # stores, say
-            raise UsageError("Results needs rows, as collapse.measure returns them")
+        if not all(isinstance(each, Row) for each in self.rows):  # stores, for example
+            raise UsageError("Results needs rows: give the results of collapse.measure")
         self._frame: pd.DataFrame | None = None
 
     def __len__(self) -> int:
@@ -55,11 +55,11 @@ class Results:
         """Read a .csv, .json or .parquet file, from collapse or elsewhere (published tables are plain CSV).
 
         Args:
-            path: The file, or the name of a table that a plugin brings: ``paper`` has the published measurements.
+            path: The file, or the name of a table that a plugin provides: ``paper`` has the published measurements.
 
         Raises:
             CollapseError: There is no such file, or it cannot be read in the format of its suffix.
-            UsageError: It has another suffix, and no table has this name.
+            UsageError: The file has another suffix, and no table has this name.
         """
         import pandas as pd
 
@@ -68,7 +68,7 @@ class Results:
         if suffix not in RESULTS:
             names = ", ".join(sorted(named_results()))
             raise UsageError(
-                f"{path} is not a results file: its name must end in .csv, .json or .parquet; known by name: {names}"
+                f"{path} is not a results file: give a .csv, .json or .parquet file, or one of the names {names}"
             )
         if not path.exists():
             raise CollapseError(f"there is no results file {path}: make one with collapse measure … --output {path}")
@@ -83,7 +83,7 @@ class Results:
 
     @classmethod
     def from_frame(cls, frame: "pd.DataFrame") -> "Results":
-        """Make a table of a pandas DataFrame, a row per model; the column ``model`` has their names.
+        """Make a table from a pandas DataFrame with a row per model; the column ``model`` has their names.
 
         >>> import pandas as pd
         >>> Results.from_frame(pd.DataFrame({"model": ["a", "b"], "val_loss": [1.5, 1.25]}))
@@ -95,26 +95,26 @@ class Results:
 
     @classmethod
     def from_records(cls, records: Sequence[Mapping[str, Any]]) -> "Results":
-        """Make a table of records, each with a text, a number or None per column."""
+        """Make a table from records, each with a string, a number or None per column."""
         import pandas as pd
 
-        return cls.from_frame(pd.DataFrame(records, dtype=object))  # whole numbers beside None stay whole
+        return cls.from_frame(pd.DataFrame(records, dtype=object))  # so that integers stay integers beside None
 
     def write(self, path: str | Path) -> None:
-        """Write a .csv, .json or .parquet file atomically, replacing one that is there.
+        """Write a .csv, .json or .parquet file atomically, replacing an existing one.
 
-        A .json file has rows with notes and versions; that of a table read from elsewhere has a value per column.
+        A .json file has rows with notes and versions; for a table from elsewhere it has a value per column.
 
         Raises:
-            CollapseError: The suffix names no format, or the file cannot be written.
+            CollapseError: The suffix is not of a known format, or the file cannot be written.
         """
         write_table(path, self)
 
     def data(self) -> list[dict[str, Any]]:
-        """Return the rows for JSON; those of a table from elsewhere have a value per column, None where missing."""
+        """Return the rows for JSON; rows of a table from elsewhere have a value per column, None where missing."""
         if self._frame is None:
             return [row.to_dict() for row in self.rows]
-        # a list of missing values is not missing itself
+        # notna() is True for a list, even for a list of missing values
         known = self._frame.astype(object).where(self._frame.notna(), None)
         return [{str(name): plain(value) for name, value in record.items()} for record in known.to_dict("records")]
 
@@ -126,16 +126,16 @@ def join(
     parts: bool = False,
     where: str | Sequence[str] | None = None,
 ) -> Results:
-    """Return one table with the rows of several, in order; a column that a table lacks is missing in its rows.
+    """Join tables: return one table with the rows of all, in order; columns that a table lacks are missing values.
 
     Args:
         tables: Tables or their files; ``paper`` names the published measurements.
         columns: Columns to add, each with one value for all rows.
-        parts: Add what the models' names say: depth, width, epochs, decay, seed, checkpoint, architecture, recipe.
+        parts: Add the values in models' names: depth, width, epochs, decay, seed, checkpoint, architecture, recipe.
         where: Keep the rows whose column matches a glob, such as ``width=64``; several filters must all match.
 
     Raises:
-        UsageError: There is no table, a column to add is there already, or a filter is wrong.
+        UsageError: No table is given, a column to add already exists, or a filter is wrong.
         CollapseError: A table cannot be read.
 
     >>> import pandas as pd
@@ -145,23 +145,23 @@ def join(
     """
     read = [each if isinstance(each, Results) else Results.read(each) for each in tables]
     if not read:
-        raise UsageError("there is no table to join: name one or several results files")
+        raise UsageError("no table to join: give one or more results files")
     frame = _concatenated([each.frame() for each in read])
     named = with_parts(frame)
     kept = choose_rows(named, where)
-    if not columns and not parts and all(each._frame is None for each in read):  # rows hold notes and the step too
+    if not columns and not parts and all(each._frame is None for each in read):  # keep rows, which also have notes
         rows = [row for each in read for row in each.rows]
         return Results(rows[int(at)] for at in kept.index)
     frame = kept if parts else kept[list(frame.columns)]
     for name, value in (columns or {}).items():
         if name in frame:
-            raise UsageError(f"--set {name}={value}: there is a column of this name; choose another name")
+            raise UsageError(f"--set {name}={value}: the table already has this column; choose another name")
         frame = frame.assign(**{name: value})
     return Results.from_frame(frame)
 
 
 def _concatenated(frames: "Sequence[pd.DataFrame]") -> "pd.DataFrame":
-    """Return the rows of several tables; whole numbers stay whole where a table lacks them."""
+    """Return the rows of several tables; integer columns stay integers if a table lacks them."""
     import pandas as pd
     from pandas.api.types import is_integer_dtype
 

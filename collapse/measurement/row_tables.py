@@ -1,6 +1,6 @@
-"""Rows as a table: property, measurement, a value per model, and the values at full collapse and reachable.
+"""Show rows as a table: property, measurement, a value per model, the value at full collapse and the reachable value.
 
-And what is said of them: a title per model, and notes.
+A table also has a title per model, and notes.
 """
 
 import math
@@ -18,20 +18,20 @@ from collapse.plugin.metrics import limits_of
 from collapse.plugin.plugin_manager import plugins
 
 ERROR = "± standard error"
-"""Name of the line below a measurement that has a standard error."""
+"""Heading of the line with a measurement's standard error, below the measurement."""
 _FAR = 100
-"""A quotient is less than this: by a null closer to 0 it would say how close that is, not how far the model is."""
+"""No larger quotients are shown: they would show that the null is close to 0, not how far the model is from it."""
 
 
 def whole_table_of(
     rows: Sequence[Row], shown: Collection[str] | None = None, *, more: str = "--all, or --metrics NAMES"
 ) -> Table:
-    """Return a table of rows with the same measurements: a title per model, the values, and all notes but errors.
+    """Return a table of rows with the same measurements: a title per model, the values, and all notes except errors.
 
     Args:
-        rows: A row per model; if one has nulls, their values and the quotients come last.
-        shown: The measurements to include; None for all. CSV and JSON have every one.
-        more: How to see the others.
+        rows: A row per model; if a row has nulls, their values and the quotients are the last columns.
+        shown: The measurements to show; None for all. CSV and JSON always have all.
+        more: How to see the other measurements.
     """
     names = by_property(name for name in rows[0].measurements if shown is None or name in shown)
     limits = {name: [_ends(each) for each in _limits(rows, name)] for name in names}
@@ -39,7 +39,7 @@ def whole_table_of(
     hidden = len(rows[0].measurements) - len(names)
     notes = [f"{counted(hidden, 'more measurement')}: {more}"] if hidden and shown is not None else []
     notes += notes_of(rows, shown)
-    notes += ["at full collapse, reachable: from the least to the largest of the columns"] if ranges else []
+    notes += ["at full collapse, reachable: a range means that the models' values differ"] if ranges else []
     title = "\n".join(f"{model}{about}" for model, about in titles_of(rows))
     notes += [*notes_on_reachable(names), *remarks_of(rows)]
     return Table(title, *_columns_and_lines(rows, limits), notes, keys=2, source=Results(rows))
@@ -59,7 +59,7 @@ def _columns_and_lines(
         cells += [row.nulls.get(kind, {}).get(name, "") for row, kind in nulls]
         cells += [_over_null(row, name, kind) for row, kind in nulls]
         lines.append(cells)
-        # a line of its own: beside the number it would make the table wider than a terminal
+        # the error has its own line, because another column would make the table wider than a terminal
         if any(name in row.standard_errors for row in rows):
             errors = ["", ERROR, *(row.standard_errors.get(name) for row in rows)]
             lines.append([*errors, *[""] * (len(cells) - len(errors))])
@@ -72,7 +72,7 @@ def _columns_and_lines(
 
 
 def _over_null(row: Row, name: str, null: str) -> float | str | None:
-    """Return a measurement over that of a null; "" if that was not measured, None where a quotient would mislead."""
+    """Divide a measurement by the null's; "" if the null was not measured, None if the quotient would mislead."""
     of_null = row.nulls.get(null, {})
     if name not in of_null:
         return ""
@@ -81,16 +81,16 @@ def _over_null(row: Row, name: str, null: str) -> float | str | None:
 
 
 def _no_quotient(name: str, value: float, of: float) -> str | None:
-    """Say why a measurement is not divided by that of a null, or None.
+    """Say why a measurement is not divided by the null's, or return None if it is.
 
     >>> [_no_quotient("nc3.self_duality", value, 0.001) is None for value in (0.09, 0.0, -0.09, 0.2)]
     [True, True, False, False]
     """
     metric, measure = plugins().measurements()[name]
     if metric.kind != "scalar" and metric.scale_of(measure) is None:
-        return "of logs, whose quotient depends on the unit of h"
+        return "it is made of logarithms, whose quotient depends on the unit of h"
     if value * of < 0 or abs(of) <= abs(value) / _FAR or not of:
-        return "the null has the other sign, or is 0 or small beside the value"
+        return "the null has the opposite sign, or is too close to 0"
     return None
 
 
@@ -103,32 +103,32 @@ def by_property(names: Iterable[str]) -> list[str]:
 
 
 def titles_of(rows: Sequence[Row]) -> list[tuple[str, str]]:
-    """Return for each row its title: the model's name, and what it was measured on."""
+    """Return a title for each row: the model's name, and what it was measured on."""
     return [(model or "statistics", _about(row)) for row, model in zip(rows, distinct(rows), strict=True)]
 
 
 def notes_of(rows: Sequence[Row], shown: Collection[str] | None = None) -> list[str]:
-    """Return the notes on what is shown, but for errors, a line each."""
+    """Return the notes on the shown measurements, except errors, one line each."""
     return by_line([_notes(row, shown) for row in rows], distinct(rows))
 
 
 def notes_on_reachable(names: Iterable[str]) -> list[str]:
-    """Say of measurements whose reachable value is no bound what attains it, a line for each kind."""
+    """Return a line per kind of reachable value that is not a bound: what attains it, and in which measurements."""
     known = plugins().measurements()
     kinds: dict[str, list[str]] = {}
     for name in names:
         if name in known and known[name][1].reached_by:
             kinds.setdefault(known[name][1].reached_by, []).append(name)
-    return [f"reachable, {', '.join(of)}: the value of {what}, which is no bound" for what, of in kinds.items()]
+    return [f"reachable, {', '.join(of)}: the value of {what}, not a bound" for what, of in kinds.items()]
 
 
 def remarks_of(rows: Sequence[Row]) -> list[str]:
-    """Return the remarks on rows that cannot be compared; several ``--min-count`` of every store can."""
+    """Return remarks on rows that cannot be compared; stores with the same several ``--min-count`` can be compared."""
     return mixed(rows, apart=("min_count",) if is_crossed(rows) else ())
 
 
 def by_line(lines: Sequence[Sequence[str]], names: Sequence[str]) -> list[str]:
-    """Return the lines of some models, each line once, with the models' names unless it is of all of them."""
+    """Return each line of some models once, with the names of its models unless it applies to all."""
     models: dict[str, list[str]] = {}
     for said, name in zip(lines, names, strict=True):
         for line in said:
@@ -137,7 +137,7 @@ def by_line(lines: Sequence[Sequence[str]], names: Sequence[str]) -> list[str]:
 
 
 def _headings(rows: Sequence[Row]) -> list[str]:
-    """Return the headings of the values: the models, if there are several."""
+    """Return the headings of the columns of values: ``value`` for one row, otherwise a heading per row."""
     if len(rows) == 1:
         return ["value"]
     if is_crossed(rows) and len({row.store for row in rows}) == 1:
@@ -162,10 +162,16 @@ def _about(row: Row) -> str:
 
 def _notes(row: Row, shown: Collection[str] | None) -> list[str]:
     """Return the notes on a row's measurements, why there is no number first; measurements with one note share it."""
+    by_text = remarks_by_text(row, shown)
+    return [text if "*" in names else f"{some(names)}: {text}" for text, names in by_text.items()]  # * is the row
+
+
+def remarks_by_text(row: Row, shown: Collection[str] | None, *, errors: bool = False) -> dict[str, list[str]]:
+    """Return the measurements of each note, * for the row: why there is no number first; errors only if asked for."""
     known, grouped = plugins().measurements(), dict[str, list[str]]()
     given = {name for name, value in row.measurements.items() if value is not None} | {"*"}
     for note in sorted(row.notes, key=lambda each: each.measurement in given):
-        if note.kind != "error" and (shown is None or note.measurement in ("*", *shown)):
+        if (errors or note.kind != "error") and (shown is None or note.measurement in ("*", *shown)):
             grouped.setdefault(note.text, []).append(note.measurement)
     for name in row.measurements if shown is None else shown:
         for null, values in row.nulls.items():
@@ -177,13 +183,13 @@ def _notes(row: Row, shown: Collection[str] | None) -> list[str]:
             of_pairs = name in known and known[name][0].kind == "pair"
             what = f"{counted(left_out, 'pair')} of classes" if of_pairs else counted(left_out, "class")
             grouped.setdefault(f"{what} left out (equal, zero, or of value 0)", []).append(name)
-    return [text if "*" in names else f"{some(names)}: {text}" for text, names in grouped.items()]  # * is the row
+    return grouped
 
 
 def _limits(rows: Sequence[Row], name: str) -> tuple[list[float | None], list[float | None]]:
-    """Return the values of each row at full collapse, and those that are reachable, unless they are the same."""
+    """Return each row's value at full collapse and its reachable value, the latter only if they differ."""
     metric, measure = plugins().measurements()[name]
-    # the row's notes report errors in limits
+    # errors in limits are reported in the row's notes
     limits = [limits_of(metric, measure, row.classes, row.dim, row.measurements)[0] for row in rows]
     towards = [each["towards"] for each in limits]
     reachable = [each["towards"] if each["reachable"] is None else each["reachable"] for each in limits]
@@ -191,7 +197,7 @@ def _limits(rows: Sequence[Row], name: str) -> tuple[list[float | None], list[fl
 
 
 def _ends(limits: Sequence[float | None]) -> float | str:
-    """Return a limit, or the least and the largest as text if models of other shapes have others; "" without any."""
+    """Return the models' common limit, the range of their limits as text, or "" if there is none."""
     found = [limit for limit in limits if limit is not None]
     if not found:
         return ""
@@ -200,6 +206,6 @@ def _ends(limits: Sequence[float | None]) -> float | str:
 
 
 def _rank(property_name: str) -> tuple[float, int, str]:
-    """Sort properties by their number, shorter names first: NC1, NC2, GNC2, NC3; names without a number come last."""
+    """Return a property's sort key: by number, then shorter names first (NC1, NC2, GNC2, NC3); others come last."""
     found = re.search(r"\d+", property_name)
     return (float(found[0]) if found else math.inf, len(property_name), property_name)

@@ -1,4 +1,4 @@
-"""A row: the measurements of one store, and its identity."""
+"""A row: the measurements and the identity of one store."""
 
 import json
 import math
@@ -36,29 +36,29 @@ class Row:
         corpus: Name of the training corpus.
         store: Digest of the store.
         min_count: Classes with fewer samples were excluded.
-        class_set: Digests of the stores whose classes alone were kept; None for all classes.
-        classes: C.
-        dim: d.
-        samples: N, training samples of these classes.
+        class_set: Digests of the stores whose common classes were kept; None for all classes.
+        classes: C, the number of classes.
+        dim: d, the number of dimensions.
+        samples: N, the number of training samples of these classes.
         measurements: One number per measurement, or None if it is not available (a note says why).
         versions: Version of each measurement's definition.
-        excluded: Number of excluded classes or pairs of classes, by measurement, if there are any.
+        excluded: Number of excluded classes or pairs of classes, by measurement, if any.
         notes: Remarks.
         origin: The store's address on the Hub, ``user/repo/folder@commit``, or None for a local store.
         validation: Name of the validation text, or None.
         chunk_length: T, or None for a features file.
         max_chunks: The limit on the chunks of each text, or None for whole texts.
-        max_validation_chunks: The validation text's own limit, or None for that of ``max_chunks``.
+        max_validation_chunks: The limit on the chunks of the validation text, or None if ``max_chunks`` applies.
         dtype: dtype of the model or of the features.
         weights: Fingerprint of the weights and of the model arguments.
         tokenizer: Fingerprint of the tokenizer.
-        corpus_id: Hash of the training text's identity: equal for equal text.
+        corpus_id: Hash of the training text's identity; equal for equal texts.
         validation_id: Hash of the validation text's identity.
         made_by: Distribution and version behind each measurement.
         layer: The layer that was measured.
         step: The training step of the model, if it is known.
-        standard_errors: Standard error by measurement, for those of the validation text that have one.
-        nulls: The same measurements of references, by their name, "untrained" and "shuffled", if they were measured.
+        standard_errors: Standard errors by measurement; only measurements of the validation text have one.
+        nulls: The same measurements of the nulls "untrained" and "shuffled", if they were measured.
         schema: Version of the row's keys.
     """
 
@@ -133,14 +133,14 @@ class Row:
 
     @classmethod
     def from_dict(cls, row: Mapping[str, Any]) -> "Row":
-        """Read a row from the result of :meth:`to_dict`, of this or another version; unknown keys are ignored.
+        """Read a row from the result of :meth:`to_dict`; unknown keys are ignored.
 
         Raises:
-            TypeError: It is not such a row.
+            TypeError: The row has another schema, or is not a row.
         """
         schema = row.get("schema", SCHEMA)
         if schema != SCHEMA:
-            raise TypeError(f"it has schema {schema!r}, and this version reads {SCHEMA}: upgrade linguistic-collapse")
+            raise TypeError(f"it has schema {schema!r}, but this version reads {SCHEMA}: upgrade linguistic-collapse")
         made = cls(**{each.name: row[each.name] for each in fields(cls) if each.name in row})
         notes = tuple(Note(each["measurement"], each["kind"], each["text"]) for each in row.get("notes", ()))
         return replace(made, notes=notes)
@@ -155,7 +155,7 @@ ABOUT = tuple(
     for each in fields(Row)
     if each.type in (str, int, str | None, int | None) and each.name not in ("layer", "step", "schema")
 )
-"""The columns of a table before its measurements: what was measured."""
+"""The columns of a table before its measurements, which identify what was measured."""
 COUNTS = tuple(each.name for each in fields(Row) if each.type == int | None)
 """Columns of whole numbers that may be missing."""
 

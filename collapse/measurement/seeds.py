@@ -1,34 +1,39 @@
-"""The yardstick of a difference: how much measurements vary between models that differ in their seed only."""
+"""How much measurements vary between models that differ only in their seed, to judge a difference."""
 
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from collapse.errors import CollapseError, counted
 from collapse.measurement.comparable import mixed
-from collapse.measurement.model_names import part_names, with_parts
+from collapse.measurement.model_names import parts_of
+from collapse.measurement.part_errors import Error
 from collapse.measurement.results import Results
 from collapse.plugin.plugin_manager import plugins
 
 _SEEDS = ("seed", "init_seed")
-"""Parts of a model's name in which seeds differ."""
+"""Values in a model's name that are seeds."""
 
 
-def spread_of_seeds(seeds: Results | str | Path, min_count: int = 1) -> tuple[dict[str, float], list[str]]:
-    """Return the standard deviation of each measurement over seeds, pooled over groups of models, and notes.
+def spread_of_seeds(
+    seeds: Results | str | Path, models: Sequence[Mapping[str, Any]], min_count: int = 1
+) -> tuple[dict[str, Error], list[str]]:
+    """Return the standard deviation of each measurement over seeds of given models, and notes.
 
-    Rows differ in their seed only if the names of their models say so (``collapse_model_parts``). In a table whose
-    names say nothing, all rows are seeds of one model.
+    Seeds of a model have its d, its number of parameters, and the other parts of its name (``collapse_model_parts``).
+    The deviations of different models are pooled.
 
     Args:
         seeds: The table, its file, or its name.
+        models: The model, dim and n_params of each.
         min_count: Of what is compared: of a table with several, the rows with this one are taken; a note says if the
             table has another.
 
     Raises:
         UsageError: There is no such name or file.
-        CollapseError: No two rows differ in their seed only, or the table cannot be read.
+        CollapseError: It has fewer than two seeds of a model, or cannot be read.
     """
-    frame, notes = with_parts((seeds if isinstance(seeds, Results) else Results.read(seeds)).frame()), list[str]()
-    rows = len(frame)
+    frame, notes = (seeds if isinstance(seeds, Results) else Results.read(seeds)).frame(), list[str]()
     # tables without the column, such as the published ones, are of all classes
     limits = frame.assign(min_count=frame.get("min_count", 1))["min_count"].fillna(1).astype(int)
     if (limits == min_count).any():
@@ -36,20 +41,28 @@ def spread_of_seeds(seeds: Results | str | Path, min_count: int = 1) -> tuple[di
     else:
         theirs = " and ".join(f"{each:,}" for each in sorted(limits.unique()))
         notes.append(f"seeds: measured with --min-count {theirs}, A and B with {min_count:,}")
-    others = [name for name in part_names(frame) if name not in _SEEDS]
-    frame = frame.assign(group=frame.groupby(others, dropna=False).ngroup() if others else 0)
-    frame = frame[frame.duplicated("group", keep=False)]
-    if frame.empty:
-        raise CollapseError(
-            f"of {counted(rows, 'row')} no two differ in their seed only: a spread needs two models or more"
-        )
+    source = "the table" if isinstance(seeds, Results) else str(seeds)
+    groups = [_apart_from_seed(each) for each in frame.to_dict("records")]
+    ours = dict.fromkeys(map(_apart_from_seed, models))
+    for group in ours:
+        if groups.count(group) < 2:
+            has = f"{source} has {counted(groups.count(group), 'model')} of {group}, and a spread needs two"
+            raise CollapseError(f"{has}: measure models that differ from A and B in their seed only")
+    frame = frame.assign(group=groups)[[group in ours for group in groups]]
     known = [name for name in plugins().measurements() if name in frame and frame[name].dtype.kind in "iuf"]
-    groups = frame.groupby("group")[known]
-    freedom = (groups.count() - 1).clip(lower=0)
-    deviations = ((groups.var() * freedom).sum() / freedom.sum()) ** 0.5  # NaN where no group has two values
-    sizes = frame["group"].nunique()
-    of = "" if sizes == 1 else f", pooled over {sizes} sizes and recipes"
-    source = f" ({seeds})" if not isinstance(seeds, Results) else ""
-    note = f"seeds' sd: standard deviation over {len(frame)} models that differ in their seed only{source}{of}"
-    remarks = [f"seeds: {remark}" for remark in mixed(frame.to_dict("records"))]
-    return deviations.dropna().to_dict(), [note, *notes, *remarks]
+    of_group = frame.groupby("group")[known]
+    freedom = (of_group.count() - 1).clip(lower=0)
+    deviations = ((of_group.var() * freedom).sum() / freedom.sum()) ** 0.5  # NaN where no group has two values
+    pooled = " of A and B, pooled" if len(ours) > 1 else ""
+    how = f"seeds' sd: over {len(frame)} seeds{pooled} ({source})"
+    notes += [f"seeds: {remark}" for remark in mixed(frame.to_dict("records"))]
+    return {name: (sd, int(freedom[name].sum()), how) for name, sd in deviations.dropna().items()}, notes
+
+
+def _apart_from_seed(model: Mapping[str, Any]) -> str:
+    """Describe a model by its size and by its name without the seed."""
+    import pandas as pd
+
+    size = {name: int(model[name]) for name in ("dim", "n_params") if pd.notna(model.get(name))}
+    parts = {name: value for name, value in parts_of(str(model.get("model"))).items() if name not in _SEEDS}
+    return ", ".join(f"{name} {value}" for name, value in (size | parts).items())

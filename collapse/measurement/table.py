@@ -1,4 +1,4 @@
-"""A table: what analyses return, what commands print, and what reports show."""
+"""A table, as analyses return it, commands print it and reports show it."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
@@ -16,18 +16,18 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Table:
-    """A table with a title, and remarks below it.
+    """A table with a title above and notes below.
 
     Attributes:
-        title: The lines above it; "" for none.
+        title: The lines above the table; "" for none.
         columns: Headings.
         rows: Values, one list per row; None prints as –.
         notes: Remarks, one per line.
-        shown: The same table as people read it, where that is not a heading and a number per column: intervals, bounds
-            and marks. Its title and notes are the table's.
-        keys: Number of leading columns that name a row; they are repeated when the table is divided.
-        average: The average of everything, of which the rows show some, as a row; None without one.
-        source: What CSV, JSON and Parquet have instead of the rows: the results table of which this shows a part.
+        shown: The table to print instead, if people need another form, with intervals, bounds and marks; it is printed
+            with this table's title and notes.
+        keys: Number of leading columns that name a row; they are repeated when a wide table is divided.
+        average: The average over everything as a row, if ``rows`` show only some; otherwise None.
+        source: The results table that CSV, JSON and Parquet contain instead, if this table shows a part of it.
     """
 
     title: str
@@ -52,7 +52,7 @@ class Table:
         return self.markdown()
 
     def records(self) -> list[dict[str, Any]]:
-        """Return the rows as dictionaries for JSON: NumPy numbers as plain numbers, infinite ones and NaN as None."""
+        """Return the rows as dictionaries for JSON, with plain numbers, and None for NaN and infinite numbers."""
         return [dict(zip(self.columns, map(plain, row), strict=True)) for row in self.rows]
 
     def data(self) -> Any:
@@ -74,7 +74,7 @@ class Table:
         """Write a .csv, .json or .parquet file in full precision, or a .md or .tex file as printed.
 
         Raises:
-            CollapseError: The suffix names no format, or the file cannot be written.
+            CollapseError: The suffix is not of a known format, or the file cannot be written.
         """
         write_table(path, self, tuple(FORMATS))
 
@@ -116,7 +116,7 @@ class Table:
         return "\n".join([*above, *begin, heading, r"\midrule", *rows, *end, *below])
 
     def _as_texts(self, escape: Callable[[str], str]) -> tuple[list[str], list[list[str]], list[str], list[bool]]:
-        """Return title lines, the heading and the rows, and the notes, escaped; and which columns align right."""
+        """Return the escaped title lines, heading with rows, and notes, and whether each column is aligned right."""
         shown = self.for_people()
         cells = [[text(value) for value in row] for row in shown.rows]
         columns = list(zip(*cells, strict=True)) or [("0",)] * len(shown.columns)

@@ -65,13 +65,12 @@ class ClassMoments:
         means_Kd = h_Bd.new_zeros(len(classes_K), self.dim)
         means_Kd.index_add_(0, inverse_B, h_Bd).div_(counts_K.unsqueeze(1))
         size = largest(means_Kd)
-        # holds each sample's mean first, to need no more memory
+        # this memory first holds each sample's class mean, then the deviation from it
         deviations_Bd = torch.index_select(means_Kd, 0, inverse_B, out=self._deviations[: len(h_Bd)])
         torch.sub(h_Bd, deviations_Bd, out=deviations_Bd)
         squares_K = h_Bd.new_zeros(len(classes_K))
         squares_K.index_add_(0, inverse_B, _row_squares(deviations_Bd))
-        # Also true for NaN. Large squares alone are no error: then check_finite() looks at the embeddings themselves
-        # and passes.
+        # The condition also holds for NaN. If only the squares are large, check_finite() finds every embedding valid.
         if not (size < LARGEST and within_range(squares_K)):
             check_finite(h_Bd)
         if _may_be_constant(squares_K, counts_K, self.dim * size**2):
@@ -189,9 +188,9 @@ class ClassMoments:
 
 
 def _may_be_constant(squares_K: Tensor, counts_K: Tensor, most: float) -> bool:
-    """Whether a class may need :meth:`ClassMoments._average_again`; quick, because most batches have none.
+    """Whether a class may need :meth:`ClassMoments._average_again`: a quick test, because few batches have one.
 
-    A necessary condition of the exact test in ``_average_again``, since ‖μ‖² ≤ ``most`` = d·size².
+    It is necessary for the exact test in ``_average_again``, since ‖μ‖² ≤ ``most`` = d·size².
     """
     # double(): integers times a Python float give float32, in which the square of a small size underflows to 0
     return bool(((squares_K <= counts_K.double() * (_CONSTANT**2 * most)) & (counts_K > 1)).any())

@@ -1,9 +1,10 @@
 """The validation pass: decisions of the linear and the nearest-class-centre classifiers, and the loss.
 
-Decisions are those of float64, whatever the head's dtype: products in float32 leave the rows that may score highest
-within a proven error bound, and these are computed in float64 (ranking.py). The nearest centre maximises
-⟨h − μ̄, a_c⟩ − ½‖a_c‖², a_c = μ_c − μ̄; where that leaves several, ‖h − μ_c‖² is computed by direct difference. Ties go
-to the lowest id. The loss takes the label's logit and the highest ones from float64, the others from float32.
+Decisions equal those of float64, whatever the head's dtype. Products in float32, with a proven error bound, select the
+rows that may have the highest score; their scores are then computed in float64 (ranking.py). The nearest centre
+maximises ⟨h − μ̄, a_c⟩ − ½‖a_c‖², a_c = μ_c − μ̄. If several centres are equally near within rounding, ‖h − μ_c‖² is
+computed by direct difference. Ties go to the lowest id. In the loss, the logit of the label and the highest logits
+are float64, the others float32.
 
 Shapes: B samples of a batch, C classes with a mean, V the output vocabulary, d dimensions, K candidates, or classes of
 a batch.
@@ -17,6 +18,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from collapse.numerics.devices import float64_device, work_sizes
 from collapse.numerics.finite import check_finite, largest, within_range
 from collapse.numerics.ranking import Ranking
 from collapse.numerics.statistics import EmbeddingStatistics
@@ -25,9 +27,6 @@ from collapse.plugin.batch import ValidationBatch
 from collapse.plugin.filling import Filled
 from collapse.plugin.statistic import Statistic
 
-_SAMPLES_AT_A_TIME = 2048
-_GATHER = 1 << 15  # numbers gathered at a time for direct differences, which stay in the cache
-
 
 class LinearDecisions(NamedTuple):
     """The decisions of the linear classifier, and the loss.
@@ -35,7 +34,7 @@ class LinearDecisions(NamedTuple):
     Attributes:
         with_mean: The argmax over the classes with a mean.
         vocabulary: The argmax over the whole vocabulary.
-        confidence: Its probability.
+        confidence: The probability of ``vocabulary``.
         loss: The loss over the whole vocabulary, in nats.
     """
 
@@ -52,7 +51,7 @@ class Decider:
         s: Training statistics: classes and means.
         weight: The output embedding, every row, shape (V, d).
         bias: Its bias, shape (V,), or None.
-        exact_loss: Take the sum over the vocabulary from products in float64 too.
+        exact_loss: Compute all logits of the loss in float64.
     """
 
     def __init__(
@@ -63,14 +62,15 @@ class Decider:
         *,
         exact_loss: bool = False,
     ) -> None:
-        device = weight.device
+        device = float64_device(weight.device)
+        weight, bias = weight.to(device), None if bias is None else bias.to(device)
         self.weight, self.bias = weight, bias
         self.classes = s.classes.to(device)
         self.global_mean = s.global_mean.to(device)
         self.means = s.means.to(device)
         self.has_mean = torch.zeros(len(weight), dtype=torch.bool, device=device)
         self.has_mean[self.classes] = True
-        self._exact_loss = exact_loss
+        self._exact_loss, self._work = exact_loss, work_sizes(device)
         self._head = Ranking(weight, [self.classes, (~self.has_mean).nonzero().squeeze(1)], bias)
         centres = self.means - self.global_mean
         self._scale = _power_of_two(centres)
@@ -81,7 +81,7 @@ class Decider:
 
     def linear(self, h_Bd: Float[Tensor, "B d"], y_B: Int[Tensor, " B"]) -> LinearDecisions:
         """Return the decisions of the linear classifier, and the loss."""
-        pieces = zip(h_Bd.split(_SAMPLES_AT_A_TIME), y_B.split(_SAMPLES_AT_A_TIME), strict=True)
+        pieces = zip(h_Bd.split(self._work.batch), y_B.split(self._work.batch), strict=True)
         parts = [self._linear_piece(h, y) for h, y in pieces]
         return LinearDecisions(*map(torch.cat, zip(*parts, strict=True)))
 
@@ -92,7 +92,7 @@ class Decider:
         best_B, vocabulary_B = highest(len(h_Bd), sample_K, row_K, score_K)
         with_mean_B = vocabulary_B
         if not bool(self.has_mean[vocabulary_B].all()):
-            # Ranking also finds the highest scores of its first part alone: the best class with a mean is a candidate
+            # the candidates include the best class with a mean, because Ranking also searches its first part alone
             kept_K = self.has_mean[row_K]
             _, with_mean_B = highest(len(h_Bd), sample_K[kept_K], row_K[kept_K], score_K[kept_K])
         own_B = self._head.scores_of(h_Bd, torch.arange(len(h_Bd), device=h_Bd.device), y_B)
@@ -102,7 +102,7 @@ class Decider:
 
     def nearest(self, h_Bd: Float[Tensor, "B d"]) -> Int[Tensor, " B"]:
         """Return the class with the nearest mean, shape (B,)."""
-        return torch.cat([self._nearest_piece(piece) for piece in h_Bd.split(_SAMPLES_AT_A_TIME)])
+        return torch.cat([self._nearest_piece(piece) for piece in h_Bd.split(self._work.batch)])
 
     def _nearest_piece(self, h_Bd: Tensor) -> Tensor:
         # Division by powers of two is exact, and makes all values at most 1, so no product overflows.
@@ -125,9 +125,9 @@ class Decider:
         return self.classes[index_B]
 
     def _nearest_of(self, h_Bd: Tensor, sample_K: Tensor, row_K: Tensor, scale: float) -> Tensor:
-        """Return the row of the nearest mean among each sample's candidates; the first of those equal to rounding."""
+        """Return each sample's candidate with the nearest mean; the lowest row if distances are equal to rounding."""
         sqdist_K = torch.empty(len(sample_K), dtype=torch.float64, device=h_Bd.device)
-        for some in torch.arange(len(sample_K), device=h_Bd.device).split(max(1, _GATHER // h_Bd.shape[1])):
+        for some in torch.arange(len(sample_K), device=h_Bd.device).split(max(1, self._work.gathered // h_Bd.shape[1])):
             delta = (h_Bd[sample_K[some]] - self.means[row_K[some]]) / scale
             sqdist_K[some] = torch.linalg.vecdot(delta, delta)
         rounding = (h_Bd.shape[1] + 8) * torch.finfo(torch.float64).eps
@@ -163,7 +163,7 @@ class ValidationTally:
         """Add a batch of whole units of equal length.
 
         ``first`` is the index of the first unit. ``block_B`` is the number of each sample's block, ascending; by
-        default each unit is one.
+        default each unit is a block.
         """
         device = self.decider.weight.device
         h_Bd, y_B = h_Bd.to(device, torch.float64), y_B.to(device)
@@ -268,6 +268,6 @@ def first_row(samples: int, sample_K: Int[Tensor, " K"], row_K: Int[Tensor, " K"
 
 
 def _power_of_two(values: Tensor) -> float:
-    """Return the power of two that divides the largest value to between ½ and 1."""
+    """Return the power of two that, divided into the values, leaves the largest magnitude between ½ and 1."""
     _, exponent = math.frexp(largest(values))
     return math.ldexp(1.0, min(max(exponent, -1000), 1000))

@@ -26,13 +26,13 @@ from collapse.plugin.plugin_manager import plugins
 
 @dataclass(frozen=True)
 class Evaluation:
-    """What metrics give.
+    """The results of metrics.
 
     Attributes:
-        metrics: What each gives, in the order in which they were wanted.
+        metrics: One result per metric, in the given order.
         s: The statistics.
-        counts: By field of pairs, the pairs treated as equal for the rounding of float64; as "close", if a metric uses
-            ``sqdist``, those of unequal means closer than the embeddings' rounding.
+        counts: Numbers of pairs: by field, the pairs treated as equal because of float64 rounding; under "close", if a
+            metric uses ``sqdist``, the pairs of unequal means closer than the embeddings' rounding.
     """
 
     metrics: list[MetricResult]
@@ -41,7 +41,7 @@ class Evaluation:
 
     @property
     def influences(self) -> dict[str, Float[Tensor, " S"]]:
-        """Influences of the validation blocks, by measurement with a standard error."""
+        """The influence of each validation block on each measurement that has a standard error."""
         having = [each for each in self.metrics if each.standard_error is not None]
         return {each.measures[0].name: each.influence for each in having if each.influence is not None}
 
@@ -63,12 +63,12 @@ def evaluate(
         fresh: Returns new, unshared tensors with the inputs of the metrics.
         chosen: Metrics, each with its measures.
         by_class: Also keep the values behind each measurement, one per class.
-        top: Also keep so many pairs of largest value of each pair metric.
+        top: Also keep this many pairs with the largest values of each pair metric.
         tile: Classes per side of a tile of pairs; None for the default of :func:`collapse.numerics.pairs.sweep`.
         progress: Called as progress(what, done, total).
     """
     wrote: dict[int, Failed | None] = {}
-    while True:  # each turn but the last excludes at least one more metric, which wrote
+    while True:  # each turn but the last excludes at least one more metric that wrote to a shared tensor
         values = fresh()
         made = [
             MetricResult(metric, measures, remark=missing(values.s, metric), failed=wrote.get(id(metric)))
@@ -111,7 +111,7 @@ def _evaluate_all(
 
 
 def missing(s: EmbeddingStatistics, metric: Metric) -> Noted | None:
-    """Say which need of a metric is missing or of another version, or None if the metric is available."""
+    """Return a remark on what a metric needs that is missing or of another version, or None if nothing is."""
     text = ""
     for need in metric.needs:
         kind = plugins().statistics.get(need)
@@ -153,7 +153,7 @@ def _scalar(each: MetricResult, values: Values, by_class: bool) -> None:
         except Failed as error:  # it costs the standard error only
             each.error_failure = error
             return
-        if len(each.influence) > 1:  # one block says nothing of how blocks differ
+        if len(each.influence) > 1:  # one block does not show how blocks differ
             each.standard_error = standard_error(each.influence)
 
 

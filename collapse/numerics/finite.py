@@ -1,4 +1,4 @@
-"""Checks that values can be computed with: they are finite and their squares do not overflow."""
+"""Check that values are finite and that their squares do not overflow."""
 
 import torch
 from jaxtyping import Float
@@ -14,8 +14,8 @@ class NotFinite(CollapseError):
     """An embedding is NaN, infinite or so large that its square overflows.
 
     Attributes:
-        row: Its row in the batch.
-        wrong: What is wrong with it.
+        row: The embedding's row in the batch.
+        wrong: What is wrong with the embedding.
     """
 
     def __init__(self, row: int, wrong: str = "NaN or infinite") -> None:
@@ -45,16 +45,16 @@ def check_finite(h_Bd: Float[Tensor, "B d"]) -> None:
 def check_classifier(
     weight: Float[Tensor, "V d"], bias: Float[Tensor, " V"] | None, names: tuple[str, str], remedy: str = ""
 ) -> None:
-    """Refuse an output embedding with a value that is NaN, infinite or so large that its square overflows.
+    """Check an output embedding for values that are NaN, infinite or so large that their squares overflow.
 
     Args:
         weight: Its rows.
         bias: Its bias, or None.
-        names: What the message calls the weight, and the bias.
-        remedy: What the message advises.
+        names: Names of the weight and of the bias in the message.
+        remedy: Advice in the message.
 
     Raises:
-        CollapseError: There is one; the message gives the row, which is the class id.
+        CollapseError: There is such a value; the message gives the row, which is the class id.
     """
     for name, values in zip(names, (weight, bias), strict=True):
         if values is not None and not within_range(values) and (found := _first_bad(values.reshape(len(values), -1))):

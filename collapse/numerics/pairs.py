@@ -1,7 +1,7 @@
 """One sweep over tiles of class pairs, for all pair metrics together.
 
-The C×C grid is never formed. The sweep visits the tiles of the upper triangle, computes one Gram product of centred
-means per tile, and derives every field of it at most once for all metrics. Measures reduce the values.
+The C×C grid is never formed. The sweep visits the tiles of the upper triangle. For each tile it computes one Gram
+product of centred means, and derives every field at most once for all metrics. Measures reduce the values.
 """
 
 from collections import Counter
@@ -30,7 +30,7 @@ def sweep(
     """Add the values of pair metrics over all pairs c < c′ to their tallies.
 
     Args:
-        values: What functions of classes give; the sweep runs on the device of the statistics.
+        values: The values of functions of classes; the sweep runs on the device of the statistics.
         wanted: The metrics, with empty tallies.
         tile: Classes per side of a tile; None for :data:`TILE`, or 4,096 on a GPU.
         progress: Called as progress(what, tiles done, tiles).
@@ -63,7 +63,7 @@ def sweep(
 def _prepare(values: Values, function: Callable[..., Any]) -> None:
     """Compute the class values that a function of pairs asks for.
 
-    A function of classes that fails, or writes to a shared tensor, then does so before any tile is computed.
+    So a function of classes that fails, or writes to a shared tensor, does so before any tile is computed.
     """
     for each in closure(function):
         if each.kind != "field" and not (each.kind == "function" and of_tiles(each.target)):
@@ -71,7 +71,7 @@ def _prepare(values: Values, function: Callable[..., Any]) -> None:
 
 
 def _add(each: MetricResult, tile: Tile) -> None:
-    """Add a metric's values of a tile; a diagonal one holds every pair twice."""
+    """Add a metric's values of a tile; a diagonal tile holds every pair twice, and each is added once."""
     found = tile.value(each.metric.function)
     each.remark = found if isinstance(found, Noted) else each.remark
     values = plain(found)

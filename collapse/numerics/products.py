@@ -1,4 +1,4 @@
-"""Products of samples with rows, by the faster of the libraries that torch brings for a processor.
+"""Products of samples with rows, computed by the faster of torch's CPU libraries.
 
 Shapes: B samples, n rows, d dimensions.
 """

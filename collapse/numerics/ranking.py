@@ -1,17 +1,16 @@
 """The rows of a matrix with the highest scores ⟨x, row⟩ + bias, for many samples x: products in float32, exact answers.
 
-1. One pass in float32 computes all scores, block by block, and keeps two numbers of a block and a sample: the highest
-   score m and the sum of exp(score − m). Blocks of scores stay in the processor's cache. Scores of this pass are
-   multiplied by log₂ e, through x and the biases, so that exp becomes exp2, which is up to four times as fast.
-2. The error of a score is at most E. The best score is at least the largest m − E, so only blocks with m + E ≥ that can
-   hold it: mostly one of a sample. These are computed again, and their rows within E of it are the candidates, whose
-   scores a caller takes in float64. Where a block leaves many, it is computed in float64, and its rows compared again.
-3. Rows that equal an earlier row are no candidates: ties go to the first.
+1. One pass in float32 computes all scores, block by block. For each block and sample it keeps two numbers: the highest
+   score m and the sum of exp(score − m). Blocks of scores stay in the processor's cache. x and biases are
+   multiplied by log₂ e first, so that exp becomes exp2, which is up to four times as fast.
+2. The error of a score is at most E. The best score is at least L, the largest m − E, so it can only be in blocks with
+   m + E ≥ L, mostly one per sample. These *open* blocks are computed again. Rows with scores of at least L − E are the
+   candidates; the caller computes their scores in float64. A block with many candidates is also compared in float64.
+3. A row that equals an earlier row is not a candidate: ties go to the first.
 
-The mean row and the highest bias are subtracted from all rows and biases before rounding to float32. All scores of a
-sample then lack the same number, its offset, which changes neither their order nor their differences, but would take
-digits of them. (The mean bias would be far from all that matter where a part of a vocabulary is masked by a very
-negative one.)
+The mean row and the highest bias are subtracted from all rows and biases before rounding to float32. This subtracts the
+same number, its offset, from all scores of a sample: their order and differences stay, and a large offset costs no
+digits. (Not the mean bias: very negative biases, which mask a part of a vocabulary, would move it far from the others.)
 
 Shapes: B samples, n rows in G blocks, r rows of a block, d dimensions, P samples that need a block again, K candidates.
 """
@@ -24,26 +23,24 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from collapse.numerics.devices import work_sizes
 from collapse.numerics.products import product
 
-_ROWS = 1024  # of a block, at most
-_SAMPLES_PER_THREAD = 256  # at a time: their scores of a block take 1 MB of its cache
-_KEPT = 1 << 26  # rows of at most this many numbers are kept in float32 (256 MB); of more, each block is made anew
-_MANY = 32  # candidates of a sample in a block: more are compared in float64
-_GATHER = 1 << 15  # numbers gathered at a time for products of pairs, which stay in the cache
-_RESOLVED = 8192.0  # below it float32 has a step of at most 2⁻¹¹, and errors of scores are about that
+_KEPT = 1 << 26  # a matrix of at most this many numbers is kept in float32 (256 MB); else each block is converted again
+_MANY = 32  # if a block has more candidates per sample, they are compared in float64
+_RESOLVED = 8192.0  # below it float32 has a step of at most 2⁻¹¹, about the error of a score
 _LARGEST = 1e30  # far below the largest number of float32
 _LOG2_E = math.log2(math.e)
 
 
 @dataclass(frozen=True)
 class Found:
-    """The rows that may have a sample's highest score among the rows of their part and of earlier parts.
+    """Candidates for each sample's highest score among the rows of this part and of earlier parts.
 
     Attributes:
         samples, rows: Samples and their candidates, as rows of the matrix.
         top: The highest score of each sample, in the precision of the pass.
-        others: The sum of exp(score − top) over all rows but one that has the top score; 0 if not asked for.
+        others: The sum of exp(score − top) over all rows except one with the top score; 0 if not requested.
     """
 
     samples: Int[Tensor, " K"]
@@ -52,21 +49,20 @@ class Found:
     others: Float[Tensor, " B"]
 
     def rest(self, best_B: Float[Tensor, " B"]) -> Float[Tensor, " B"]:
-        """Return the sum of exp(score − best) over all rows but the best one, of which the exact score is given."""
-        # top and best differ by the rounding of float32 (far below 1), unless logits are so huge that float64 rounds by
-        # more
+        """Return the sum of exp(score − best) over all rows except the best one, given its exact score."""
+        # top and best differ by float32 rounding, far below 1; the clamp is for logits so huge that float64 rounds more
         return self.others * (self.top - best_B).clamp(-1, 1).exp()
 
 
 class Ranking:
-    """Some rows of a matrix, of which the highest scores are wanted.
+    """Search for the rows of a matrix with the highest scores.
 
     Args:
         matrix: Of any dtype, shape (V, d).
         parts: Groups of rows, ascending within each. The candidates include the best rows of the first group, of the
             first two together, and so on.
         bias: A bias for each row of the matrix, shape (V,), or None.
-        originals: The matrix before rounding, or None; its rows tell which are equal.
+        originals: The matrix before rounding, to compare rows for equality; None if ``matrix`` is not rounded.
     """
 
     def __init__(
@@ -77,11 +73,11 @@ class Ranking:
         *,
         originals: Float[Tensor, "V d"] | None = None,
     ) -> None:
-        self._matrix, self._all_biases = matrix, bias
+        self._matrix, self._all_biases, self._work = matrix, bias, work_sizes(matrix.device)
         self._ids = torch.cat(list(parts))
         self._bias = None if bias is None else bias[self._ids].double()
         self._highest_bias = 0.0 if self._bias is None else float(self._bias.max())
-        self._blocks, self._parts = _cut([len(part) for part in parts])
+        self._blocks, self._parts = _cut([len(part) for part in parts], self._work.rows)
         count, self._dim = len(self._ids), matrix.shape[1]
         self._mean = torch.zeros(self._dim, dtype=torch.float64, device=matrix.device)
         for block in self._blocks:
@@ -110,7 +106,6 @@ class Ranking:
             sums: Whether to sum exp(score) too.
             exact: Compute all scores in float64. With ``sums`` this also happens if float32 is not accurate enough.
         """
-        offset_B = x_Bd @ self._mean + share * self._highest_bias
         x_Bd, share = x_Bd * _LOG2_E, share * _LOG2_E
         norm_B = x_Bd.norm(dim=1)
         exact = exact or (sums and not self._sums_in_float32(norm_B))
@@ -118,40 +113,41 @@ class Ranking:
         highest_GB, total_GB = self._screen(x_Bd, share, dtype, sums=sums)
         error_GB = self.error(norm_B, dtype, highest_GB)
         least_GB, least_B = torch.empty_like(highest_GB), torch.full_like(norm_B, -torch.inf)
-        for blocks in self._parts:  # the highest score of a part, or of earlier ones, is at least this
+        for blocks in self._parts:  # a lower bound of the highest score in this and earlier parts
             least_B = torch.maximum(least_B, (highest_GB[blocks] - error_GB[blocks]).amax(dim=0))
             least_GB[blocks] = least_B
         open_GB = highest_GB + error_GB >= least_GB
-        near_GB = (least_GB - error_GB).to(dtype)  # error() is twice what is needed, which covers rounding to dtype
+        near_GB = (least_GB - error_GB).to(dtype)  # error() is twice the needed bound, which covers rounding to dtype
         sample_K, row_K, best_GB, rest_GB = self._reopen(
             x_Bd, share, dtype, open_GB, near_GB, highest_GB, total_GB, sums=sums
         )
         top_B, others_B = best_GB.masked_fill(~open_GB, -torch.inf).amax(dim=0), torch.zeros_like(norm_B)
         if sums:
-            # A closed block's total counts its highest row; an open block's rest leaves it out (see _reopen), so it is
-            # added here.
+            # The total of a closed block includes its highest row. The rest of an open block excludes it (see _reopen),
+            # so it is added here.
             weight_GB = (best_GB - top_B).exp2_()
             of_highest_B = (weight_GB * open_GB).sum(dim=0)
-            others_B = (rest_GB * weight_GB).sum(dim=0) + of_highest_B - 1  # less the row that has the top score
-        return Found(sample_K, row_K, top_B / _LOG2_E + offset_B, others_B)
+            others_B = (rest_GB * weight_GB).sum(dim=0) + of_highest_B - 1  # minus the row with the top score
+        offset_B = x_Bd @ self._mean + share * self._highest_bias
+        return Found(sample_K, row_K, (top_B + offset_B) / _LOG2_E, others_B)
 
     def scores_of(
         self, x_Bd: Float[Tensor, "B d"], sample_K: Int[Tensor, " K"], row_K: Int[Tensor, " K"], share: float = 1.0
     ) -> Float[Tensor, " K"]:
-        """Compute the scores of pairs in float64; those of equal rows are equal."""
-        pieces = zip(*(each.split(max(1, _GATHER // self._dim)) for each in (sample_K, row_K)), strict=True)
+        """Compute the scores of (sample, row) pairs in float64; equal rows get equal scores."""
+        pieces = zip(*(each.split(max(1, self._work.gathered // self._dim)) for each in (sample_K, row_K)), strict=True)
         score_K = torch.cat([torch.linalg.vecdot(self._matrix[row].double(), x_Bd[sample]) for sample, row in pieces])
         return score_K if self._all_biases is None else score_K + share * self._all_biases[row_K].double()
 
     def error(
         self, norm_B: Float[Tensor, " B"], dtype: torch.dtype, score: Float[Tensor, "*G B"]
     ) -> Float[Tensor, "G B"]:
-        """Bound the errors of scores in this dtype that are not above the given ones, of samples with these norms.
+        """Bound the errors of scores up to the given ones, computed in this dtype for samples with these norms.
 
-        A sum of d products is off by at most about d·ε/2·‖x‖‖row‖ + d·tiny, in whatever order it is added; twice that
-        allows for the conversion of x and row to this dtype. A bias is at most |score| + ‖x‖‖row‖. Numbers below tiny
-        may become 0: that costs up to √d·tiny of one norm times the other. The errors of float64 are added: what may be
-        the highest in float64 is not left out.
+        A sum of d products has an error of at most about d·ε/2·‖x‖‖row‖ + d·tiny, in any order of addition. Twice that
+        also covers the conversion of x and row to this dtype. A bias is at most |score| + ‖x‖‖row‖. Numbers below tiny
+        may become 0, an error of up to √d·tiny in one norm, times the other norm. The error of float64 is added, so
+        that no row that may be the highest in float64 is lost.
         """
         kind, of_float64 = torch.finfo(dtype), (self._dim + 8) * torch.finfo(torch.float64).eps
         relative, lost = (self._dim + 8) * kind.eps, 8 * self._dim**0.5 * kind.tiny
@@ -161,9 +157,9 @@ class Ranking:
         return error_GB if self._bias is None else error_GB + relative * score.abs()
 
     def _sums_in_float32(self, norm_B: Float[Tensor, " B"]) -> bool:
-        """Whether scores in float32 of samples with these norms are so good that sums of their exponentials are."""
+        """Whether float32 scores of samples with these norms are accurate enough to sum their exponentials."""
         row, x = float(self._shifted_norm_G.max()), float(norm_B.max())
-        # a bias that is lower by more than twice the product adds next to nothing
+        # a row whose bias is more than twice this product below the highest adds almost nothing to the sum
         largest_score = row * x * (1 if self._bias is None else 3)
         return largest_score < _RESOLVED and max(row, x) < _LARGEST
 
@@ -173,7 +169,7 @@ class Ranking:
     def _scores(
         self, x_Bd: Float[Tensor, "B d"], block: slice, bias_n: Float[Tensor, " n"] | None
     ) -> Float[Tensor, "B r"]:
-        """Return scores less their offsets, in the dtype of x; those of this and later methods are times log₂ e."""
+        """Return scores minus their offsets, in the dtype of x; here and in later methods scores include log₂ e."""
         if self._kept is not None and x_Bd.dtype == torch.float32:
             rows_rd = self._kept[block]
         else:
@@ -189,14 +185,13 @@ class Ranking:
     def _screen(
         self, x_Bd: Float[Tensor, "B d"], share: float, dtype: torch.dtype, *, sums: bool
     ) -> tuple[Float[Tensor, "G B"], Float[Tensor, "G B"]]:
-        """Return the highest score m of each block, and the sum of exp2(score − m) if sums are taken; float64."""
+        """Return the highest score m of each block and, with ``sums``, the sum of exp2(score − m); float64."""
         x_Bd, bias_n = x_Bd.to(dtype).contiguous(), self._biases(share, dtype)
         highest_GB = x_Bd.new_empty(len(self._blocks), len(x_Bd))
         total_GB = torch.zeros_like(highest_GB)
-        step = _SAMPLES_PER_THREAD * torch.get_num_threads()
         for g, block in enumerate(self._blocks):
-            for start in range(0, len(x_Bd), step):
-                some = slice(start, start + step)
+            for start in range(0, len(x_Bd), self._work.samples):
+                some = slice(start, start + self._work.samples)
                 score_br = self._scores(x_Bd[some], block, bias_n)
                 highest_b = torch.amax(score_br, dim=1, out=highest_GB[g, some])
                 if sums:
@@ -220,16 +215,16 @@ class Ranking:
         Args:
             x_Bd: Samples, float64.
             share: The bias is multiplied by this.
-            dtype: Of the scores.
-            open_GB: Which blocks are open.
-            near_GB: The least score of a candidate.
+            dtype: dtype of the scores.
+            open_GB: Whether a block is open for a sample.
+            near_GB: The lowest score of a candidate.
             highest_GB, total_GB: As :meth:`_screen` returned them.
-            sums: Whether sums are taken.
+            sums: Whether sums are computed.
 
         Returns:
-            Samples and their candidates, each (K,); and, if sums are taken, both given arrays with those of open blocks
-            computed again: the highest score m, and the sum of exp2(score − m) without the 1 of that row, beside which
-            small terms would lose digits.
+            Samples and their candidates, each (K,). With ``sums`` also copies of both given arrays in which the numbers
+            of open blocks are new: the highest score m, and the sum of exp2(score − m) without the row of m. That row's
+            term is 1, and adding it would cost small terms their digits.
         """
         given_Bd, bias_n = x_Bd.to(dtype), self._biases(share, dtype)
         candidates = []
@@ -256,14 +251,14 @@ class Ranking:
     def _near_in_float64(
         self, x_Pd: Float[Tensor, "P d"], share: float, g: int, near_Pr: Bool[Tensor, "P r"]
     ) -> Bool[Tensor, "P r"]:
-        """Return which of the candidates of a block still are some in float64."""
+        """Return which candidates of a block are still candidates in float64."""
         score_Pr = self._scores(x_Pd, self._blocks[g], self._biases(share, torch.float64))
         highest_P = score_Pr.masked_fill(~near_Pr, -torch.inf).amax(dim=1)
         error_P = self.error(x_Pd.norm(dim=1), torch.float64, highest_P)[g]
         return near_Pr & (score_Pr >= (highest_P - 2 * error_P).unsqueeze(1))
 
     def _first_of_equal(self, originals: Float[Tensor, "V d"]) -> Bool[Tensor, " n"]:
-        """Return for each row whether no earlier one of its part is equal to it, with an equal bias."""
+        """Return for each row whether no earlier row of its part equals it in numbers and bias."""
         device = self._ids.device
         draw = torch.Generator().manual_seed(0)
         x_d = torch.randn(self._dim, dtype=torch.float64, generator=draw).to(device)
@@ -278,7 +273,7 @@ class Ranking:
             first_of = at_n.new_full((len(kind),), len(at_n)).scatter_reduce_(0, kind, at_n[part], "amin")
             first_n[part] = first_of[kind]
         is_first = torch.ones_like(at_n, dtype=torch.bool)
-        for some in (first_n != at_n).nonzero().squeeze(1).split(_ROWS):
+        for some in (first_n != at_n).nonzero().squeeze(1).split(self._work.rows):
             equal = (originals[self._ids[some]] == originals[self._ids[first_n[some]]]).all(dim=1)
             if self._bias is not None:
                 equal &= self._bias[some] == self._bias[first_n[some]]
@@ -286,15 +281,18 @@ class Ranking:
         return is_first
 
 
-def _cut(lengths: Sequence[int]) -> tuple[list[slice], list[slice]]:
-    """Cut parts of so many rows into blocks of about equal lengths; return the rows of each, and the blocks of a part.
+def _cut(lengths: Sequence[int], rows: int) -> tuple[list[slice], list[slice]]:
+    """Cut parts of the given lengths into blocks of similar length, at most ``rows``.
 
-    >>> _cut([2000, 3, 0])
-    ([slice(0, 1000, None), slice(1000, 2000, None), slice(2000, 2003, None)], [slice(0, 2, None), slice(2, 3, None)])
+    Returns:
+        The rows of each block, and the blocks of each part.
+
+    >>> _cut([8, 3, 0], 5)
+    ([slice(0, 4, None), slice(4, 8, None), slice(8, 11, None)], [slice(0, 2, None), slice(2, 3, None)])
     """
     blocks, parts, first = list[slice](), list[slice](), 0
     for length in filter(None, lengths):
-        count = -(-length // _ROWS)
+        count = -(-length // rows)
         step = -(-length // count)
         parts.append(slice(len(blocks), len(blocks) + count))
         blocks += [slice(at, min(at + step, first + length)) for at in range(first, first + length, step)]

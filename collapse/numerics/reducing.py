@@ -1,4 +1,4 @@
-"""Add up the values of a metric by its measures; values that are not finite are left out and counted.
+"""Reduce the values of a metric with its measures; values that are not finite are left out and counted.
 
 Shapes: G groups, n values per group; C classes, S validation blocks; a tile has R rows and S columns, runs of classes.
 """
@@ -19,7 +19,7 @@ from collapse.plugin.metrics import Metric, Noted
 
 
 class Tally:
-    """The states of some measures of one metric, while values are added; measures with equal keys share one.
+    """The states of a metric's measures while values are added; measures with equal keys share a state.
 
     Args:
         measures: The measures.
@@ -44,7 +44,7 @@ class Tally:
         }
 
     def add(self, values: Float[Tensor, "G n"], run: slice | None = None) -> None:
-        """Add the finite ones of n values per group, or per group of a run."""
+        """Add the finite values among n values per group; with ``run``, only to these groups."""
         run = slice(None) if run is None else run
         self.added += values.numel()
         sums = values.sum(dim=1, dtype=torch.float64)
@@ -54,14 +54,14 @@ class Tally:
         finite, nan = values.isfinite(), int(values.isnan().sum())
         self.nan += nan
         self.infinite += values.numel() - int(finite.sum()) - nan
-        # drop columns without any finite value (a class of undefined value spoils its whole column); mostly only whole
-        # rows are left
+        # Drop columns without a finite value: a class with an undefined value makes its whole column undefined. After
+        # that most rows are finite throughout.
         some = finite.any(dim=0)
         values, finite = values[:, some], finite[:, some]
         if bool(finite.all()):
             self._add(values, values.sum(dim=1, dtype=torch.float64), run)
             return
-        # what is left: runs of whole rows together, each other row alone
+        # add runs of rows that are finite throughout together, and each other row by itself
         start, whole = run.start or 0, finite.all(dim=1).tolist()
         for row, stop in _runs(whole):
             kept = values[row:stop] if whole[row] else values[row:stop, finite[row]]
@@ -86,7 +86,7 @@ class Tally:
         return float(self.numbers(name))
 
     def left_out(self, name: str) -> int:
-        """Return how many values a number excludes: those that are not finite, or zeros of a mean logarithm."""
+        """Return how many values a number excludes: values that are not finite, and for MeanLog also zeros."""
         skipped = self._measures[name].skipped(self.state(name))
         return self.nan + self.infinite + round(float(skipped.sum()))
 
@@ -105,7 +105,7 @@ def _runs(whole: Sequence[bool]) -> Iterator[tuple[int, int]]:
 
 
 class TopPairs:
-    """The N pairs c < c′ of largest value seen so far, largest first; of equal values the ones of lowest c, then c′.
+    """The N pairs c < c′ with the largest values so far, largest first; ties go to the lowest c, then the lowest c′.
 
     Args:
         most: N.
@@ -122,7 +122,7 @@ class TopPairs:
         self.values: Float[Tensor, " n"] = torch.empty(0, dtype=torch.float64, device=device)
 
     def add(self, values: Float[Tensor, "R S"], rows: slice, columns: slice) -> None:
-        """Add the pairs of a tile that may be among the largest, usually none; values that are not finite never are."""
+        """Add the pairs of a tile that may be among the largest, usually none; skip values that are not finite."""
         least = self.values[-1] if len(self.values) == self._most else -math.inf
         enough = (values >= least) & values.isfinite()
         if rows.start == columns.start:  # a diagonal tile, which holds every pair twice
@@ -143,21 +143,21 @@ class MetricResult:
     """The result of evaluating one metric.
 
     Attributes:
-        metric, measures: As wanted.
-        remark: What the function remarks on its value, or why there is none; of kind "missing" where the statistics
+        metric, measures: The metric and the chosen measures.
+        remark: The function's remark on its value, or the reason for no value; its kind is "missing" if the statistics
             lack what the metric needs.
-        failed: Why it has no numbers: its function, or one that it asks for, or a measure failed.
+        failed: The exception of its function, of a function that it asks for, or of a measure; it then has no numbers.
         tally: The values of classes or pairs.
-        class_tally: The values of each class's pairs, if wanted.
-        numbers: By measurement, its number, also NaN or infinite.
-        left_out: By measurement, how many values its number excludes.
-        undefined: Whether a class has no finite value, shape (C,), for a metric of classes.
-        by_class: By measurement, token ids and their values, NaN for a class that the measurement excludes, if wanted.
-        top: The pairs of largest value, if wanted.
-        influence: Influence of each validation block or group of blocks on the number, shape (S,); None if it has no
+        class_tally: The values of each class's pairs, if requested.
+        numbers: The number of each measurement; it can be NaN or infinite.
+        left_out: How many values the number of each measurement excludes.
+        undefined: Whether a class has no finite value, shape (C,); only for class metrics.
+        by_class: For each measurement, if requested, token ids and their values; NaN for a class that it excludes.
+        top: The pairs with the largest values, if requested.
+        influence: Influence of each validation block or group of blocks on the number, shape (S,); None without a
             standard error.
-        standard_error: Of the number, from two blocks or more.
-        error_failure: The failure of the function for the standard error, if it failed.
+        standard_error: Standard error of the number, from two or more blocks.
+        error_failure: The exception of the function that gives the standard error, if it failed.
     """
 
     metric: Metric
@@ -176,7 +176,7 @@ class MetricResult:
     error_failure: Failed | None = None
 
     def reduce(self) -> None:
-        """Take the numbers from the tally, which has all values."""
+        """Compute the numbers from the tally, after all values were added."""
         assert self.tally is not None
         for measure in self.measures:
             self.numbers[measure.name] = self.tally.number(measure.name)
@@ -184,7 +184,7 @@ class MetricResult:
 
     @contextmanager
     def on_its_own(self) -> Iterator[None]:
-        """Let an exception of the plugin cost only this metric; a write to shared tensors and a damaged store raise."""
+        """Record a plugin's exception in ``failed``; raise it if it wrote to shared tensors or the store is damaged."""
         try:
             yield
         except Failed as error:

@@ -1,4 +1,4 @@
-"""Standard errors of one number, from the influence of each validation block, or without each part of a text.
+"""Standard errors of a number, from the influence of each validation block, or by leaving out each part of a text.
 
 A block's *influence* is its term in the first-order expansion of a measurement in the blocks' weights (the delta
 method, also called the infinitesimal jackknife). For a ratio r = Σx/Σn of sums over blocks it is (x − r·n)/Σn. Tokens
@@ -20,10 +20,10 @@ from collapse.plugin.metrics import Metric
 
 
 def influence_of(values: Values, metric: Metric) -> Float[Tensor, " S"]:
-    """Return the influence of each validation block, or group of them, on a metric's number.
+    """Return the influence of each validation block, or group of blocks, on a metric's number.
 
-    That of a block is the derivative of the number in the block's weight, times N/(N − n) · (1 − 1/S) of its n
-    samples: so a ratio's is (S − 1)/S times what leaving out the block changes (the jackknife).
+    The influence of a block with n of N samples is the derivative of the number in the block's weight, times
+    N/(N − n) · (1 − 1/S). For a ratio it is (S − 1)/S times the change when the block is left out (the jackknife).
 
     Raises:
         Failed: A function failed.
@@ -36,14 +36,14 @@ def influence_of(values: Values, metric: Metric) -> Float[Tensor, " S"]:
                 f"it must return the finite influence of each group, shape (S,), not {kind_of(found)}",
             )
         return found.detach().to("cpu", torch.float64, copy=True)
-    assert values.s.validation is not None  # as it has chunks
+    assert values.s.validation is not None  # because the metric reads chunks
     blocks_S4 = values.s.validation.block_totals[:, :4]
     totals = blocks_S4.sum(dim=0).requires_grad_()
-    # the metric again, its parameter chunks replaced by these totals, to differentiate
+    # evaluate the metric again with these totals as its parameter chunks, to differentiate it
     with torch.enable_grad():
         number = plain(Values(values.s, totals).value(metric.function))
     if not isinstance(number, Tensor) or not number.requires_grad:
-        raise Failed(metric.function, "standard_error=True needs a number made of chunks by operations of torch")
+        raise Failed(metric.function, "standard_error=True needs a number computed from chunks with torch operations")
     (slope,) = torch.autograd.grad(number, totals)
     n_S, blocks = blocks_S4[:, 0], len(blocks_S4)
     change_S = blocks_S4 @ slope
@@ -53,10 +53,10 @@ def influence_of(values: Values, metric: Metric) -> Float[Tensor, " S"]:
 
 
 def standard_error(influence_S: Float[Tensor, " S"]) -> float:
-    """Return √(S/(S − 1) · Σ u²), of two blocks or more.
+    """Return √(S/(S − 1) · Σ u²) of the influences u of two or more blocks.
 
-    The difference of two measurements of the same blocks has the difference of their influences, so that what the
-    blocks have in common cancels. Source: Cochran 1977, Eq. 6.13, for a ratio; Efron & Tibshirani 1993, ch. 11.
+    For the difference of two measurements on the same blocks, subtract their influences: variation that both share
+    cancels. Source: Cochran 1977, Eq. 6.13, for a ratio; Efron & Tibshirani 1993, ch. 11.
 
     >>> import torch
     >>> round(standard_error(torch.tensor([1.0, -1.0, 0.5, -0.5]).double() / 4), 9)
@@ -67,9 +67,9 @@ def standard_error(influence_S: Float[Tensor, " S"]) -> float:
 
 
 def jackknife_error(values: Sequence[float]) -> float:
-    """Return the delete-one jackknife error √((K − 1)/K · Σ (x − x̄)²) of values without each of K parts in turn.
+    """Return the delete-one jackknife error √((K − 1)/K · Σ (x − x̄)²), where each value leaves out one of K parts.
 
-    Of halves it is half of their difference, |x₁ − x₂|/2. It has K − 1 degrees of freedom.
+    For two parts it is |x₁ − x₂|/2. It has K − 1 degrees of freedom.
 
     >>> jackknife_error([1.0, 1.5])
     0.25

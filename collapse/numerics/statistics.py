@@ -16,7 +16,7 @@ from collapse.errors import CollapseError, UsageError
 from collapse.plugin.names import HELD
 
 ROUNDING = 2.0**-48
-"""Largest relative difference of float64 sums of a few thousand equal numbers: 16 ulp."""
+"""Largest relative difference, 16 ulp, between float64 sums of the same few thousand numbers."""
 
 _PER_CLASS = ("classes", "counts", "means", "variances", "classifier", "bias")
 
@@ -31,14 +31,14 @@ class ValidationStatistics:
     Attributes:
         classes: Labels and predicted classes, ascending, shape (V,).
         counts: Samples with this label.
-        agreements: Of these, those for which linear and ncc predict the same class.
-        linear_hits: Of these, those that linear predicts correctly.
-        ncc_hits: Of these, those that ncc predicts correctly.
-        vocabulary_hits: Of these, those that the argmax over the whole vocabulary predicts correctly.
+        agreements: Samples with this label for which linear and ncc predict the same class.
+        linear_hits: Samples with this label that linear predicts correctly.
+        ncc_hits: Samples with this label that ncc predicts correctly.
+        vocabulary_hits: Samples with this label that the argmax over the whole vocabulary predicts correctly.
         linear_predictions: Samples for which linear predicts this class.
         ncc_predictions: Samples for which ncc predicts this class.
         loss_sum: Sum of cross-entropy over the whole vocabulary, in nats.
-        block_totals: Samples, agreements, vocabulary hits and loss of each block, and its number, shape (S, 5).
+        block_totals: Samples, agreements, vocabulary hits, loss and number of each block, shape (S, 5).
         argmax_without_mean: Samples whose argmax over the whole vocabulary is a class without a mean, shape (1,).
     """
 
@@ -76,11 +76,12 @@ class EmbeddingStatistics:
         n_params: Number of parameters of the model, or None if unknown.
         dtype: The dtype in which the embeddings were computed ("float32", "bfloat16", ...).
         min_count: Only classes with at least this many samples are kept.
-        class_set: Which stores' classes alone are kept, by their digests, or None for all.
+        class_set: Digests of the stores whose common classes are kept, or None for all classes.
         left_out: Number of classes excluded because they have fewer samples or are not in the class set.
-        versions: Version of each plugin statistic by name; a missing one is not compared.
-        made_by: Distribution whose plugin filled each plugin statistic, by name; a missing one is not compared.
-        absent: Why something that metrics need is missing, and which command adds it, by name.
+        versions: Version of each plugin statistic by name; statistics without a version are not compared.
+        made_by: Distribution whose plugin filled each plugin statistic, by name; statistics without one are not
+            compared.
+        absent: By name, why something that metrics need is missing and which command adds it.
     """
 
     classes: Int[Tensor, " C"]
@@ -103,12 +104,12 @@ class EmbeddingStatistics:
 
     @property
     def n_classes(self) -> int:
-        """C."""
+        """Number of classes C."""
         return self.means.shape[0]
 
     @property
     def dim(self) -> int:
-        """d."""
+        """Number of dimensions d."""
         return self.means.shape[1]
 
     @cached_property
@@ -118,7 +119,7 @@ class EmbeddingStatistics:
 
     @cached_property
     def centred_means(self) -> Float[Tensor, "C d"]:
-        """μ_c − μ̄; exactly 0 where it is within rounding, so that no ratio of rounding errors is reported."""
+        """μ_c − μ̄; set to 0 where it is a rounding error, so that no ratio of rounding errors is reported."""
         return _without_rounding(self.means - self.global_mean, self.mean_rounding)
 
     @cached_property
@@ -133,12 +134,12 @@ class EmbeddingStatistics:
 
     @property
     def unit_means(self) -> Float[Tensor, "C d"]:
-        """u_c = (μ_c − μ̄)/‖μ_c − μ̄‖; nan where that is zero."""
+        """u_c = (μ_c − μ̄)/‖μ_c − μ̄‖; nan where the norm is zero."""
         return self.centred_means / self.norms.unsqueeze(1)
 
     @property
     def centred_rows(self) -> Float[Tensor, "C d"] | None:
-        """Classifier rows minus their mean over the classes kept; exactly 0 where a row equals it up to rounding."""
+        """Classifier rows minus their mean over the kept classes; set to 0 where the difference is a rounding error."""
         if self.classifier is None:
             return None
         centre = self.classifier.mean(dim=0)
@@ -149,7 +150,7 @@ class EmbeddingStatistics:
         """Read the tensors of a plugin statistic, on the device of the means.
 
         Raises:
-            CollapseError: The store does not hold it.
+            CollapseError: The store does not hold this statistic.
         """
         if name not in self.extra:
             raise CollapseError(f"this store holds no statistic {name!r}: collect again with the plugin that fills it")
@@ -165,9 +166,9 @@ class EmbeddingStatistics:
         """Return a copy with only some classes; validation counts are unchanged.
 
         Args:
-            min_count: Those of at least so many samples.
-            ids: Those among these; None for all.
-            class_set: What ``ids`` are called.
+            min_count: Keep classes with at least this many samples.
+            ids: Keep only these classes; None for all.
+            class_set: Name of the set ``ids``.
 
         Raises:
             UsageError: ``min_count`` is less than 1.
@@ -204,7 +205,7 @@ class EmbeddingStatistics:
 
 def _without_rounding(rows: Float[Tensor, "C d"], rounding: Float[Tensor, " C"]) -> Float[Tensor, "C d"]:
     """Set the rows that are no longer than their rounding error to 0, in place."""
-    nothing = (rows.norm(dim=1) <= rounding) & (rounding > 0)  # squares of tiny rows are lost, and both are 0
+    nothing = (rows.norm(dim=1) <= rounding) & (rounding > 0)  # both are 0 if the squares of tiny rows underflow
     return rows.masked_fill_(nothing.unsqueeze(1), 0)
 
 

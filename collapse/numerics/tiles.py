@@ -1,7 +1,7 @@
 """One tile of class pairs, as functions of pairs see it; each field is derived at most once from one Gram product.
 
-A squared distance from a product loses digits where it is small, so the near pairs are computed again by direct
-difference, and those of equal points are exactly 0.
+A small squared distance loses digits when it is computed from a product. So near pairs are computed again by direct
+difference, and pairs of equal points are set to exactly 0.
 
 Shapes: a tile has R rows and S columns, each a run of classes; C classes, d dimensions, n near pairs.
 """
@@ -26,17 +26,17 @@ _REDO = 1e-6  # a squared distance below this share of ‖a‖² + ‖b‖² has
 _TOGETHER = 1 << 11  # near pairs that are recomputed at a time
 
 _CLOSE = {"float64": 2.0**-51, "float32": 2.0**-22, "float16": 2.0**-9, "bfloat16": 2.0**-7}
-"""A distance below this share of the largest ‖μ‖ can be a rounding error of the embeddings, by their dtype."""
+"""By the embeddings' dtype: a distance below this share of the largest ‖μ‖ can be a rounding error of embeddings."""
 
 
 @dataclass(frozen=True)
 class Points:
-    """One point for each class, whose squared distances are a field.
+    """One point per class; the squared distances between the points are a field.
 
     Attributes:
         at: Returns the points of some classes, to full precision, shape (n, d).
-        sqnorms: Their squared norms, shape (C,).
-        rounding: Rounding error of each point, shape (C,): points nearer than the sum of two are equal.
+        sqnorms: Squared norms of all points, shape (C,).
+        rounding: Rounding error of each point, shape (C,); two points nearer than the sum of their errors are equal.
         close: Squared distance below which unequal points are counted as close.
     """
 
@@ -47,19 +47,19 @@ class Points:
 
     @cached_property
     def _inaccurate_below(self) -> float:
-        """A tile with no squared distance below this needs no recomputation."""
+        """If no squared distance of a tile is below this, nothing is recomputed."""
         return 2 * _REDO * float(self.sqnorms.max())
 
     @cached_property
     def _equal_up_to(self) -> float:
-        """A squared distance above this is of two different points."""
+        """Two points with a squared distance above this differ."""
         return 4 * float(self.rounding.max()) ** 2
 
     def correct(self, sqdist: Float[Tensor, "R S"], rows: slice, columns: slice) -> tuple[int, int]:
         """Recompute the near pairs of a tile, in place, and set the distances of equal points to 0.
 
         Returns:
-            Numbers of pairs that were set to 0 because they differ by no more than rounding, and of close pairs.
+            The number of pairs set to 0 because they differ only by rounding, and the number of close pairs.
         """
         diagonal = rows.start == columns.start
         if diagonal:  # a class is not its own neighbour
@@ -90,14 +90,14 @@ def _least(sqdist: Tensor) -> float:
 
 
 class ClassGeometry:
-    """What the fields of all tiles are made of: numbers and points of classes.
+    """Norms and points of the classes, from which the fields of all tiles are computed.
 
     Args:
         s: The statistics.
 
     Attributes:
-        counts: Over the tiles so far, by field the pairs treated as equal for the rounding of float64; as "close" those
-            of unequal means closer than the rounding of the embeddings.
+        counts: Numbers of pairs in the tiles so far: by field, the pairs treated as equal because of float64 rounding;
+            under "close", the pairs of unequal means closer than the embeddings' rounding.
     """
 
     @torch.inference_mode()
@@ -105,17 +105,17 @@ class ClassGeometry:
         lengths_C = s.means.norm(dim=1)
         unit_C = torch.ones_like(s.norms)
         self.means, self.uncentred, self.variances = s.centred_means, s.means, s.variances
-        self.sqnorms = torch.einsum("cd,cd->c", s.centred_means, s.centred_means)  # without their elementwise product
+        self.sqnorms = torch.einsum("cd,cd->c", s.centred_means, s.centred_means)  # forms no C × d product
         self.inverse_norms = (1 / s.norms).where(s.norms > 0, torch.nan)
         self.inverse_lengths = (1 / lengths_C).where(lengths_C > 0, torch.nan)
         self.projections = s.centred_means @ s.global_mean  # ⟨μ_c − μ̄, μ̄⟩
         self.global_sqnorm = float(s.global_mean @ s.global_mean)
-        # beside such a mean ‖μ̄‖² is so large that uncentred products from centred ones are inaccurate
+        # for a mean shorter than this, ‖μ̄‖² dominates: its uncentred products are inaccurate if made from centred ones
         least = math.sqrt(self.global_sqnorm * _REDO)
         self.has_short_means = bool(((lengths_C > 0) & (lengths_C < least)).any())
         close = (_CLOSE.get(s.dtype, _CLOSE["float32"]) * float(lengths_C.max())) ** 2
         rounding_C = (s.mean_rounding / s.norms).where(s.norms > 0, 0)
-        # uncentred means, because centring would round their differences
+        # uncentred means, because centring would add rounding errors to their differences
         self.mean_points = Points(lambda i: s.means[i], self.sqnorms, ROUNDING / 2 * lengths_C, close)
         self.directions = Points(lambda i: s.centred_means[i] / s.norms[i, None], unit_C, rounding_C)
         self.uncentred_directions = Points(lambda i: unit_rows(s.means[i]), unit_C, ROUNDING * unit_C)
@@ -126,11 +126,11 @@ class Tile:
     """One tile of class pairs: its fields, blocks of class values, and values of other functions of pairs.
 
     Args:
-        of: What fields are made of.
-        values: What functions of classes give.
+        of: Norms and points of the classes.
+        values: The values of functions of classes.
         rows, columns: The tile's classes.
         gram: ⟨μ_c − μ̄, μ_c′ − μ̄⟩, shape (R, S); computed if not given.
-        kept: Functions of pairs whose values are kept, because others ask for them.
+        kept: Functions of pairs whose values are kept, because other functions ask for them.
 
     Attributes:
         rows, columns: As given.
@@ -155,14 +155,14 @@ class Tile:
 
     @property
     def diagonal(self) -> bool:
-        """Whether rows and columns begin with the same class: such a tile holds every pair twice."""
+        """Whether rows and columns are the same classes; such a tile holds every pair twice."""
         return self.rows.start == self.columns.start
 
     def value(self, function: Callable[..., Any]) -> Float[Tensor, "R S"] | Noted:
-        """Return the value of a function of pairs for this tile; a remark if what it asks for has one.
+        """Return the value of a function of pairs for this tile, with any remark on what it asks for.
 
         Raises:
-            Failed: It failed.
+            Failed: The function failed.
         """
         if function in self._held:
             return self._held[function]
@@ -227,7 +227,7 @@ class Tile:
         return self._corrected("unit_sqdist", torch.rsub(self.field("cosine"), 2, alpha=2), self._of.directions)
 
     def _uncentred_unit_sqdist(self) -> Tensor:
-        """It needs no second product: ⟨μ, μ′⟩ = ⟨μ − μ̄, μ′ − μ̄⟩ + ⟨μ − μ̄, μ̄⟩ + ⟨μ′ − μ̄, μ̄⟩ + ‖μ̄‖²."""
+        """Computed without a second product: ⟨μ, μ′⟩ = ⟨μ − μ̄, μ′ − μ̄⟩ + ⟨μ − μ̄, μ̄⟩ + ⟨μ′ − μ̄, μ̄⟩ + ‖μ̄‖²."""
         of = self._of
         if of.has_short_means:
             product = of.uncentred[self.rows] @ of.uncentred[self.columns].T

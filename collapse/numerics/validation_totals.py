@@ -1,6 +1,6 @@
 """Totals of the validation blocks, and the sum of several passes over parts of a text.
 
-Shapes: B samples, K rows that are to be added, S blocks.
+Shapes: B samples, K rows to add, S blocks.
 """
 
 from collections.abc import Sequence
@@ -16,7 +16,7 @@ SUMS = {
     **dict.fromkeys(("linear_predictions", "ncc_predictions"), torch.int64),
     "loss_sum": torch.float64,
 }
-"""Sums of a validation pass with a number per class, and their dtypes."""
+"""The sums of a validation pass that have one number per class, and their dtypes."""
 
 
 def with_samples(
@@ -25,7 +25,7 @@ def with_samples(
     chunk_B: Int[Tensor, " B"],
     block_B: Int[Tensor, " B"],
 ) -> Float[Tensor, "S2 5"]:
-    """Add samples to the totals of blocks, chunk by chunk, so that the batch size changes no digit."""
+    """Add samples to the totals of blocks, chunk by chunk, so that the batch size does not change a digit."""
     begins_B = torch.ones_like(block_B, dtype=torch.bool)
     begins_B[1:] = (block_B.diff() != 0) | (chunk_B.diff() != 0)
     run_B = begins_B.long().cumsum(0) - 1  # a run: the samples of one chunk in one block
@@ -36,14 +36,14 @@ def with_samples(
 
 
 def by_block(rows: Float[Tensor, "K 5"]) -> Float[Tensor, "S 5"]:
-    """Add the totals of equal blocks, in the order of the rows; the last column is the block's number."""
+    """Add the rows of each block, in order; the last column is the block's number."""
     block_S, row_K = rows[:, 4].unique(return_inverse=True)
     totals = rows.new_zeros(len(block_S), 4).index_add_(0, row_K, rows[:, :4])
     return torch.cat([totals, block_S.unsqueeze(1)], dim=1)
 
 
 def merge_validation(parts: Sequence[ValidationStatistics]) -> ValidationStatistics:
-    """Add the validation counts of parts, and the totals of each block."""
+    """Add the validation counts and block totals of parts."""
     classes = torch.unique(torch.cat([part.classes for part in parts]))
 
     def added(name: str) -> Tensor:

@@ -1,7 +1,7 @@
-"""The values that parameters of metrics ask for, each computed once and lent to all plugins.
+"""The values that parameters of metrics ask for, each computed once and shared by all plugins.
 
-No plugin gets the caller's tensors. Those that are lent are made in torch's inference mode, so that torch raises an
-exception where a plugin writes to them; then everything is evaluated again without its function.
+Plugins never get the caller's tensors. Shared tensors are made in torch's inference mode, so that torch raises an
+exception when a plugin writes to one; everything is then evaluated again without that plugin's function.
 """
 
 from collections.abc import Callable, Sequence
@@ -19,21 +19,21 @@ from collapse.plugin.metrics import Noted
 from collapse.plugin.parameters import Asked, asked
 
 _LARGE = ("unit_means", "centred_rows")
-"""Values of C × d numbers that are computed again for each function: to keep them would cost more than that."""
+"""Values of C × d numbers that are computed again for each function, because keeping them would take more memory."""
 
 _ATTRIBUTES = {"ids": "classes", "C": "n_classes", "d": "dim"}
 
 
 @dataclass(frozen=True)
 class ValidationTotals:
-    """Totals over the validation text, summed from its blocks, each a number of float64.
+    """Totals over the validation text, summed over its blocks, each a float64 number.
 
-    A standard error is differentiated through them.
+    Standard errors are derivatives in these totals.
 
     Attributes:
         samples: Validation samples.
-        agreements: Of these, those for which the linear and the nearest-class-centre rule predict the same class.
-        hits: Of these, those that the argmax over the whole vocabulary predicts correctly.
+        agreements: Samples for which the linear and the nearest-class-centre rule predict the same class.
+        hits: Samples that the argmax over the whole vocabulary predicts correctly.
         loss: Sum of cross-entropy over the whole vocabulary, in nats.
     """
 
@@ -48,7 +48,7 @@ class Values:
 
     Args:
         s: The statistics, in tensors made in inference mode.
-        totals: Totals over the validation text in place of those of the statistics, shape (4,).
+        totals: Totals over the validation text, shape (4,), instead of those in ``s``.
     """
 
     def __init__(self, s: EmbeddingStatistics, totals: Tensor | None = None) -> None:
@@ -57,10 +57,10 @@ class Values:
         self._found: dict[Callable[..., Any], Any] = {}
 
     def value(self, function: Callable[..., Any]) -> Any:
-        """Return the value of a function of the plugin; a :class:`Noted` if it, or what it asks for, has a remark.
+        """Return the value of a plugin's function; a :class:`Noted` if it, or a value that it asks for, has a remark.
 
         Raises:
-            Failed: It failed, or one that it asks for.
+            Failed: The function, or one that it asks for, failed.
         """
         if function not in self._found:
             try:
@@ -73,7 +73,7 @@ class Values:
         return self._found[function]
 
     def argument(self, each: Asked, *, keep: bool = True) -> Any:
-        """Return the value of one parameter; without ``keep``, one that is not held already is not kept."""
+        """Return the value of one parameter; without ``keep``, a newly computed value is not stored."""
         if each.kind == "function":
             return self.value(each.target)
         if each.name in self._held:
@@ -97,11 +97,11 @@ class Values:
 
 
 def call_by_names(function: Callable[..., Any], argument: Callable[[Asked], Any]) -> Any:
-    """Call a function with what its parameters ask for; a remark on one of these is passed on with the value.
+    """Call a function with the values that its parameters ask for; its result carries the remarks on these values.
 
     Raises:
-        Failed: It raised an exception.
-        Wrote: It wrote to a value that was lent.
+        Failed: The function raised an exception.
+        Wrote: The function wrote to a shared value.
     """
     given = {each.name: argument(each) for each in asked(function)}
     remarks = [each for each in given.values() if isinstance(each, Noted)]
@@ -125,7 +125,7 @@ def plain(value: Any) -> Any:
 
 
 def remarked(given: Any, value: Any) -> Any:
-    """Return a value with the remark that another has, if any."""
+    """Return a value with the remark of another value, if that has one."""
     return Noted(value, given.text, given.kind) if isinstance(given, Noted) else value
 
 
@@ -136,12 +136,12 @@ def values_of(s: EmbeddingStatistics) -> Values:
 
 @torch.inference_mode()
 def copied(s: EmbeddingStatistics) -> EmbeddingStatistics:
-    """Return a copy with its own tensors; those of plugin statistics are copied when they are lent."""
+    """Return a copy with its own tensors; tensors of plugin statistics are copied when a function asks for them."""
     return replace(deepcopy(replace(s, extra={})), extra=s.extra)
 
 
 def as_number(function: Callable[..., Any], value: Any) -> int | float:
-    """Convert what a function returned to a number; a whole number stays an int."""
+    """Convert what a function returned to a number; an int stays an int."""
     if isinstance(value, int) and not isinstance(value, bool) and abs(value) < 1 << 63:
         return value
     try:
@@ -151,7 +151,7 @@ def as_number(function: Callable[..., Any], value: Any) -> int | float:
 
 
 def as_tensor(function: Callable[..., Any], value: Any, like: Tensor, shape: Sequence[int]) -> Tensor:
-    """Convert what a function returned to a tensor of a shape, with the device and dtype of another one."""
+    """Convert what a function returned to a tensor of this shape, with the device and dtype of ``like``."""
     if not isinstance(value, Tensor) or value.is_complex() or value.shape != torch.Size(shape):
         raise Failed(function, f"it must return a tensor of shape {tuple(shape)}, not {kind_of(value)}")
     converted: Tensor = value.detach().to(like)
@@ -159,7 +159,7 @@ def as_tensor(function: Callable[..., Any], value: Any, like: Tensor, shape: Seq
 
 
 def kind_of(value: Any) -> str:
-    """Describe a value that a function must not return."""
+    """Describe a returned value of the wrong kind, for a message."""
     if isinstance(value, Tensor):
         return f"{tuple(value.shape)}, {str(value.dtype).removeprefix('torch.')}"
     return f"{type(value).__name__} {value!r:.40}"

@@ -33,24 +33,24 @@ class Batch:
 
     @property
     def side(self) -> "Side":
-        """Its counts and means, as one side of a merge."""
+        """The batch's counts and means, as one side of a merge."""
         return Side(classes=self.classes, counts=self.counts.double(), means=self.means)
 
 
 @dataclass(frozen=True, kw_only=True)
 class ValidationBatch(Batch):
-    """One batch as a validation statistic sees it; ``means`` are the final class means, nan for labels without one.
+    """One batch as a validation statistic sees it; ``means`` are the final class means, nan for labels without a mean.
 
     Attributes:
         linear: Decisions of the linear classifier over the classes with a mean, shape (B,).
         ncc: Decisions of the nearest-class-centre classifier, shape (B,).
         vocabulary: Decisions of the linear classifier over the whole vocabulary, shape (B,).
-        confidence: Softmax probability of the decision over the whole vocabulary, shape (B,); like the
-            loss, to about 1e-6 unless the collection has ``--exact-loss``.
-        loss: Cross-entropy of each label in nats, shape (B,).
-        chunk: Index of each sample's chunk of the text, shape (B,); for a features file, of its block of 8,192 rows.
-        block: Number of each sample's block, ascending, shape (B,): a run of whole texts of a chunk's length or more;
-            for a features file, the chunk. Blocks count as independent.
+        confidence: Softmax probability of the decision over the whole vocabulary, shape (B,), accurate to about 1e-6;
+            exact with ``--exact-loss``.
+        loss: Cross-entropy of each label in nats, shape (B,), as accurate as ``confidence``.
+        chunk: Index of each sample's chunk, shape (B,). A chunk of a features file is a run of 8,192 rows.
+        block: Number of each sample's block, ascending, shape (B,). A block is a run of whole texts, at least as long
+            as a chunk; in a features file it is a chunk. Blocks are treated as independent.
         position: Position of each sample in its chunk, from 0, shape (B,).
     """
 
@@ -66,7 +66,7 @@ class ValidationBatch(Batch):
 
 @dataclass(frozen=True, kw_only=True)
 class Side:
-    """Counts and means of one side of a merge, over the classes of the other side: 0 for classes not seen.
+    """Counts and means of one side of a merge, for the classes that the merge adds; 0 for classes not seen.
 
     Counts are float64, so that a ratio of two counts is float64 too.
     """

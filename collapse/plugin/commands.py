@@ -18,7 +18,7 @@ def command_plugins(cli: click.Group) -> list[Plugin]:
             manager.hook.collapse_commands(cli=cli)
             taken = [each for each in before if cli.commands.get(each) is not before[each]]
             if taken:
-                raise PluginError(f"there is already a command {', '.join(taken)}, which stays: give it another name")
+                raise PluginError(f"command {', '.join(taken)} already exists: give the new command another name")
         except Exception as error:  # a plugin may do anything at import
             problem = f"plugin {name} ({origin}): {described(error)}"
         cli.commands.update(before)

@@ -1,4 +1,4 @@
-"""Declarations of figures: a function of a results table, or of stores, that returns a Vega-Lite specification."""
+"""Declare figures: functions of a results table, or of stores, that return a Vega-Lite specification."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -15,8 +15,8 @@ class Drawing:
 
     Attributes:
         spec: A Vega-Lite specification with its data inside: a dictionary, or an Altair chart.
-        caption: What is drawn and of what, in sentences, as under a figure of a paper.
-        title: Another title than the declared one, or "".
+        caption: A caption in sentences, as in a paper: what is drawn, from which data.
+        title: A title that replaces the declared one, or "".
         notes: Remarks, such as rows left out for missing values.
     """
 
@@ -47,21 +47,21 @@ def figure(
 ) -> Callable[[Function], Function]:
     """Declare ``f(results) -> Drawing`` or, with ``of="stores"`` or ``of="parts"``, ``f(stores) -> Drawing``.
 
-    A function that cannot draw its input, because a column is missing or there are too few rows, raises a
-    :class:`collapse.CollapseError` that says what is missing.
+    If a column is missing or there are too few rows, the function raises a :class:`collapse.CollapseError` that says
+    what is missing.
 
     Args:
-        name: Lower-case letters, digits, _ and -: part of the names of files.
+        name: Lower-case letters, digits, _ and -; part of the file names.
         title: One line, shown above the figure.
-        of: "results" for a function of a :class:`collapse.Results`, "stores" for one of a list of
-            :class:`collapse.Store`, "parts" for one of stores that are parts of collections (``collapse collect --part
-            k/n``), of any number of them.
-        needs: Columns that the results must have, with a number in one row at least; for stores, what each store must
-            hold: counts, means, variances, classifier, validation, n_params, or a statistic's name.
+        of: The function's argument: "results" for a :class:`collapse.Results`, "stores" for a list of
+            :class:`collapse.Store`, "parts" for a list of stores that are parts of any number of collections
+            (``collapse collect --part k/n``).
+        needs: Columns that the results must have, with at least one number each; for stores, what each store must hold:
+            counts, means, variances, classifier, validation, n_params, or a statistic's name.
         source: Where such a figure is published, such as "Wu & Papyan 2024, Figure 1".
 
     Raises:
-        PluginError: The name is wrong.
+        PluginError: The name is invalid.
     """
     check_name("figure", name)
     return lambda function: declare(function, Figure(function, name, title, of, tuple(needs), source))

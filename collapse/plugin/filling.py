@@ -1,4 +1,4 @@
-"""Fill plugin statistics. One that raises stops the run, which can be resumed without it."""
+"""Fill plugin statistics. If one raises, the run stops; it can be resumed without that statistic."""
 
 from collections.abc import Iterable, Iterator, Mapping
 
@@ -42,7 +42,7 @@ class Filled:
         """Update every statistic with a batch.
 
         Args:
-            batch: The batch, in tensors made in inference mode, so that a write to one is refused.
+            batch: The batch; its tensors were made in inference mode, so that torch refuses a write.
             before: Counts and means before this batch; None in the validation phase.
 
         Raises:
@@ -57,18 +57,18 @@ class Filled:
             except PluginError as error:
                 raise PluginError(
                     f"plugin {plugins().owner(type(part).__module__).name}: statistic {part.name}: "
-                    f"{error.text if isinstance(error, Failed) else error}. Correct the plugin, or collect without the "
-                    f"statistic (--without {part.name}); the same command then resumes after the last slice written"
+                    f"{error.text if isinstance(error, Failed) else error}. Correct the plugin, or add --without "
+                    f"{part.name}, and run the same command again to resume after the last saved slice"
                 ) from error
             each.merge(part, before, theirs)  # before is None in the validation phase, which has no "chan"
 
     def merge(self, other: "Filled", mine: Side | None = None, theirs: Side | None = None) -> None:
-        """Merge other statistics of the same kinds; those of the training phase need both sides' counts and means."""
+        """Merge other statistics of the same kinds; training statistics need both sides' counts and means."""
         for each in self:
             each.merge(other._held[each.name], mine, theirs)
 
     def tensors(self) -> dict[str, dict[str, Tensor]]:
-        """Return the tensors of each statistic, which are its complete state; copies, as two may share memory."""
+        """Return copies of each statistic's tensors, its complete state; the originals may share memory."""
         return {each.name: {name: x.detach().clone() for name, x in each.tensors().items()} for each in self}
 
     def state(self) -> dict[str, Tensor]:
@@ -91,8 +91,8 @@ class Filled:
 def conflict(kind: type[Statistic], version: int | None, maker: str | None) -> str:
     """Say how a stored statistic's version or distribution conflicts with the installed plugin; "" if it does not."""
     if version != kind.version:
-        return f"filled version {version}, and the plugin installed is at version {kind.version}"
+        return f"has version {version} of it, and the installed plugin has version {kind.version}"
     now = plugins().owner(kind.__module__).maker
     if maker is not None and maker != now:
-        return f"filled it by the plugin of {maker}, and the one installed is of {now}"
+        return f"filled it with the plugin of {maker}, and the installed one is of {now}"
     return ""

@@ -1,4 +1,4 @@
-"""Run a plugin's functions: an exception or a write to a shared tensor costs only what the function computes.
+"""Run a plugin's functions. An exception or a write to a shared tensor costs only that function's results.
 
 This module does not import torch, because plugins that only add commands do not need it.
 """
@@ -13,7 +13,7 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 _REFUSED = "Inplace update to inference tensor"
-"""Begins torch's message on a write to a tensor made in inference mode, which it gives after writing."""
+"""Start of torch's message about a write to a tensor made in inference mode; torch raises it after the write."""
 
 
 class Failed(PluginError):
@@ -30,33 +30,33 @@ class Failed(PluginError):
 
 
 class Wrote(Failed):
-    """A plugin's function wrote to a tensor that others read too."""
+    """A plugin's function wrote to a tensor that others also read."""
 
 
 def call(function: Callable[..., Any], /, *arguments: Any, **named: Any) -> Any:
     """Call a plugin's function and return its result.
 
     Raises:
-        Failed: It raised an exception.
-        Wrote: It wrote to a tensor that others read too. Such tensors are made in inference mode, in which torch
-            refuses a write from outside.
+        Failed: The function raised an exception.
+        Wrote: The function wrote to a tensor that others also read. Such tensors are made in inference mode, and torch
+            refuses a write to them outside this mode.
     """
     try:
         return function(*arguments, **named)
     except Exception as error:  # a plugin can raise anything
         if _REFUSED in str(error):
-            raise Wrote(function, "it wrote to a tensor that others read too: write to a copy (x.clone())") from error
+            raise Wrote(function, "it wrote to a tensor that others also read: write to a copy (x.clone())") from error
         raise Failed(function, described(error)) from error
 
 
 def outside_inference_mode(function: Callable[P, R]) -> Callable[P, R]:
-    """Run a function outside its caller's ``torch.inference_mode``, in which no write to a tensor is refused."""
+    """Run a function outside its caller's ``torch.inference_mode``, where torch would not refuse writes to tensors."""
 
     @wraps(function)
     def run(*arguments: P.args, **options: P.kwargs) -> R:
         import torch
 
-        gradients = torch.is_grad_enabled()  # not in inference mode
+        gradients = torch.is_grad_enabled()  # False in inference mode
         with torch.inference_mode(False), torch.set_grad_enabled(gradients):
             return function(*arguments, **options)
 
@@ -69,6 +69,6 @@ def called(function: Any) -> str:
 
 
 def described(error: BaseException) -> str:
-    """Describe an exception of a plugin in one line of limited length; our own errors only by their message."""
+    """Describe a plugin's exception in one line of limited length; a CollapseError only by its message."""
     name, text = type(error).__name__, first_line(error)
     return text if isinstance(error, CollapseError) or text == name else f"{name}: {text}"

@@ -1,9 +1,10 @@
-"""The hooks that a plugin may implement, marked ``@collapse.hookimpl``: actions, each with one answer or none.
+"""The hooks that a plugin may implement with ``@collapse.hookimpl``; each returns one answer or None.
 
-Metrics, statistics, analyses and figures need no hook: the declarations in a plugin's module are found.
+Metrics, statistics, analyses and figures need no hook: collapse finds the declarations in a plugin's module.
 
-Entry points in the group ``collapse`` name modules that compute (loaded when first needed; they may import torch).
-Those in ``collapse.commands`` name a module that adds commands (loaded at every start, so it imports nothing heavy).
+Entry points in the group ``collapse`` name modules that compute. They are loaded when first needed and may import
+torch. Entry points in ``collapse.commands`` name modules that add commands. They are loaded at every start, so they
+must not import anything heavy.
 """
 
 from collections.abc import Mapping
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
     import click
 
 API = 2
-"""Version of the contract. A plugin may declare the version for which it was written: ``COLLAPSE_API = 2``."""
+"""Version of the plugin interface. A plugin may declare the version that it was written for: ``COLLAPSE_API = 2``."""
 
 hookspec = pluggy.HookspecMarker("collapse")
 hookimpl = pluggy.HookimplMarker("collapse")
@@ -24,10 +25,10 @@ hookimpl = pluggy.HookimplMarker("collapse")
 
 @hookspec
 def collapse_prepare_model(model: Any) -> str | None:
-    """Replace modules of a loaded transformers model, in place, by equivalent faster ones; return a name for them.
+    """Replace modules of a loaded transformers model, in place, with faster equivalents; return a name for them.
 
-    The name is recorded as the store's ``attention``; None means that the model was not changed. The new modules must
-    give the same numbers up to rounding: measurements of prepared and unprepared models are treated as comparable.
+    The store records the name as ``attention``; None means that the model is unchanged. The new modules must give
+    the same numbers up to rounding, because measurements with and without them are treated as comparable.
     """
 
 
@@ -35,25 +36,25 @@ def collapse_prepare_model(model: Any) -> str | None:
 def collapse_trained_on(folder: Path) -> Mapping[str, Any] | None:
     """Return options of ``collapse.collect`` that name the texts on which the model in a local folder was trained.
 
-    They apply if the user names no text; None means that the plugin does not know the folder. Raise a CollapseError
-    if it is known, but the texts or the model are not what they were.
+    They apply if the user names no text. Return None for an unknown folder. Raise a CollapseError if the folder is
+    known, but the texts or the model have changed since training.
     """
 
 
 @hookspec
 def collapse_results() -> Mapping[str, Path]:  # type: ignore[empty-body]  # a specification has no body
-    """Return results tables that can be given by a name instead of a file: the files (.csv, .json, .parquet) by name.
+    """Return results files (.csv, .json, .parquet) by names that users can give instead of a path.
 
-    A name is lower-case letters, digits, ``_`` and ``-``. It comes before a file of the same name.
+    A name consists of lower-case letters, digits, ``_`` and ``-``. It takes precedence over a file of the same name.
     """
 
 
 @hookspec
 def collapse_model_parts(model: str) -> Mapping[str, int | float | str] | None:
-    """Return the values in the name of a model, such as depth, width and epochs; None for another model's name.
+    """Return the values in a model's name, such as depth, width and epochs; None if the plugin does not know the name.
 
-    These become columns of a results table for analyses, unless the table has columns of these names. The key
-    ``architecture`` says which models have one size, and ``recipe`` how they were trained: analyses use both.
+    They become columns of a results table for analyses, unless the table already has these columns. Analyses also
+    use two keys: models of one size have the same ``architecture``, models trained alike the same ``recipe``.
     """
 
 

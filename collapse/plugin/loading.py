@@ -1,4 +1,4 @@
-"""Find and load plugin modules: of entry points, files and module names; their hooks and declarations."""
+"""Load plugin modules from entry points, files and module names, and find their hooks and declarations."""
 
 import importlib
 import os
@@ -27,11 +27,12 @@ class Plugin:
     """A plugin: a module with a name, from a distribution or a file.
 
     Attributes:
-        name: Name of its entry point (after ``distribution:`` if two share it), or the name that the user gave.
+        name: Name of its entry point (with the prefix ``distribution:`` if the name is taken), or the name that the
+            user gave.
         origin: Distribution and version, or how the user gave it; "" for a module that is not registered.
         module: Name of its module.
         declares: Names of the functions, statistics and hooks that it declares.
-        problem: Why it is not used; None if it is.
+        problem: Why the plugin is not used; None if it is used.
     """
 
     name: str
@@ -53,18 +54,18 @@ class Plugin:
         return self.maker if self.origin == GIVEN else self.origin
 
     def blamed(self, text: str) -> str:
-        """Return a message about something that failed, with the plugin and how to do without it."""
+        """Add to a message about a failure the plugin's name and how to disable the plugin."""
         if not self.origin:
             return text
-        advice = "" if self.origin == GIVEN else f" (-p no:{self.name} leaves it out)"
+        advice = "" if self.origin == GIVEN else f" (disable it with -p no:{self.name})"
         return f"plugin {self.name}: {text}{advice}"
 
 
 def entries(group: str) -> list[tuple[str, str, EntryPoint]]:
-    """Return the name, origin and entry point of each installed plugin of a group; our own come first.
+    """Return the name, origin and entry point of each installed plugin of a group; built-in plugins come first.
 
-    So of two metrics with the same name a documented one is kept. A name that two distributions use is preceded
-    by the second's distribution.
+    So if a plugin repeats the name of a built-in metric, the built-in one is kept. If two distributions use the same
+    name, the second one gets its distribution as a prefix.
     """
     found: dict[str, tuple[str, str, EntryPoint]] = {}
     by_maker = [(each.dist.name, each.dist.version, each) for each in entry_points(group=group) if each.dist]
@@ -75,17 +76,17 @@ def entries(group: str) -> list[tuple[str, str, EntryPoint]]:
 
 
 def candidates(extra: list[str]) -> Iterator[tuple[str, str, Callable[[], Any]]]:
-    """Yield the name and origin of each plugin that computes, and the function that loads it.
+    """Yield the name and origin of each plugin that computes, and a function that loads it.
 
     Args:
-        extra: Files, modules, or ``no:NAME`` to leave a plugin out, beside those of ``COLLAPSE_PLUGINS``.
+        extra: Files, modules, or ``no:NAME`` to disable a plugin, in addition to ``COLLAPSE_PLUGINS``.
     """
     named = [each.strip() for each in [*os.environ.get("COLLAPSE_PLUGINS", "").split(","), *extra] if each.strip()]
     without = {each.removeprefix(_NOT) for each in named if each.startswith(_NOT)}
     installed = entries("collapse")
     names = {name for name, _, _ in installed}
     for name in sorted(without - names):
-        raise UsageError(f"no plugin is called {name!r}; {near_names(name, names)} (see all with: collapse plugins)")
+        raise UsageError(f"no plugin is called {name!r}; {near_names(name, names)} (list all with: collapse plugins)")
     for name, origin, entry in installed:
         if name not in without:
             yield name, origin, entry.load
@@ -103,7 +104,7 @@ def load_given(name: str) -> ModuleType:
     module = ModuleType(f"{FILE_PREFIX}{path.stem}")
     module.__file__ = str(path)
     sys.modules[module.__name__] = module  # dataclasses and typing look their module up by name
-    exec(compile(path.read_bytes(), path, "exec"), vars(module))  # what the file holds now, and no bytecode
+    exec(compile(path.read_bytes(), path, "exec"), vars(module))  # the file's current content, never cached bytecode
     return module
 
 
@@ -115,13 +116,13 @@ def new_manager() -> pluggy.PluginManager:
 
 
 def register(manager: pluggy.PluginManager, name: str, module: Any) -> tuple[str, ...]:
-    """Register the hooks of a module, and return their names; raises PluginError if one is wrong."""
+    """Register the hooks of a module, and return their names; raise PluginError if a hook is invalid."""
     wanted = getattr(module, "COLLAPSE_API", hookspecs.API)
     if wanted != hookspecs.API:
-        raise PluginError(f"it was written for API {wanted} of collapse, and this is API {hookspecs.API}")
+        raise PluginError(f"it needs plugin API {wanted}, but this version of collapse has API {hookspecs.API}")
     try:
         manager.register(module, name=name)
-        manager.check_pending()  # hooks of unknown names
+        manager.check_pending()  # raises for hooks with unknown names
     except pluggy.PluginValidationError as error:
         manager.unregister(name=name)
         raise PluginError(str(error)) from error
@@ -129,7 +130,7 @@ def register(manager: pluggy.PluginManager, name: str, module: Any) -> tuple[str
 
 
 def declarations(module: Any) -> Iterator[Any]:
-    """Yield the functions and statistics that a module itself declares, also those in its lists, in its order."""
+    """Yield the functions and statistics that a module itself declares, including those in its lists, in order."""
     for value in list(vars(module).values()):
         for each in value if isinstance(value, list | tuple) else (value,):
             if getattr(each, "__module__", None) == module.__name__ and _is_declared(each):
@@ -137,5 +138,5 @@ def declarations(module: Any) -> Iterator[Any]:
 
 
 def _is_declared(value: Any) -> bool:
-    is_base = isinstance(value, type) and value.__name__.startswith("_")  # of other statistics
+    is_base = isinstance(value, type) and value.__name__.startswith("_")  # a base class of other statistics
     return hasattr(value, DECLARATION) and not is_base

@@ -1,6 +1,6 @@
 """Measures: named numbers, their limits, and how the values of a metric become one number. Does not import torch.
 
-A measure reduces values to a *state*, which can be merged with others in any order and gives one number per group.
+A measure reduces values to a *state*. States can be merged in any order, and give one number per group.
 
 Shapes: G groups, n values per group, k numbers of a state.
 """
@@ -21,10 +21,10 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 Limit = int | float | Callable[..., float | None] | None
-"""A number, or a function with any of the parameters C, d and measured, or None if there is no limit."""
+"""A number, a function with any of the parameters C, d and measured, or None for no limit."""
 
 Scale = int | float | Literal["log"] | None
-"""How a value changes under h → s·h: by s to this power, by log s added ("log"), or in another way (None)."""
+"""How a value changes under h → s·h: times s to this power, plus log s ("log"), or in another way (None)."""
 
 _NAME = re.compile(r"[a-z][a-z0-9_]*(\.[a-z0-9_]+)*")
 _CANCELLED = 1e-3  # a difference smaller than this, relative to its terms, has lost more than three digits
@@ -32,22 +32,22 @@ _CANCELLED = 1e-3  # a difference smaller than this, relative to its terms, has 
 
 @dataclass(frozen=True)
 class Measure:
-    """One named number; a subclass defines how the values of a class or pair metric become it.
+    """One named number; a subclass defines how to compute it from the values of a class or pair metric.
 
-    A subclass defines ``empty``, ``state``, ``merge`` and ``result``. Measures of one kind and with equal fields of
-    their own share a state.
+    A subclass defines ``empty``, ``state``, ``merge`` and ``result``. Measures of the same class share a state if the
+    fields that the class adds are equal.
 
     Attributes:
-        name: Its measurement name, such as ``nc2.interference``.
-        towards: Its value at full collapse: a number, a function such as ``lambda C: -1 / (C - 1)``, or None.
-        reachable: The value that C classes in d dimensions can reach, if it differs: likewise.
-        reached_by: What attains ``reachable`` if that is no bound, such as "uniform random points"; notes name it.
-        headline: Whether ``collapse measure`` prints it by default. A property without headline measurements shows its
-            alphabetically first one.
+        name: Name of the measurement, such as ``nc2.interference``.
+        towards: The value at full collapse: a number, a function such as ``lambda C: -1 / (C - 1)``, or None.
+        reachable: The value that C classes in d dimensions can reach, if it differs from ``towards``; same types.
+        reached_by: What attains ``reachable`` if it is not a bound, such as "uniform random points"; used in notes.
+        headline: Whether ``collapse measure`` prints it by default. For a property without headline measurements, it
+            prints the alphabetically first.
     """
 
     empty: ClassVar[tuple[float, ...]] = ()
-    """The k numbers of a state of no values."""
+    """The k numbers of the state before any value."""
 
     name: str
     _: KW_ONLY
@@ -62,16 +62,16 @@ class Measure:
                 f"{self.name!r} is not a measurement name: use lower-case letters, digits, _ and dots: nc2.norm"
             )
         if self.name in COLUMNS:
-            raise PluginError(f"{self.name} is a column of every table: call the measurement mine.{self.name}")
+            raise PluginError(f"{self.name} is already a column of every table: use a name such as mine.{self.name}")
         for keyword in ("towards", "reachable"):
             limit = getattr(self, keyword)
             for name in signature(limit).parameters if callable(limit) else ():
                 if name not in OF_LIMITS:
                     near = near_names(name, OF_LIMITS)
-                    raise PluginError(f"{keyword}= of {self.name} asks for {name!r}, which no limit gets; {near}")
+                    raise PluginError(f"{keyword}= of {self.name} has the unknown parameter {name!r}; {near}")
 
     def scale_of(self, scale: Scale) -> float | None:
-        """Return the exponent of its change under h → s·h, from how the values change; None if it follows no power."""
+        """Return the power of s by which the number changes under h → s·h, given how the values change, or None."""
         return None if scale is None or isinstance(scale, str) else float(scale)
 
     def at(self, C: int, d: int) -> "Measure":
@@ -79,11 +79,11 @@ class Measure:
         return self
 
     def state(self, values: "Tensor", sums: "Tensor") -> "Tensor":
-        """Return the state, shape (k, G), of finite values, shape (G, n), with their float64 sums, shape (G,)."""
+        """Reduce finite values, shape (G, n), with float64 sums, shape (G,), to a state, shape (k, G)."""
         raise NotImplementedError
 
     def merge(self, a: "Tensor", b: "Tensor") -> "Tensor":
-        """Return the state of the values of two states."""
+        """Merge two states: return the state of all their values."""
         return a + b
 
     def result(self, state: "Tensor") -> "Tensor":
@@ -91,12 +91,12 @@ class Measure:
         raise NotImplementedError
 
     def skipped(self, state: "Tensor") -> "Tensor":
-        """Return how many of its finite values each group's number excludes, shape (G,)."""
+        """Return how many finite values the number of each group excludes, shape (G,)."""
         return state.new_zeros(state.shape[1])
 
     @property
     def key(self) -> tuple[Any, ...]:
-        """Equal for measures that share a state."""
+        """Measures with equal keys share a state."""
         own = [each.name for each in fields(self) if each.name not in Measure.__dataclass_fields__]
         return type(self).state, type(self).merge, *(getattr(self, name) for name in own)
 
@@ -104,8 +104,8 @@ class Measure:
 class Mean(Measure):
     """The arithmetic mean over classes or pairs.
 
-    Its state, shared with Std and CoV, is the number of values, their mean, and their summed squared deviations, merged
-    by Chan, Golub & LeVeque (1983).
+    Mean, Std and CoV share a state: the number of values, their mean, and their summed squared deviations. States are
+    merged as in Chan, Golub & LeVeque (1983).
     """
 
     empty = (0.0, 0.0, 0.0)
@@ -129,7 +129,7 @@ class Std(Mean):
     """The population standard deviation (ddof 0) over classes or pairs."""
 
     def scale_of(self, scale: Scale) -> float | None:
-        """That of the values; 0 of logarithms."""
+        """Return the exponent of the values; 0 for logarithms, whose spread does not change."""
         return 0.0 if isinstance(scale, str) else super().scale_of(scale)
 
     def result(self, state: "Tensor") -> "Tensor":
@@ -141,7 +141,7 @@ class CoV(Mean):
     """The coefficient of variation, std / mean, with the mean's sign; nan where the mean is 0."""
 
     def scale_of(self, scale: Scale) -> float | None:
-        """0 of values that follow a power."""
+        """Return 0 if the values change by a power of s, else None."""
         return None if scale is None or isinstance(scale, str) else 0.0
 
     def result(self, state: "Tensor") -> "Tensor":
@@ -150,10 +150,10 @@ class CoV(Mean):
 
 
 class _OfLogs(Measure):
-    """A measure of logarithms, or of what is added to them: invariant only if the values are."""
+    """A measure of logarithms or exponentials: invariant only if the values are."""
 
     def scale_of(self, scale: Scale) -> float | None:
-        """0 of values that do not change."""
+        """Return 0 if the values do not change, else None."""
         return 0.0 if scale == 0 else None
 
 
@@ -182,10 +182,10 @@ class MeanLog(_OfLogs):
 
 @dataclass(frozen=True)
 class LogMeanExp(_OfLogs):
-    """(1/s)·log mean exp(s·x): a power mean that cannot overflow; its state is a running log-sum-exp.
+    """(1/s)·log mean exp(s·x), the log of a power mean, without overflow; its state is a running log-sum-exp.
 
     Attributes:
-        exponent: s, a number or a function of C and d; the measure is null if s ≤ 0.
+        exponent: s, a number or a function of C and d; the measurement is null if s ≤ 0.
     """
 
     empty = (0.0, -inf)
@@ -241,10 +241,10 @@ class Min(Max):
 def limit_at(
     limit: Limit, classes: int, dim: int | float, measured: Mapping[str, float | None] | None = None
 ) -> float | None:
-    """Return the value of a limit for C classes in d dimensions, and for a row's measurements if it asks for them.
+    """Return the value of a limit for C classes in d dimensions, and for a row's measurements if it depends on them.
 
     Raises:
-        PluginError: The function raised an exception, or did not return a number.
+        PluginError: The limit's function raised an exception, or did not return a number.
 
     >>> limit_at(lambda C: -1 / (C - 1), 5, 2)
     -0.25
@@ -256,7 +256,7 @@ def limit_at(
         value = limit(**{name: given[name] for name in signature(limit).parameters if name in given})
         return None if value is None else float(value)
     except Exception as error:  # a plugin's function
-        raise PluginError(f"{called(limit)} of C = {classes}, d = {dim} failed: {described(error)}") from error
+        raise PluginError(f"{called(limit)} failed for C = {classes}, d = {dim}: {described(error)}") from error
 
 
 def _rows(*rows: "Tensor") -> "Tensor":

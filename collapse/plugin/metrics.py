@@ -1,9 +1,9 @@
-"""Declarations of a plugin: metrics of three kinds, values that they share, and analyses.
+"""Decorators with which a plugin declares metrics of three kinds, values that metrics share, and analyses.
 
 A *measurement* is one named number. A scalar metric is one measurement. A class metric gives one value per class, and a
 pair metric one value per pair of classes; one or more *measures* (mean, standard deviation, ...) turn these values into
-measurements. The parameters of a function say what it reads. The decorators return the function unchanged except for
-an attribute with its declaration, so that it can be called and tested like any other. Does not import torch.
+measurements. The parameters of a function name what it reads. The decorators only attach a declaration to the
+function, so that it can be called and tested like any other. Does not import torch.
 """
 
 import re
@@ -33,9 +33,10 @@ _LONGEST_REMARK = 400
 
 @dataclass(frozen=True)
 class Noted:
-    """A function's value with a remark; None for a value that is not available.
+    """A function's value with a remark; a value of None is not available.
 
-    Those who ask for it get the value, and the remark is reported with their numbers. Without a value, they have none.
+    Functions that ask for the value get it without the remark, which is reported with their numbers. If the value is
+    None, they are not called and have no numbers.
     """
 
     value: Any
@@ -75,7 +76,7 @@ class Declared:
 
 @dataclass(frozen=True)
 class Derived(Declared):
-    """A declared function whose value others ask for by its name."""
+    """A declared function; other functions ask for its value by its name."""
 
     kind: Literal["derived", "pair"]
 
@@ -105,25 +106,25 @@ class Metric(Declared):
 
     @cached_property
     def needs(self) -> tuple[str, ...]:
-        """What a store must hold for it: counts, means, …, or statistics by their names."""
+        """What a store must hold for this metric: counts, means, …, or names of statistics."""
         return needs(self.function)
 
     @cached_property
     def reads(self) -> frozenset[str]:
-        """The names that it, and what it asks for, ask for."""
+        """The names of all values that it reads, directly or through other functions."""
         return frozenset(each.name for each in closure(self.function))
 
     def property_of(self, name: str) -> str:
-        """Return the property of a measurement: NC1 for ``nc1.cdnv``; of a name without a dot, its file."""
+        """Return the property of a measurement, such as NC1 for ``nc1.cdnv``; for a name without a dot, its file."""
         return name.split(".")[0].upper() if "." in name else self.module.split(".")[-1].removeprefix(FILE_PREFIX)
 
     def equation_of(self, measure: Measure) -> str:
-        """Describe a measurement in one line: the measure, and the equation or summary of its values."""
+        """Describe a measurement in one line: its measure, and the equation or summary of its values."""
         of = self.equation or self.summary.rstrip(".")
         return of if self.kind == "scalar" else f"{type(measure).__name__} of {of}"
 
     def scale_of(self, measure: Measure) -> float | None:
-        """Return the exponent of a measure's change under h → s·h, or None."""
+        """Return the power of s by which a measure changes under h → s·h, or None."""
         return measure.scale_of(self.scale)
 
 
@@ -157,13 +158,13 @@ def metric(
     Args:
         name: The measurement's name.
         towards, reachable, reached_by, headline: As for :class:`Measure`.
-        scale: Exponent of its change under h → s·h; None if it follows no power.
-        translation: Whether it is invariant when a vector is added to all embeddings.
-        version: Increased when the numbers change; recorded in every row.
+        scale: The power of s by which the number changes under h → s·h; None if it changes in another way.
+        translation: Whether the number is invariant when a vector is added to all embeddings.
+        version: Increase it when the numbers change; every row records it.
         better: Which direction is better, for measurements without a value at collapse (val_loss: lower).
-        vector: A function that returns (ids, values), its values per class, for :func:`collapse.vectors`.
-        standard_error: Whether the number is a smooth function of ``chunks``, whose derivative gives its standard
-            error; or a function that returns the influence of each of S groups of samples, shape (S,).
+        vector: A function that returns (ids, values), one value per class, for :func:`collapse.vectors`.
+        standard_error: True if the number is a smooth function of ``chunks``: its derivative then gives the standard
+            error. Or a function that returns the influence of each of S groups of samples, shape (S,).
     """
     measure = Measure(name, towards=towards, reachable=reachable, reached_by=reached_by, headline=headline)
     about = scale, translation, version, better, vector, standard_error
@@ -178,7 +179,7 @@ def class_metric(
     Args:
         measures: The measurements, such as ``Mean("nc3.self_duality", towards=1)``.
         scale: How the values change under h → s·h: the exponent of s; "log" for logarithms of such values; or None.
-            Each measure follows from it.
+            How each measure changes follows from it.
         translation, version: As for :func:`metric`.
     """
     return lambda function: _declare_values(function, "class", measures, scale, translation, version)
@@ -187,7 +188,7 @@ def class_metric(
 def pair_metric(
     *measures: Measure, scale: Scale = 0.0, translation: bool = True, version: int = 1
 ) -> Callable[[Function], Function]:
-    """Declare a function that returns one value per pair of classes of a tile; elementwise, symmetric and pure.
+    """Declare a function that returns one value per pair of classes in a tile; elementwise, symmetric and pure.
 
     Args:
         measures, scale, translation, version: As for :func:`class_metric`.
@@ -196,12 +197,12 @@ def pair_metric(
 
 
 def derived(function: Function) -> Function:
-    """Declare a function whose value other functions ask for by its name; computed once per measured store."""
+    """Declare a function whose value other functions ask for by its name; it is computed once per measured store."""
     return declare(function, Derived(function, "derived"))
 
 
 def pair_derived(function: Function) -> Function:
-    """Declare a function of pairs whose value other functions of pairs ask for; computed once per tile."""
+    """Declare a function of pairs whose value other functions of pairs ask for; it is computed once per tile."""
     return declare(function, Derived(function, "pair"))
 
 
@@ -212,9 +213,9 @@ def analysis(name: str) -> Callable[[Function], Function]:
 
 
 def check_name(kind: str, name: str) -> None:
-    """Raise PluginError if a text cannot name an analysis or figure on the command line."""
+    """Raise PluginError if a name is not valid for an analysis or figure on the command line."""
     if not _NAME.fullmatch(name):
-        raise PluginError(f"{name!r} cannot name the {kind}: use lower-case letters, digits, _ and -")
+        raise PluginError(f"{name!r} is not a valid {kind} name: use lower-case letters, digits, _ and -")
 
 
 def declare(function: Function, declared: Declared) -> Function:
@@ -238,9 +239,9 @@ def declaration(function: Any) -> Any:
 def limits_of(
     metric: Metric, measure: Measure, classes: int, dim: int, measured: Mapping[str, float | None] | None = None
 ) -> tuple[dict[str, float | None], str | None]:
-    """Return ``{"towards": …, "reachable": …}``, None for a limit that fails, and a one-line error or None.
+    """Return ``{"towards": …, "reachable": …}``, with None for a limit that fails, and a one-line error or None.
 
-    ``measured`` is a row's measurements, for a limit that depends on them.
+    ``measured`` is a row's measurements, for limits that depend on them.
     """
     limits, problem = {}, None
     for keyword in ("towards", "reachable"):

@@ -1,4 +1,4 @@
-"""The names that parameters of a plugin's functions may have, and what each of them gives.
+"""The names that parameters of a plugin's functions may have, and the value of each.
 
 Shapes: C classes, d dimensions; a tile of pairs has R rows and S columns, each a run of classes.
 """
@@ -9,15 +9,15 @@ HELD = {
     "means": "class means μ_c, not centred, (C, d)",
     "variances": "mean squared distance σ_c² of a class's embeddings to its mean, (C,)",
     "classifier": "rows w_c of the output embedding, (C, d)",
-    "bias": "its bias, (C,)",
+    "bias": "bias of the output embedding, (C,)",
     "validation": "counts of the validation text, one number per label: a ValidationStatistics",
-    "chunks": "totals over the validation text: .samples, .agreements, .hits, .loss; the way to a standard error",
+    "chunks": "totals over the validation text: .samples, .agreements, .hits, .loss; needed for a standard error",
     "n_params": "number of parameters of the model",
     "dtype": "dtype of the embeddings, such as 'float32'",
     "min_count": "least number of samples of a class",
     "left_out": "number of classes that --min-count or --classes-of excludes",
 }
-"""What comes from the store or from the options of the measurement."""
+"""Values from the store or from the options of the measurement."""
 
 OF_CLASSES = {
     "C": "number of classes",
@@ -26,18 +26,18 @@ OF_CLASSES = {
     "mean_rounding": "length below which a centred mean is a rounding error, (C,)",
     "centred_means": "μ_c − μ̄, exactly 0 where it is a rounding error, (C, d)",
     "norms": "‖μ_c − μ̄‖, (C,)",
-    "unit_means": "u_c = (μ_c − μ̄)/‖μ_c − μ̄‖, NaN where that is 0, (C, d)",
-    "centred_rows": "classifier rows minus their mean, exactly 0 where that is a rounding error, (C, d)",
+    "unit_means": "u_c = (μ_c − μ̄)/‖μ_c − μ̄‖, NaN where the norm is 0, (C, d)",
+    "centred_rows": "classifier rows minus their mean, exactly 0 where the difference is a rounding error, (C, d)",
 }
-"""What follows from it."""
+"""Values of classes, computed from those of HELD."""
 
 OF_PAIRS = {
     "gram": "⟨μ_c − μ̄, μ_c′ − μ̄⟩",
-    "sqdist": "‖μ_c − μ_c′‖², exactly 0 where the means are equal to the rounding of float64",
+    "sqdist": "‖μ_c − μ_c′‖², exactly 0 where the means differ only by float64 rounding",
     "distance": "‖μ_c − μ_c′‖",
     "cosine": "⟨u_c, u_c′⟩, NaN where a centred mean is 0; can exceed ±1 by rounding",
     "unit_sqdist": "‖u_c − u_c′‖², NaN where a centred mean is 0, exactly 0 where the directions are equal",
-    "uncentred_unit_sqdist": "the same of μ_c/‖μ_c‖",
+    "uncentred_unit_sqdist": "like unit_sqdist, but of the uncentred directions μ_c/‖μ_c‖",
     "variance_sum": "σ_c² + σ_c′²",
 }
 """Fields of a tile of pairs, (R, S)."""
@@ -53,24 +53,24 @@ PER_CLASS = (
     *("ids", "counts", "means", "variances", "classifier", "bias"),
     *("mean_rounding", "centred_means", "norms", "unit_means", "centred_rows"),
 )
-"""Names with a row per class; functions of pairs ask for their row_ and column_ blocks."""
+"""Names of values with a row per class; functions of pairs ask for their blocks, such as row_norms and column_norms."""
 
 VECTORS = ("counts", "variances")
-"""Vectors of every store, which :func:`collapse.vectors` gives by these names."""
+"""Names of vectors in every store, for :func:`collapse.vectors`."""
 
 COLUMNS = frozenset(
     "counts variances model revision corpus store min_count classes dim samples origin validation chunk_length "
     "max_chunks max_validation_chunks dtype weights tokenizer corpus_id validation_id class_set layer step schema "
     "made_by versions excluded notes measurements standard_errors nulls".split()
 )
-"""Columns of a table, keys of a row and vectors of a store, which no measurement may be called."""
+"""Columns of a table, keys of a row and vectors of a store; no measurement may have such a name."""
 
 _FREE = ("ids", "dtype", "min_count", "left_out", "C", "d")
 _NEEDS = {"chunks": "validation", "centred_rows": "classifier", "variance_sum": "variances"}
 
 
 def need_of(name: str) -> str | None:
-    """Return what a store must hold for a name of these tables, or None if every store has it.
+    """Return what a store must hold for a name in these tables, or None if every store has it.
 
     >>> need_of("cosine"), need_of("counts"), need_of("C")
     ('means', 'counts', None)

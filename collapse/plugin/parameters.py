@@ -1,6 +1,7 @@
-"""What the parameters of a plugin's functions ask for: each name is looked up as pytest looks up a fixture.
+"""Look up the values of a plugin's function by the names of its parameters, as pytest looks up fixtures.
 
-A name is that of another declared function in the same module, one of :mod:`collapse.plugin.names`, or a statistic's.
+A parameter's name is the name of another declared function in the same module, a name in
+:mod:`collapse.plugin.names`, or the name of a statistic.
 """
 
 from collections.abc import Callable, Collection, Iterator
@@ -15,7 +16,7 @@ from collapse.plugin.names import HELD, OF_CLASSES, OF_PAIRS, PER_CLASS, need_of
 
 DECLARATION = "__collapse_declaration__"
 FILE_PREFIX = "collapse_plugin_"
-"""Begins the module name of a plugin that is a file."""
+"""Prefix of the module name of a plugin that is a file."""
 
 
 @dataclass(frozen=True)
@@ -24,10 +25,10 @@ class Asked:
 
     Attributes:
         name: The parameter's name.
-        kind: A declared function, a name of the core, a field of a tile, or a statistic; "block" for the rows or the
-            columns of a class value.
-        target: The function; of a block, what it is cut from.
-        optional: Whether the parameter has a default, and so can be without a value.
+        kind: "function" for a declared function, "core" for a name of the core, "field" for a field of a tile, "block"
+            for the rows or columns of a class value, or "statistic".
+        target: The function; for a block, the class value that it is cut from.
+        optional: Whether the parameter has a default and so needs no value.
     """
 
     name: str
@@ -58,7 +59,7 @@ def _looked_up(name: str, function: Callable[..., Any], optional: bool) -> Asked
 
 
 def globals_of(function: Callable[..., Any]) -> dict[str, Any]:
-    """Return the names of the module in which a function is written, also of one that a decorator wraps."""
+    """Return the globals of the module in which a function is written, also if a decorator wraps it."""
     found: dict[str, Any] = getattr(unwrap(function), "__globals__", {})
     return found
 
@@ -66,19 +67,19 @@ def globals_of(function: Callable[..., Any]) -> dict[str, Any]:
 def closure(
     function: Callable[..., Any], *, required: bool = False, within: tuple[Callable[..., Any], ...] = ()
 ) -> Iterator[Asked]:
-    """Yield what a function asks for, and what the functions that it asks for do; of blocks, what they are cut from.
+    """Yield what a function asks for, directly or through other functions; for a block, the value that it is cut from.
 
     Args:
         function: The function.
-        required: Whether to leave out optional values.
-        within: Functions that ask for this one.
+        required: Whether to skip optional values.
+        within: The functions through which this one is asked for.
 
     Raises:
         PluginError: A function asks for itself.
     """
     if function in within:
         names = " → ".join(called(each) for each in (*within, function))
-        raise PluginError(f"functions ask for each other in a circle: {names}")
+        raise PluginError(f"functions ask for each other in a cycle: {names}")
     for each in asked(function):
         if required and each.optional:
             continue
@@ -89,7 +90,7 @@ def closure(
 
 
 def needs(function: Callable[..., Any]) -> tuple[str, ...]:
-    """Return what a store must hold for a function: counts, means, …, or statistics by their names."""
+    """Return what a store must hold for a function: counts, means, …, or names of statistics."""
     found: dict[str | None, None] = {}
     for each in closure(function, required=True):
         if each.kind != "function":
@@ -98,7 +99,7 @@ def needs(function: Callable[..., Any]) -> tuple[str, ...]:
 
 
 def check(function: Callable[..., Any], *, pairs: bool, statistics: Collection[str]) -> None:
-    """Raise PluginError if a function asks for something that nobody gives, or that its kind of function cannot have.
+    """Raise PluginError if a function asks for an unknown name, or for a value that its kind of function cannot get.
 
     Args:
         function: The function.
@@ -110,7 +111,7 @@ def check(function: Callable[..., Any], *, pairs: bool, statistics: Collection[s
     for each in closure(function):
         if each.kind == "statistic" and each.name not in statistics:
             near = near_names(each.name, known)
-            raise PluginError(f"{called(function)} asks for {each.name!r}, which nothing gives; {near}")
+            raise PluginError(f"{called(function)} asks for the unknown name {each.name!r}; {near}")
     for each in asked(function):
         of_pairs = each.kind in ("field", "block") or (each.kind == "function" and of_tiles(each.target))
         if of_pairs and not pairs:
@@ -123,15 +124,15 @@ def check(function: Callable[..., Any], *, pairs: bool, statistics: Collection[s
 
 
 def of_tiles(function: Callable[..., Any]) -> bool:
-    """Whether a function is declared as one of pairs."""
+    """Whether a function is declared as a function of pairs."""
     return _kind(function) == "pair"
 
 
 def functions_of_pairs(function: Callable[..., Any]) -> set[Callable[..., Any]]:
-    """Return the functions of pairs that a function asks for, by itself or through others."""
+    """Return the functions of pairs that a function asks for, directly or through others."""
     return {each.target for each in closure(function) if each.kind == "function" and of_tiles(each.target)}
 
 
 def _kind(function: Any) -> str | None:
-    """Return the kind of a metric or a derived value; None for an analysis, and for what is not declared."""
+    """Return the kind of a declared metric or derived value; None for anything else."""
     return getattr(getattr(function, DECLARATION, None), "kind", None)

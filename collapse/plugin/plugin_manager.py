@@ -1,8 +1,8 @@
-"""Load plugins, so that a broken one costs only its own measurements.
+"""Load plugins; a broken plugin costs only its own measurements.
 
-Each plugin is loaded in its own ``try``, because with pluggy's loader one broken import would end ``collapse --help``.
-An error of an installed plugin is one line on stderr. A plugin that the user named with ``-p`` or ``COLLAPSE_PLUGINS``
-must load without errors.
+Each plugin is loaded in its own ``try``: with pluggy's loader, one broken import would make ``collapse --help`` fail.
+An error in an installed plugin is reported in one line on stderr. A plugin that the user named with ``-p`` or
+``COLLAPSE_PLUGINS`` must load without errors.
 """
 
 from collections.abc import Iterable
@@ -20,7 +20,7 @@ _extra: list[str] = []
 def add_plugins(names: Iterable[str]) -> None:
     """Add plugin files or modules to the installed plugins (the option ``-p``), before or after first use.
 
-    They are loaded at the next call of :func:`plugins`, which raises UsageError if one is unusable. ``no:NAME``
+    They are loaded at the next call of :func:`plugins`, which raises UsageError if one cannot be used. ``no:NAME``
     disables an installed plugin.
     """
     _extra.extend(names)
@@ -29,10 +29,10 @@ def add_plugins(names: Iterable[str]) -> None:
 
 @cache
 def plugins() -> Plugins:
-    """Load every plugin that computes: entry points, ``COLLAPSE_PLUGINS``, and those given with ``-p``.
+    """Load every plugin that computes: those of entry points, of ``COLLAPSE_PLUGINS`` and of ``-p``.
 
     Raises:
-        UsageError: A plugin of ``COLLAPSE_PLUGINS`` or ``-p`` is unusable.
+        UsageError: A plugin of ``COLLAPSE_PLUGINS`` or ``-p`` cannot be used.
     """
     loaded, manager = Plugins(), new_manager()
     offered: list[tuple[Plugin, Any]] = []
@@ -42,13 +42,13 @@ def plugins() -> Plugins:
             module = load()
             hooks, declared = register(manager, name, module), list(declarations(module))
             if not hooks and not declared:
-                raise PluginError("it declares nothing: decorate a function with @collapse.metric, or write a hook")
+                raise PluginError("it declares nothing: decorate a function with @collapse.metric, or add a hook")
             plugin = Plugin(name, origin, module.__name__, (*(each.__name__ for each in declared), *hooks))
             offered += [(plugin, each) for each in declared]
         except Exception as error:  # importing a plugin can raise anything
             plugin = Plugin(name, origin, problem=_problem(loaded, plugin, error))
         loaded.found.append(plugin)
-    # Statistics first: the parameters of metrics are looked up among them.
+    # Statistics first, because parameters of metrics can name them.
     for plugin, each in sorted(offered, key=lambda pair: not isinstance(pair[1], type)):
         try:
             loaded.take(each)
@@ -61,9 +61,9 @@ def plugins() -> Plugins:
 
 
 def _problem(loaded: Plugins, plugin: Plugin, error: Exception) -> str:
-    """Record what is wrong with a plugin, and return it; raises UsageError if the user named the plugin."""
+    """Record and return what is wrong with a plugin; raise UsageError if the user named the plugin."""
     problem = f"plugin {plugin.name} ({plugin.origin}): {described(error)}"
     if plugin.origin == GIVEN:
-        raise UsageError(f"{problem}; correct it, or leave it out of -p and COLLAPSE_PLUGINS") from error
+        raise UsageError(f"{problem}; correct it, or remove it from -p and COLLAPSE_PLUGINS") from error
     loaded.problems.append(problem)
     return problem

@@ -24,7 +24,7 @@ Wanted = str | Callable[..., Any] | Iterable[str | Callable[..., Any]] | Chosen 
 
 @dataclass
 class Plugins:
-    """What plugins offer, by name; and the plugins that are not usable, with the reason."""
+    """All declarations of plugins by name, and the problems of plugins that cannot be used."""
 
     found: list[Plugin] = field(default_factory=list)
     problems: list[str] = field(default_factory=list)
@@ -35,7 +35,7 @@ class Plugins:
     hooks: dict[str, list[tuple[str, Callable[..., Any]]]] = field(default_factory=dict)
 
     def owner(self, module: str) -> Plugin:
-        """Return the plugin of a module; one without an origin for a module that is not registered."""
+        """Return the plugin of a module; for a module that is not registered, a Plugin without an origin."""
         return next((each for each in self.found if each.module == module), Plugin(module, ""))
 
     def made_by(self, measurements: Chosen) -> dict[str, str]:
@@ -51,15 +51,15 @@ class Plugins:
     def select(self, names: str | Iterable[str] | None) -> list[str]:
         """Expand names and prefixes to measurement names: ``gnc2`` or ``GNC2`` means every ``gnc2.…``; None means all.
 
-        One text may hold several, with commas.
+        A string may hold several, separated by commas.
 
         Raises:
-            UsageError: There is no name, or one is unknown; the message suggests similar names.
+            UsageError: No name is given, or a name is unknown; the message suggests similar names.
         """
         known = list(self.measurements())
         if names is None:
             return known
-        see = "(see all with: collapse metrics)"
+        see = "(list all with: collapse metrics)"
         names = names.split(",") if isinstance(names, str) else names
         wanted = [each.strip() for each in names if each.strip()]
         if not wanted:
@@ -102,7 +102,7 @@ class Plugins:
         return found
 
     def headlines(self) -> list[str]:
-        """Return the headline measurements of each property as declared, or its first measurement if it has none."""
+        """Return the declared headline measurements of each property; its first measurement if none is declared."""
         first: dict[str, list[str]] = {}
         marked: dict[str, list[str]] = {}
         for name, (each, _) in self.measurements().items():
@@ -114,11 +114,11 @@ class Plugins:
         return [name for names in (first | marked).values() for name in names]
 
     def analysis(self, name: str) -> Analysis:
-        """Return an analysis by name; raises UsageError if no plugin has it."""
+        """Return an analysis by name; raise UsageError if no plugin has it."""
         return _named("analysis", self.analyses, name)
 
     def figure(self, name: str) -> Figure:
-        """Return a figure by name; raises UsageError if no plugin has it."""
+        """Return a figure by name; raise UsageError if no plugin has it."""
         return _named("figure", self.figures, name)
 
     def answers(self, hook: str, *arguments: Any) -> Iterator[tuple[str, Any]]:
@@ -126,7 +126,7 @@ class Plugins:
 
         Raises:
             PluginError: A plugin failed.
-            CollapseError: What a plugin raises for the user.
+            CollapseError: A plugin raised this error for the user.
         """
         for plugin, function in self.hooks.get(hook, ()):
             try:
@@ -134,12 +134,12 @@ class Plugins:
             except CollapseError:
                 raise
             except Exception as error:  # a plugin can raise anything
-                text = f"plugin {plugin}: {hook}() raised {described(error)}; correct the plugin, or leave it out"
+                text = f"plugin {plugin}: {hook}() raised {described(error)}; correct the plugin, or disable it"
                 raise PluginError(text) from error
             yield plugin, answer
 
     def take(self, offered: Any) -> None:
-        """Register a declaration; raises PluginError if it is unusable."""
+        """Register a declaration; raise PluginError if it is invalid."""
         if isinstance(offered, type):
             _keep("statistic", check_declared(offered), self.statistics, offered)
             return
@@ -182,8 +182,8 @@ def _named(kind: str, known: Mapping[str, Any], name: str) -> Any:
 
 
 def check_declared(offered: type["Statistic"]) -> str:
-    """Return the name of a statistic's class; raises PluginError if it cannot name a file and a parameter."""
+    """Return the name of a statistic; raise PluginError if it is not valid for a file and a parameter."""
     name = getattr(offered, "name", "")
     if not (name.isascii() and name.isidentifier()) or name.lower() in (*HELD, *OF_CLASSES, *OF_PAIRS, "train"):
-        raise PluginError(f"{name!r} cannot name a statistic: use a new identifier of ASCII letters, digits and _")
+        raise PluginError(f"{name!r} is no valid statistic name: use a new identifier of ASCII letters, digits and _")
     return name

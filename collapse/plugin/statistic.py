@@ -1,4 +1,4 @@
-"""Extra statistics, which a plugin fills in the same pass as the means: their tensors, and how two sides are merged.
+"""Extra statistics that a plugin fills in the same pass as the means: their tensors, and how these are merged.
 
 Shapes: C classes that a statistic has seen, K classes of the other side of a merge, d dimensions.
 """
@@ -24,15 +24,15 @@ _MERGED: dict[Reduction, Callable[[Tensor, Tensor], Tensor]] = {
 
 @dataclass(frozen=True)
 class State:
-    """One tensor of a statistic, initially 0; for a max or min, the smallest or largest number of its dtype.
+    """One tensor of a statistic. It starts at 0, or for "max" and "min" at the lowest and highest number of its dtype.
 
     Attributes:
-        shape: Sizes: numbers, "d", or "C" in the first place for one row per class, in the order of ``classes``, which
-            the statistic then holds too.
+        shape: Sizes: numbers or "d". A first size of "C" means one row per class, in the order of ``classes``, which
+            the statistic then also stores.
         dtype: dtype of the tensor.
         reduction: How two tensors are merged: "sum", "max", "min", or "chan". "chan" is for a sum over classes of
-            products of deviations from the class means, of shape (), ("d",) or ("d", "d"); merging adds the shift
-            between the means of both sides (Chan, Golub & LeVeque 1983).
+            products of deviations from the class means, with shape (), ("d",) or ("d", "d"). Merging then also adds
+            the term for the difference between both sides' means (Chan, Golub & LeVeque 1983).
 
     Raises:
         PluginError: The declaration is invalid.
@@ -45,7 +45,7 @@ class State:
     def __post_init__(self) -> None:
         sizes = self.shape[1:] if self.per_class else self.shape
         known = isinstance(self.shape, tuple) and all(isinstance(size, int) or size == "d" for size in sizes)
-        if not known:  # ("C") is a text
+        if not known:  # ("C") is a string, not a tuple
             raise PluginError(f"shape={self.shape!r}: give a tuple of numbers, 'd', or 'C' first, as in ('C', 'd')")
         if self.reduction == "chan" and self.shape not in ((), ("d",), ("d", "d")):
             raise PluginError(f"shape={self.shape!r}: with reduction='chan' give (), ('d',) or ('d', 'd')")
@@ -71,19 +71,20 @@ class State:
 class Statistic:
     """An extra statistic of the training text, mergeable and stored: subclass it in a plugin.
 
-    Declare its tensors as ``state``, and fill those of one batch in ``update``. The declaration determines how two
-    statistics are merged.
+    Declare its tensors as ``state``, and compute their values for one batch in ``update``. The declaration determines
+    how two statistics are merged.
 
     Attributes:
         name: The parameter by which metrics ask for it, and the name of its file in the store.
-        version: Increased when its numbers change.
+        version: Increase it when the numbers change.
         state: Its tensors by name.
-        per_class: Whether metrics that read it can exclude classes. If it sums over all classes they cannot, and are
-            null when ``--min-count`` excludes classes. Default: True if all of ``state`` is per class.
-        classes: The ids of the rows of its tensors per class, ascending.
+        per_class: Whether metrics that read it can exclude classes. If False, they are null when ``--min-count``
+            excludes classes, because the statistic sums over all classes. Default: True if every tensor of ``state``
+            is per class.
+        classes: The class ids of the rows of its per-class tensors, ascending.
     """
 
-    __collapse_declaration__: ClassVar[bool] = True  # subclasses are found as decorated functions are
+    __collapse_declaration__: ClassVar[bool] = True  # so that subclasses are found like decorated functions
     name: ClassVar[str]
     version: ClassVar[int] = 1
     phase: ClassVar[Literal["train", "validation"]] = "train"
@@ -93,7 +94,7 @@ class Statistic:
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
         if cls.phase == "validation" and any(each.reduction == "chan" for each in cls.state.values()):
-            raise PluginError(f"state of {cls.__name__}: reduction='chan' is for training samples, which have means")
+            raise PluginError(f"state of {cls.__name__}: reduction='chan' is only for training statistics: use 'sum'")
         if "state" in vars(cls) and "per_class" not in vars(cls):
             cls.per_class = bool(cls.state) and all(each.per_class for each in cls.state.values())
 
@@ -108,7 +109,7 @@ class Statistic:
         raise NotImplementedError
 
     def check(self, dim: int) -> None:
-        """Raise PluginError if a tensor is not the declared one."""
+        """Raise PluginError if a tensor does not have the declared shape and dtype."""
         for name, each in self.state.items():
             expected, value = each.zeros(len(self.classes), dim, "meta"), getattr(self, name)
             found = (value.shape, value.dtype) if isinstance(value, Tensor) else (type(value).__name__,)
@@ -123,7 +124,7 @@ class Statistic:
             held, added = getattr(self, name).to(getattr(other, name).device), getattr(other, name)
             if each.per_class:
                 held[rows] = _MERGED[each.reduction](held[rows], added)
-            elif held.shape != added.shape:  # one of the two has seen nothing
+            elif held.shape != added.shape:  # one of the two has seen no samples
                 held = held if held.numel() else added.clone()
             else:
                 held = _MERGED[each.reduction](held, added)
@@ -134,11 +135,11 @@ class Statistic:
             setattr(self, name, held)
 
     def _rows_for(self, other: "Statistic") -> Tensor:
-        """Return the rows of the other's classes, after adding those that are missing here."""
+        """Add the other statistic's classes that are missing here, and return the rows of all its classes."""
         mine, theirs = self.classes.to(other.classes.device), other.classes
         at = torch.searchsorted(mine, theirs)
         if len(mine) and bool((mine[at.clamp(max=len(mine) - 1)] == theirs).all()):
-            return at  # a batch costs its own classes, not all of them
+            return at  # so that a batch costs time for its own classes only
         self.classes = torch.unique(torch.cat([mine, theirs]))
         for name, each in self.state.items():
             if each.per_class:
@@ -150,7 +151,7 @@ class Statistic:
         return torch.searchsorted(self.classes, theirs)
 
     def tensors(self) -> dict[str, Tensor]:
-        """Return its complete state, as stored: its declared tensors, and ``classes`` if one has a row per class."""
+        """Return the complete state, as stored: the declared tensors, and ``classes`` if any has a row per class."""
         names = [*self.state, *["classes"] * any(each.per_class for each in self.state.values())]
         return {name: getattr(self, name) for name in names}
 
@@ -162,7 +163,7 @@ class ValidationStatistic(Statistic):
 
 
 def _shifted(state: State, total: Tensor, mine: Side, theirs: Side) -> Tensor:
-    """Return a sum of products of deviations, shifted to the merged means."""
+    """Return a sum of products of deviations, corrected for deviations from the merged means."""
     weights_K = mine.counts * (theirs.counts / (mine.counts + theirs.counts))
     shift_Kd = (theirs.means - mine.means) * weights_K.sqrt().unsqueeze(1)
     if state.shape == ("d", "d"):

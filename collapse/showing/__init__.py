@@ -1,1 +1,1 @@
-"""Figures as pictures and files, and the HTML report: one theme for both, and rendering without a network."""
+"""Figures as files, and the HTML report; both use the same theme and are rendered without a network."""

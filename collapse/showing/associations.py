@@ -20,11 +20,11 @@ class Associations:
     """Correlation of measurements with validation loss.
 
     Attributes:
-        tables: Tables of analyses: ``correlation`` and ``permutation`` over all rows; with ``-within`` at the end,
-            inside models of one size, and ``correlation-log-within`` of the log loss.
-        size: The column whose values are the sizes, or None where sizes do not repeat.
-        trained: The column that says how models of one size were trained, if it differs.
-        lacking: Why other analyses are not shown.
+        tables: Tables of analyses by name. ``correlation`` and ``permutation`` are over all rows; names that end in
+            ``-within`` are within models of one size, and ``correlation-log-within`` uses the log loss.
+        size: The column with the models' sizes, or None if sizes do not repeat.
+        trained: The column that says how models of one size were trained, if they were trained differently.
+        lacking: Reasons for analyses that are not shown.
     """
 
     tables: Mapping[str, Table]
@@ -34,11 +34,12 @@ class Associations:
 
 
 def associations(results: Results, permutations: int = 9_999) -> Associations:
-    """Run those of the analyses permutation and correlation that are sound for the rows.
+    """Run the variants of the analyses ``permutation`` and ``correlation`` that are valid for the rows.
 
-    Where models share a size, rows are not exchangeable: over all rows whole sizes count, and rows are permuted only
-    within them. Where these were trained differently, the correlation subtracts that too, and permutes whole sizes;
-    because what additive effects leave depends on the scale of the loss, it is then run for the log loss as well.
+    If models share a size, rows are not exchangeable. Then each size is a cluster in the correlation over all rows, and
+    rows are permuted only within a size. If models of one size were trained differently, the correlation also
+    subtracts the effect of the training and permutes whole sizes. What additive effects leave depends on the scale of
+    the loss, so this correlation is also run for the log loss.
     """
     named = with_parts(results.frame())
     size = next((name for name in SIZES if _repeats(named, name)), None)
@@ -61,7 +62,7 @@ def associations(results: Results, permutations: int = 9_999) -> Associations:
 
 
 def _repeats(frame: "pd.DataFrame", column: str) -> bool:
-    """Whether a column divides the rows into several groups, most of more than two rows."""
+    """Whether a column divides the rows into several groups, most of them with more than two rows."""
     if column not in frame:
         return False
     sizes = frame[column].value_counts()

@@ -10,15 +10,15 @@ from collapse.showing.theme import themed
 Format = Literal["pdf", "svg", "png"]
 
 WIDTHS = {"column": 3.25, "page": 6.75}
-"""Inches: one column of a paper of two, and its whole page."""
+"""Widths in inches: a column of a two-column paper, and its page."""
 
-_POINTS = 72  # an inch; Vega's pixels become points
+_POINTS = 72  # points per inch; Vega's pixels become points
 _PPI = 300
 _SMALLEST_PANEL, _LARGE_PANEL = 36.0, 150.0
-_FLAT, _SQUARE = 0.62, 0.95  # height over width, of large or many panels and of small and few
+_FLAT, _SQUARE = 0.62, 0.95  # height over width: flat for large or many panels, square for few small panels
 _FEW = 4
-_LOWEST = 76.0  # points; an axis title longer than its panel is high would lift the panel's title above the others
-_NARROW = 4.5 * _POINTS  # then two panels are side by side, and three entries of a legend
+_LOWEST = 76.0  # points; in a lower panel, a long axis title would move the panel's title up, out of line with others
+_NARROW = 4.5 * _POINTS  # a narrower picture has two panels, and three entries of a legend, side by side
 _CLOSE = 0.5  # points
 _SIZE = re.compile(r'(<svg[^>]*?) width="([\d.]+)" height="([\d.]+)"')
 
@@ -27,7 +27,7 @@ def inches(width: str | float) -> float:
     """Return a width in inches: a number, or a name of :data:`WIDTHS`.
 
     Raises:
-        UsageError: It is neither.
+        UsageError: The width is neither.
 
     >>> inches("column"), inches("5")
     (3.25, 5.0)
@@ -39,7 +39,7 @@ def inches(width: str | float) -> float:
 
 
 def vl_convert() -> Any:
-    """Import vl-convert, or raise a CollapseError that names the extra that has it."""
+    """Import vl-convert, or raise a CollapseError that names the extra that installs it."""
     try:
         import vl_convert
     except ImportError as error:
@@ -48,7 +48,7 @@ def vl_convert() -> Any:
 
 
 def converted(svg: str, form: Format) -> bytes:
-    """Return a picture of :func:`svg_of` as "svg", "pdf" or "png" (300 pixels an inch).
+    """Convert a picture of :func:`svg_of` to "svg", "pdf" or "png" (300 pixels per inch).
 
     Raises:
         CollapseError: vl-convert cannot render it, or is not installed.
@@ -62,8 +62,8 @@ def converted(svg: str, form: Format) -> bytes:
 def svg_of(spec: dict[str, Any], *, width: float = WIDTHS["column"]) -> str:
     """Render a specification to SVG at a width in print.
 
-    The width of its panels is chosen so that the whole picture has this width and text keeps its size. Panels side by
-    side (``columns``) become two at the width of a column, and at most four at that of a page.
+    The width of the panels is chosen so that the whole picture has this width and text keeps its size. At the width of
+    a column, two panels are side by side (``columns``); at the width of a page, at most four.
 
     Args:
         spec: A Vega-Lite specification with its data inside.
@@ -80,7 +80,7 @@ def svg_of(spec: dict[str, Any], *, width: float = WIDTHS["column"]) -> str:
     panels = spec.get("concat") or spec.get("hconcat") or [spec]
     columns = len(panels) if "hconcat" in spec else min(spec.get("columns") or 1, len(panels))
     panel, drawn, before = max(0.7 * goal / columns, _SMALLEST_PANEL), 0.0, None
-    for _ in range(5):  # what axes and legends take beside the panels is known only from a picture
+    for _ in range(5):  # only a rendered picture shows how much space axes and legends need beside the panels
         svg = _with_panels(spec, panel, few=len(panels) <= _FEW)
         drawn, height = _size(svg)
         if abs(drawn - goal) <= _CLOSE or drawn == before:  # done, or it cannot become narrower
@@ -105,7 +105,7 @@ def _size(svg: str) -> tuple[float, float]:
 
 
 def _call(function: str, *given: Any, **options: Any) -> Any:
-    """Call a function of vl-convert; raises a CollapseError for whatever it raises: a panic of Rust is no Exception."""
+    """Call a function of vl-convert; raise a CollapseError for anything that it raises, also for Rust panics."""
     called = getattr(vl_convert(), function)
     try:
         return called(*given, **options)

@@ -1,8 +1,9 @@
-"""What stands out, in sentences computed from the rows."""
+"""Describe what stands out in the rows, in computed sentences."""
 
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
+from collapse.core.steps import run_and_step
 from collapse.errors import counted, shortened, some
 from collapse.measurement.cells import number
 from collapse.measurement.comparable import corpora_of
@@ -22,7 +23,7 @@ _SURE = "an interval that excludes 0 and p ≤ 0.05 by Holm"
 
 
 def findings(frame: "pd.DataFrame", tests: Associations) -> list[str]:
-    """Return what stands out in a table, a sentence or two each.
+    """Return what stands out in a table, as items of one or two sentences.
 
     Args:
         frame: The rows.
@@ -34,21 +35,21 @@ def findings(frame: "pd.DataFrame", tests: Associations) -> list[str]:
     if len(frame) < 3:
         said.append("Correlation with loss needs at least 3 models.")
         said.append(
-            "Compare the numbers with those of an untrained model (collapse measure --null): noise has some too."
+            "Compare the numbers with those of an untrained model (collapse measure --null): noise also gives numbers."
         )
     return said
 
 
 def warnings(frame: "pd.DataFrame") -> list[str]:
-    """Return what forbids to compare the rows, or makes them hard to tell apart."""
+    """Return reasons why the rows cannot be compared or distinguished."""
     said = [f"{remark[:1].upper()}{remark[1:]}." for remark in remarks_on(frame)]
     if LOSS not in frame or frame[LOSS].isna().all():
-        said.append("No row has a validation loss: nothing is said about generalization.")
+        said.append("No row has a validation loss, so the report says nothing about generalization.")
     return said
 
 
 def called(name: object) -> str:
-    """Return a name as sentences and headings have it: of one line at most; tables have the whole name."""
+    """Shorten a name for sentences and headings; tables show the whole name."""
     return shortened(str(name), _LONGEST)
 
 
@@ -56,7 +57,9 @@ def _how_many(frame: "pd.DataFrame") -> str:
     made = counted(len(frame), "row")
     if "model" in frame:
         models = frame["model"].nunique()
-        made = counted(models, "model") + (f" in {made}" if models != len(frame) else "")
+        runs = {run_and_step(str(model))[0] for model in frame["model"]}
+        of = f"checkpoints of {called(*runs)}" if len(runs) == 1 < models else None
+        made = (f"{models} {of}" if of else counted(models, "model")) + (f" in {made}" if models != len(frame) else "")
     measured = [name for name in frame if _is_collapse(str(name)) and frame[name].notna().any()]
     corpora = [called(each) for each in corpora_of(frame)]
     return f"{made}{f', on {some(corpora, _MOST)}' if corpora else ''}, with {counted(len(measured), 'measurement')}."
@@ -78,9 +81,9 @@ def _losses(frame: "pd.DataFrame") -> Iterator[str]:
 
 
 def _over_all(tested: Table) -> Iterator[str]:
-    """Say what goes most with loss over all rows, and which correlations have another sign than is predicted."""
+    """Describe the largest correlation with loss over all rows, and correlations with an unpredicted sign."""
     records = _of_collapse(tested)
-    if all(each["p"] is None for each in records):  # between a few sizes, whatever differs has a large R²
+    if all(each["p"] is None for each in records):  # with only a few sizes, anything that differs has a large R²
         return
     first = max(records, key=lambda each: each["R2"])
     yield (
@@ -93,16 +96,16 @@ def _over_all(tested: Table) -> Iterator[str]:
         if each["predicted"] and _is_sure(each) and not each["agrees"]
     ]
     if against:
-        yield f"Against the sign that collapse predicts, over all rows and with {_SURE}: {some(against, _MOST)}."
+        yield f"Opposite to the sign that collapse predicts, over all rows and with {_SURE}: {some(against, _MOST)}."
 
 
 def _by_size(frame: "pd.DataFrame", tests: Associations, tested: Table) -> Iterator[str]:
-    """Say how many sizes there are, and which correlations hold or reverse within them (Simpson's paradox)."""
+    """Describe how many sizes there are, and which correlations hold or reverse within them (Simpson's paradox)."""
     if tests.size is None:
         return
     sizes = with_parts(frame)[tests.size].value_counts()
     rows = f"{sizes.max():,}" if sizes.nunique() == 1 else f"{sizes.min():,} to {sizes.max():,}"
-    few = " So few groups support no p-value over all rows." if tested.records()[0]["p"] is None else ""
+    few = " These are too few groups for a p-value over all rows." if tested.records()[0]["p"] is None else ""
     yield (
         f"The rows have {counted(len(sizes), 'value')} of {tests.size}, with {rows} rows each.{few} "
         "Size may drive every correlation over all rows."
@@ -141,7 +144,7 @@ def _of_collapse(tested: Table) -> list[dict[str, Any]]:
 
 
 def _is_collapse(column: str) -> bool:
-    """Whether a column is a measurement of collapse, or its logarithm: accuracy correlates with loss by definition."""
+    """Whether a column is a measurement of collapse or its logarithm, rather than of generalization."""
     name, known = column.removeprefix("log(").removesuffix(")"), plugins().measurements()
     return name in known and known[name][0].property_of(name).lower() != "generalization"
 

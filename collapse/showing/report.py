@@ -25,8 +25,8 @@ from collapse.stores.writing import check_output_place, write_output
 from collapse.version import VERSION
 
 Tokens = Callable[..., Table]
-"""Makes the table of a store's tokens: :func:`collapse.tokens`, or the same with a tokenizer."""
-_TEXT = 11.0  # pixels, of the labels of figures
+"""A function that makes the table of a store's tokens: :func:`collapse.tokens`, or the same with a tokenizer."""
+_TEXT = 11.0  # size of figure labels in pixels
 _MOST_TOKENS = 2_000
 _FOLDER = resources.files("collapse.showing")
 
@@ -41,17 +41,17 @@ def report(
     tokens: Tokens | None = None,
     progress: Report | None = None,
 ) -> Path:
-    """Write a report of results and stores as one HTML file, which opens from disk and loads nothing.
+    """Write a report of results and stores as one HTML file, which opens from disk and loads no other file.
 
-    It holds what stands out in words, every figure that the rows or stores allow, sortable tables of measurements and
-    tokens, correlations with validation loss, and the methods. Needs the extra ``report``.
+    It has a summary in words, every figure that the rows or stores allow, sortable tables of measurements and tokens,
+    correlations with validation loss, and the methods. Needs the extra ``report``.
 
     Args:
         sources: Results tables or their files (.csv, .json, .parquet), rows, stores or their folders, or names of
-            stores on the Hub; or one of these. Stores are measured, unless they keep the present measurements; parts
-            of a collection give no row, but a curve of convergence.
-        output: The file, .html; an existing one is replaced.
-        title: Its title; by default it names the sources.
+            stores on the Hub; or one of these. Stores without current measurements are measured. Parts of a collection
+            have no row, but give a curve of convergence.
+        output: The .html file; an existing file is replaced.
+        title: Title of the report; by default it names the sources.
         figures: Names of the figures to draw, without correlations; None for everything that the sources allow.
         tokens: :func:`collapse.tokens`, for a table of each store's most frequent tokens; None for no such table.
         progress: Called as progress(what, done, total).
@@ -65,7 +65,7 @@ def report(
     """
     output = Path(output)
     if output.suffix.lower() not in (".html", ".htm"):
-        raise UsageError(f"{output}: the name of a report must end in .html or .htm")
+        raise UsageError(f"{output}: a report is an HTML file: use a name that ends in .html or .htm")
     check_output_place(output)
     try:
         import jinja2
@@ -77,8 +77,8 @@ def report(
     frame = material.results.frame()
     if not any(name in frame and frame[name].notna().any() for name in (LOSS, *plugins().measurements())):
         raise CollapseError(
-            f"{some(names)}: no row has a measurement or a validation loss: make such rows with collapse measure MODEL "
-            "--output results.csv (parts of a collection have none: merge them with collapse merge)"
+            f"{some(names)}: no row has a measurement or a validation loss: make rows with collapse measure MODEL "
+            "--output results.csv; first merge parts of a collection with collapse merge"
         )
     content = {"title": title or f"Neural collapse: {some(names)}", "version": VERSION}
     content |= _content(material, figures, tokens, progress)
@@ -93,7 +93,7 @@ def report(
 def _content(
     material: Material, chosen: Iterable[str] | None, tokens: Tokens | None, progress: Report | None
 ) -> dict[str, Any]:
-    """Return what the template shows: the sections with their texts, figures and tables."""
+    """Return the content for the template: the sections with their texts, figures and tables."""
     frame = material.results.frame()
     tests = associations(material.results) if chosen is None else Associations({})
     names = plugins().figures if chosen is None else chosen
@@ -126,7 +126,7 @@ def _content(
 
 
 def _token_tables(stores: Sequence[Store], tokens: Tokens) -> tuple[dict[str, Table], list[str]]:
-    """Return the table of each store's most frequent tokens, and why others have none."""
+    """Return a table of each store's most frequent tokens, and reasons for stores without a table."""
     tables, lacking = {}, []
     for at, store in enumerate(stores):
         try:
@@ -137,7 +137,7 @@ def _token_tables(stores: Sequence[Store], tokens: Tokens) -> tuple[dict[str, Ta
 
 
 def _data(name: str, table: Table) -> dict[str, Any]:
-    """Return a table for the template as people read it; its rows are data, which the script shows."""
+    """Return a printed table for the template; the page's script shows its rows from data."""
     shown = table.for_people()
     rows = [[_cell(value) for value in row] for row in shown.rows]
     data = {"name": name, "columns": [visible(each) for each in shown.columns], "rows": rows}
@@ -145,7 +145,7 @@ def _data(name: str, table: Table) -> dict[str, Any]:
 
 
 def _cell(value: Any) -> Any:
-    """Return a value of a table as JSON holds it: an infinite number as a text, NaN and pandas' NA as None.
+    """Convert a value of a table for JSON: infinite numbers to text, NaN and pandas' NA to None.
 
     >>> [_cell(each) for each in (1.5, float("nan"), float("-inf"), "a\\n", True)]
     [1.5, None, '−∞', 'a\\\\n', 'yes']
@@ -159,12 +159,12 @@ def _cell(value: Any) -> Any:
 
 
 def _visible(value: Any) -> Any:
-    """Return a text with its control characters visible; HTML and anything else as it is."""
+    """Make control characters of a text visible; return HTML and other values unchanged."""
     return visible(value) if isinstance(value, str) and not hasattr(value, "__html__") else value
 
 
 def _scripts(vega: str) -> dict[str, Any]:
-    """Return the style sheet, and the only two scripts that run: the browser compares their hashes."""
+    """Return the style sheet, the page's two scripts and their hashes; the browser runs no other script."""
     from markupsafe import Markup
 
     css, *parts = (_FOLDER.joinpath(name).read_text("utf-8") for name in ("page.css", "tables.js", "figures.js"))

@@ -1,4 +1,4 @@
-"""The tables of a report: measurements, and how the numbers were made."""
+"""The tables of a report: measurements, and how they were made."""
 
 from collections.abc import Mapping
 from importlib import metadata
@@ -18,13 +18,13 @@ if TYPE_CHECKING:
     import pandas as pd
 
 _SHOWN = ("model", "corpus", "min_count", "classes", "dim", "samples")
-"""Columns before the measurements; what else identifies a row is among the methods."""
+"""Columns before the measurements; the methods show the other columns that identify a row."""
 _SIDE_BY_SIDE = 4
-"""Up to so many models are columns; more are rows."""
+"""Up to this many models are columns; more models are rows."""
 
 
 def measurement_table(results: Results) -> Table:
-    """Return a row per model with every measurement that one of them has; a few models are columns instead."""
+    """Return a table of all measurements with a row per model, or with a column per model for a few models."""
     if results.rows and len(results.rows) <= _SIDE_BY_SIDE:
         return _side_by_side(results)
     frame = results.frame()
@@ -41,7 +41,7 @@ def measurement_table(results: Results) -> Table:
 
 
 def _side_by_side(results: Results) -> Table:
-    """Return the table that ``collapse measure`` prints, with a whole name in each row, because rows are sorted."""
+    """Return the table that ``collapse measure`` prints, with full names in every row, because it can be sorted."""
     rows, known = results.rows, plugins().measurements()
     shared = [name for name in rows[0].measurements if name in known and all(name in row.measurements for row in rows)]
     table, made = whole_table_of(rows, shared), []
@@ -50,12 +50,12 @@ def _side_by_side(results: Results) -> Table:
         of, measurement = part or of, f"{measurement} ±" if name == ERROR else name
         made.append([of, measurement, *(None if value == "" else value for value in values)])
     others = sorted({name for row in rows for name in row.measurements} - set(shared))
-    notes = [*table.notes, *([f"not in every row, or of no installed plugin: {', '.join(others)}"] if others else [])]
+    notes = [*table.notes, *([f"not in every row, or plugin not installed: {', '.join(others)}"] if others else [])]
     return Table("", table.columns, made, notes)
 
 
 def definition_table(frame: "pd.DataFrame") -> Table:
-    """Return a row per measurement of the table that an installed plugin defines."""
+    """Return a table with a row for each measurement in ``frame`` that an installed plugin defines."""
     known = plugins().measurements()
     shapes = frame[["classes", "dim"]].dropna() if {"classes", "dim"} <= set(frame) else frame.iloc[:0]
     shape = None if shapes.empty else shapes.sort_values(["classes", "dim"]).iloc[-1].astype(int).tolist()
@@ -70,21 +70,21 @@ def definition_table(frame: "pd.DataFrame") -> Table:
         rows.append([*about, *limits, metric.source or None, metric.version])
     notes = notes_on_reachable(row[0] for row in rows)
     if shape is not None:
-        notes.append(f"limits for {shape[0]:,} classes in {shape[1]:,} dimensions, the most that a row has")
+        notes.append(f"limits for {shape[0]:,} classes in {shape[1]:,} dimensions, the largest of all rows")
     columns = ["measurement", "property", "definition", "at full collapse", "reachable", "source", "version"]
     return Table("Definitions", columns, rows, notes)
 
 
 def row_table(frame: "pd.DataFrame") -> Table:
-    """Return what identifies each row."""
+    """Return the columns that identify each row."""
     about = frame[[name for name in ABOUT if name in frame]]
     return table_of_frame("What was measured", about.dropna(how="all", axis=1))
 
 
 def manifest_table(title: str, state: Mapping[str, Any], manifest: Mapping[str, Any]) -> Table:
-    """Return what a store or a part holds and how it was made: a state, then identity and provenance of its manifest.
+    """Return a table of what a store or part holds: a state, then the identity and provenance in its manifest.
 
-    The name of an inner value has that of the outer one before it: "corpus, sha256".
+    Nested values are named by both keys: "corpus, sha256".
     """
     provenance = dict(manifest["provenance"])
     phases = {"train": provenance, "validation": provenance.pop("validation", None)}
@@ -110,7 +110,7 @@ def store_table(store: Store) -> Table:
 
 
 def version_table() -> Table:
-    """Return the versions of what made the report, and of the plugins."""
+    """Return the versions of the libraries that made the report, and of the plugins."""
     found = {**versions(), **{name: metadata.version(name) for name in ("altair", "vl-convert-python")}}
     rows = [[name, version] for name, version in found.items()]
     rows += [[f"plugin {each.name}", each.origin] for each in plugins().found if not each.problem]

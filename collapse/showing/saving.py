@@ -1,4 +1,4 @@
-"""Draw figures and write them into a folder, as pictures and as tables of their numbers."""
+"""Draw figures and write them into a folder, as pictures or as tables of their numbers."""
 
 import json
 from collections.abc import Iterable, Sequence
@@ -19,19 +19,19 @@ from collapse.stores.writing import ANOTHER_FOLDER, check_output_place, write_ou
 
 FORMATS = (*get_args(Format), "csv")
 INDEX = "figures.json"
-"""The list of what was written into a folder, with captions; only files that it names are replaced."""
+"""The file that lists the figures written into a folder, with captions; only listed files are replaced."""
 
 
 @dataclass(frozen=True)
 class SavedFigure:
-    """What became of a figure.
+    """The result of saving a figure.
 
     Attributes:
-        name: The figure.
-        files: What was written.
+        name: Name of the figure.
+        files: The written files.
         problem: Why it was not drawn, or "".
-        title: Its title.
-        caption: What is drawn, and of what.
+        title: Title of the figure.
+        caption: What is drawn, from which data.
         notes: Remarks, such as rows left out.
     """
 
@@ -56,31 +56,33 @@ def save_figures(
     """Draw figures of results and stores into a folder, at a width in print.
 
     Args:
-        sources: Results tables or their files, which are joined; and stores, their folders, or their names on the Hub;
-            parts of collections (``--part k/n``) are drawn by figures of parts, such as ``convergence``, only.
-        folder: Gets a file per figure and format, ``loss.pdf``, and ``figures.json`` with titles and captions.
-        formats: "pdf", "svg", "png" (300 pixels an inch), and "csv" for the numbers that are drawn.
-        names: The figures; None for all that can be drawn.
+        sources: Results tables or their files, which are joined; stores, their folders, or their names on the Hub; or
+            parts of collections (``--part k/n``), only for figures of parts, such as ``convergence``.
+        folder: Folder for a file per figure and format, such as ``loss.pdf``, and for ``figures.json`` with titles and
+            captions.
+        formats: "pdf", "svg", "png" (300 pixels per inch), or "csv" for the drawn numbers.
+        names: Names of figures; None for all that can be drawn.
         width: "column" (3.25 inches), "page" (6.75), or inches.
         where: Keep the rows whose column matches a glob, such as ``model=*_10L@9``.
         progress: Called as ``progress("figures", done, total)``.
 
     Returns:
-        What became of each figure; ``problem`` says why one was not drawn.
+        The result for each figure; its ``problem`` says why a figure was not drawn.
 
     Raises:
-        UsageError: An unknown figure, format or width; a file cannot be written, or exists and is not of this command.
+        UsageError: A figure, format or width is unknown; or a file cannot be written, or exists and was not written by
+            this function.
         CollapseError: A source cannot be read, a file cannot be written, or the extra ``report`` is not installed.
     """
     kinds = list(dict.fromkeys(formats.split(",") if isinstance(formats, str) else formats))
     for each in kinds:
         if each not in FORMATS:
-            raise UsageError(f"--format {each!r} is not a format of figures; {near_names(each, FORMATS)}")
+            raise UsageError(f"--format {each!r} is unknown; {near_names(each, FORMATS)}")
     known, size = plugins(), inches(width)
     wanted = sorted(known.figures) if names is None else [names] if isinstance(names, str) else list(names)
     figures = [known.figure(name) for name in dict.fromkeys(wanted)]
     if set(kinds) - {"csv"}:
-        vl_convert()  # before any work
+        vl_convert()  # raise before any work if it is not installed
     folder = expanded(folder)
     written = _check_place(folder, [f"{each.name}.{kind}" for each in figures for kind in kinds])
     saved = []
@@ -94,9 +96,9 @@ def save_figures(
             continue
         files = tuple(folder / f"{figure.name}.{kind}" for kind in made)
         about: dict[str, Any] = {"title": drawing.title, "caption": drawing.caption, "notes": drawing.notes}
-        before = written.get(figure.name, {}).get("files", [])  # of other formats
+        before = written.get(figure.name, {}).get("files", [])  # files in other formats
         written[figure.name] = {**about, "files": list(dict.fromkeys([*before, *(path.name for path in files)]))}
-        # first: what it does not list is not replaced
+        # written first, because only listed files may be replaced later
         index = json.dumps(written, indent=1, ensure_ascii=False) + "\n"
         write_output(folder / INDEX, index.encode("utf-8", "replace"), other=ANOTHER_FOLDER)
         for path, content in zip(files, made.values(), strict=True):
@@ -106,7 +108,7 @@ def save_figures(
 
 
 def _check_place(folder: Path, names: Sequence[str]) -> dict[str, Any]:
-    """Check that every file can be written and replaces only one of ours; return what the index holds."""
+    """Check that every file can be written and replaces only files listed in the index; return the index."""
     index = folder / INDEX
     try:
         written = dict(read_json(index)) if index.exists() else {}
@@ -117,7 +119,7 @@ def _check_place(folder: Path, names: Sequence[str]) -> dict[str, Any]:
         check_output_place(path, other=ANOTHER_FOLDER)
         if path.exists() and path.name not in ours:
             raise UsageError(
-                f"{path} exists and was not written by collapse figures: choose another --out, or remove it"
+                f"{path} exists and was not written by collapse figures: choose another --out, or remove the file"
             )
     return written
 

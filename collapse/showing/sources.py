@@ -1,4 +1,4 @@
-"""What figures and reports are made of: results files and stores, opened, measured and joined; and parts of stores."""
+"""Gather the sources of figures and reports: results files and stores, opened, measured and joined; and parts."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -22,18 +22,18 @@ from collapse.stores.store import Store
 
 Source = Results | Row | Store | Part | str | Path
 _SAME = ("store", "min_count", "layer")
-"""Columns that are equal in rows of one measured store."""
+"""Columns that are equal in all rows of one measured store."""
 
 
 @dataclass(frozen=True)
 class Material:
-    """What figures and reports show.
+    """The opened sources of figures and reports.
 
     Attributes:
-        results: A row per model, of all sources; each once. Empty if all sources are parts.
-        stores: The stores, in the order given.
+        results: A row per model of all sources, without duplicates; empty if all sources are parts.
+        stores: The stores, in the given order.
         parts: Parts of collections, which have no row.
-        origins: For each source, its kind, its name without folders, and what it holds.
+        origins: For each source, its kind, its name without folders, and its content.
     """
 
     results: Results
@@ -44,10 +44,10 @@ class Material:
     def drawn(
         self, figures: Sequence[Figure], progress: Report | None = None
     ) -> Iterator[tuple[Figure, Drawing | None, str]]:
-        """Yield each figure with its drawing, or with None and why it is not drawn; it costs only itself."""
+        """Yield each figure with its drawing, or with None and the reason; a figure that fails affects no other."""
         given: dict[Of, Any] = {"results": self.results, "stores": self.stores, "parts": self.parts}
         for done, figure in enumerate(figures, start=1):
-            drawing, problem = None, f"it is drawn from {figure.of}, and none is given"
+            drawing, problem = None, f"it needs {figure.of}, and none are given"
             if len(given[figure.of]):
                 try:
                     drawing, problem = drawn(figure, given[figure.of]), ""
@@ -64,9 +64,9 @@ def gather(
     *,
     where: str | Sequence[str] | None = None,
 ) -> Material:
-    """Open all sources; stores are measured, unless the numbers that they keep are those of the installed metrics.
+    """Open all sources, and measure stores whose saved measurements are not from the installed metrics.
 
-    Parts of a collection are not measured: what a part says of a model is not what the whole text says.
+    Parts of a collection are not measured, because numbers from a part of the text differ from those of the whole text.
 
     Args:
         sources: Results tables or their files (.csv, .json, .parquet), rows, stores or their folders, or names of
@@ -99,7 +99,7 @@ def gather(
 
 
 def _each_once(results: Results) -> Results:
-    """Return a table in which a store appears once, though a results file and the store itself may be sources."""
+    """Remove duplicate rows of a store, which arise if a results file and the store itself are both sources."""
     frame = results.frame()
     if "store" not in frame:
         return results
@@ -121,7 +121,7 @@ def _open(source: Source) -> Results | Store | Part:
 
 
 def _measured(store: Store, progress: Report | None) -> Row:
-    """Return the numbers that a store keeps, if every installed metric has its present version among them."""
+    """Return the saved measurements of a store if they are from the installed metrics; otherwise measure and save."""
     kept, known = kept_row(store), plugins().measurements()
     present = {name: metric.version for name, (metric, _) in known.items()}
     if kept is not None and (kept.min_count, kept.versions, kept.made_by) == (1, present, plugins().made_by(known)):

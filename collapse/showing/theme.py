@@ -1,7 +1,7 @@
-"""The look of every figure: a Vega-Lite configuration, light or dark, for paper and for screens.
+"""The look of every figure: a Vega-Lite configuration, light or dark, for print and screen.
 
-Colours of categories are those of Okabe & Ito 2008, which people with colour blindness can tell apart; ordered values,
-such as sizes of models, take viridis. Its ends that would vanish into the background are cut off.
+Categories have the colours of Okabe & Ito 2008, which people with colour blindness can distinguish. Ordered values,
+such as sizes of models, have the colours of viridis, without the end that would not be visible on the background.
 """
 
 from typing import Any
@@ -21,7 +21,7 @@ _FONT = "Arial, Helvetica, Liberation Sans, sans-serif"
 _AXIS = {
     "gridWidth": 0.5,
     "labelLimit": 130,
-    "labelOverlap": "parity",  # greedy drops labels at irregular places
+    "labelOverlap": "parity",  # "greedy" would drop labels at irregular distances
     "labelPadding": 2,
     "labelSeparation": 4,
     "tickSize": 3,
@@ -58,21 +58,21 @@ def theme(*, dark: bool = False, text: float = TEXT) -> dict[str, Any]:
     ink, faint, paper = ("#E6E6E6", "#3A3F49", "#15171c") if dark else ("#1A1A1A", "#DDDDDD", "white")
     title, ordered = text + 0.5, {"scheme": _ORDERED[dark]}
     words = {"labelColor": ink, "titleColor": ink, "labelFontSize": text, "titleFontSize": title}
-    # symbols: shapes without a colour
+    # the colour of symbols that only show a shape
     legend = {**_LEGEND, **words, "symbolBaseFillColor": ink, "symbolBaseStrokeColor": ink}
     return {
         "background": paper,
         "font": _FONT,
         "padding": 3,
         "axis": {**_AXIS, **words, "domainColor": ink, "gridColor": faint, "tickColor": ink},
-        "axisX": {"labelFlush": False},  # a label beside its tick reads as a wrong scale
-        "axisDiscrete": {"labelOverlap": False},  # a name that is dropped leaves a row unnamed
+        "axisX": {"labelFlush": False},  # keep every label at its tick, otherwise the scale looks wrong
+        "axisDiscrete": {"labelOverlap": False},  # never drop a label, which would leave a row without a name
         "legend": legend,
         "title": {**_TITLE, "color": ink, "fontSize": title, "subtitleColor": ink, "subtitleFontSize": text},
         "view": {"stroke": None},
         "concat": {"spacing": 10},
         "facet": {"spacing": 10},
-        # opaque: transparency makes a PDF of a thousand points twenty times as large
+        # opaque, because transparency makes a PDF of a thousand points twenty times as large
         "point": {"filled": True, "opacity": 1, "size": 15 * (text / TEXT) ** 2, "stroke": paper, "strokeWidth": 0.4},
         "line": {"strokeWidth": 1.2},
         "rule": {"color": ink, "strokeDash": [3, 2], "strokeWidth": 0.8},
@@ -83,9 +83,9 @@ def theme(*, dark: bool = False, text: float = TEXT) -> dict[str, Any]:
 
 
 def themed(spec: dict[str, Any]) -> dict[str, Any]:
-    """Return a specification with the theme as its configuration; its own settings go before the theme's.
+    """Add the theme to a specification's configuration; the specification's own settings take precedence.
 
-    Sizes of panels are not taken from it: who shows the figure chooses them (``config.view.continuousWidth``).
+    Its panel sizes are dropped (``config.view.continuousWidth``), because the caller chooses them.
 
     >>> made = themed({"mark": "point", "config": {"view": {"continuousWidth": 300}, "point": {"size": 9}}})
     >>> made["config"]["point"]["size"], made["config"]["view"]

@@ -1,4 +1,4 @@
-"""What a store says of itself: the columns of a row that identify it, and its last measurements."""
+"""Describe a store: the columns of a row that identify it, and its last measurements."""
 
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
@@ -13,9 +13,9 @@ if TYPE_CHECKING:
     from collapse.stores.store import Store
 
 CUT = {"shards": 2, "eos_between": False}
-"""Options of a collection that decide into which chunks a text is cut, with their defaults."""
+"""Options of a collection that determine how a text is cut into chunks, with their defaults."""
 FEATURES = "features:"
-"""Begins the fingerprint of embeddings in place of a model's weights."""
+"""Prefix of the fingerprint of a features file, which replaces the fingerprint of weights."""
 
 
 def about(store: "Store") -> dict[str, Any]:
@@ -40,7 +40,7 @@ def about(store: "Store") -> dict[str, Any]:
 
 
 def kept_results(store: "Store") -> dict[str, Any] | None:
-    """Return the last measurements of a store's content, as a row of a results file, or None."""
+    """Return the last measurements of a store's content as a row of a results file, or None."""
     if store.path is None:
         return None
     try:
@@ -60,6 +60,6 @@ def _weights(identity: Mapping[str, Any]) -> str | None:
 
 
 def _text_id(identity: Mapping[str, Any], text: str) -> str | None:
-    """Hash of a text, and of how it was cut into chunks if that differs from the defaults."""
+    """Return a hash of a text, and of the options by which it is cut into chunks if they are not the defaults."""
     changed = {name: identity[name] for name, default in CUT.items() if identity.get(name) not in (None, default)}
     return sha256_of({**identity[text], **changed}) if identity.get(text) else None

@@ -28,15 +28,15 @@ def canonical(value: Any) -> bytes:
 
 
 def sha256_of(value: Any) -> str:
-    """sha256 of a value's canonical JSON."""
+    """Return the sha256 of a value's canonical JSON."""
     return hashlib.sha256(canonical(value)).hexdigest()
 
 
 def sha256_file(path: Path, *, remember: bool = True) -> str:
     """Return the sha256 of all bytes of a regular file, cached in the user's cache by size, times and inode.
 
-    The comparison includes the change time, which no program can set back. So a changed byte is detected even if the
-    modification time was restored. Only writes through a memory map during and after the hashing may be missed.
+    The stamp includes the change time, which no program can set back. So a changed byte is detected even if the
+    modification time was restored. Only writes through a memory map during and after the hashing can be missed.
 
     Args:
         path: The file.
@@ -64,5 +64,5 @@ def sha256_file(path: Path, *, remember: bool = True) -> str:
 
 
 def _stamp(status: os.stat_result) -> list[int]:
-    """Return a file's size, times, inode and device, which change with its content."""
+    """Return a file's size, times, inode and device; one of them changes when the content does."""
     return [status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino, status.st_dev]

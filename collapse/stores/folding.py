@@ -32,12 +32,12 @@ Kinds = Sequence[type[Statistic]]
 
 
 def fold_training(folder: Path | None, shards: Sequence[Shard], kinds: Kinds | None = None) -> Store:
-    """Make the store of a training pass from its shards, which cover the text; it is not validated.
+    """Make a store, not yet validated, from the shards of a training pass; they cover the text.
 
     Args:
         folder: Folder of the store, locked by the caller; None for a store in memory.
-        shards: In the order of their slices.
-        kinds: The statistics that may be folded; None for all that are registered.
+        shards: The shards in the order of their slices.
+        kinds: The statistics to fold; None for all that are registered.
     """
     s, head = _folded(shards, _common(shards, kinds))
     moments = {name: getattr(s, name) for name in ("classes", "counts", "means", "variances")}
@@ -59,8 +59,8 @@ def fold_validation(folder: Path | None, store: Store, shards: Sequence[Shard], 
     Args:
         folder: Folder of the result, locked by the caller; None for a store in memory.
         store: The trained store.
-        shards: In the order of their slices.
-        kinds: The statistics that may be folded; None for all that are registered.
+        shards: The shards in the order of their slices.
+        kinds: The statistics to fold; None for all that are registered.
     """
     kinds = _common(shards, kinds)
     states = [shard.tensors() for shard in shards]
@@ -95,14 +95,14 @@ def build(
     provenance: Mapping[str, Any],
     kept: Mapping[str, Any] | None = None,
 ) -> Store:
-    """Make a store of tensors: write the tensor files first, ``collapse.json`` last; then remove its shards.
+    """Make a store from tensors: write the tensor files first and ``collapse.json`` last, then remove the shards.
 
     Args:
         path: Folder of the store, locked by the caller; None for a store in memory.
-        about: identity, model, corpus, coverage, statistics and statistics_by of the manifest.
+        about: Fields of the manifest: identity, model, corpus, coverage, statistics and statistics_by.
         files: Tensors by file name, such as ``top/train.safetensors``.
         provenance: Device, batch size, times, command.
-        kept: Manifest entries of existing files that stay unchanged.
+        kept: Manifest entries of existing files that are not written again.
     """
     entries = dict(kept or {})
     with nullcontext() if path is None else new_files(path) as write:
@@ -122,16 +122,16 @@ def build(
 
 
 def training_hash(store: Store) -> str:
-    """Return a hash of the class means and the head, on which the decisions of a validation depend."""
+    """Return a hash of the class means and the head, which determine the decisions of a validation."""
     files = store.manifest["files"]
     return sha256_of([files[file_of(name)]["sha256"] for name in ("train", "classifier")])
 
 
 def statistics_of(shards: Sequence[Shard]) -> EmbeddingStatistics:
-    """Return the class statistics of training shards together, as a store of them would give them.
+    """Return the merged class statistics of training shards, as a store made from them would have.
 
     Args:
-        shards: In the order of their slices; they need not cover the text.
+        shards: The shards in the order of their slices; they need not cover the text.
     """
     s, head = _folded(shards, _common(shards))
     about = shards[0].about
@@ -145,7 +145,7 @@ def statistics_of(shards: Sequence[Shard]) -> EmbeddingStatistics:
 
 
 def _folded(shards: Sequence[Shard], kinds: Kinds) -> tuple[EmbeddingStatistics, dict[str, Tensor]]:
-    """Return the moments of all shards, and the head's rows of their classes, each from a shard that saw the class."""
+    """Return the merged moments of shards, and the head's rows of their classes; a shard has the rows it needs."""
     total: ClassMoments | None = None
     heads: list[tuple[Tensor, dict[str, Tensor]]] = []
     for shard in shards:
@@ -167,7 +167,7 @@ def _folded(shards: Sequence[Shard], kinds: Kinds) -> tuple[EmbeddingStatistics,
 
 
 def usable(kinds: Kinds, shard: Shard) -> tuple[list[type[Statistic]], dict[str, str]]:
-    """Return the statistics that the installed plugins can continue from a shard, and why not the others."""
+    """Return the statistics of a shard that installed plugins can continue, and reasons why they cannot the others."""
     fit, unfit = [], {}
     for kind in kinds:
         held = shard.about["statistics"].get(kind.name)
@@ -181,16 +181,16 @@ def usable(kinds: Kinds, shard: Shard) -> tuple[list[type[Statistic]], dict[str,
 
 
 def joined(parts: Iterable[Part | str | Path]) -> Part:
-    """Return the parts of a collection, or those in some folders, as one, its shards in the order of their slices.
+    """Join parts of a collection, or the parts in some folders, to one part with ordered shards.
 
     Raises:
-        UsageError: There are fewer than two.
-        StoreError: As :func:`ordered`.
+        UsageError: There are fewer than two parts.
+        StoreError: As in :func:`ordered`.
     """
     opened = [each if isinstance(each, Part) else Part.load(each) for each in parts]
     shards = ordered([shard for part in opened for shard in part.shards])
     if len(shards) < 2:
-        raise UsageError(f"this needs two parts or more, got {len(shards)}: collect them with --part 1/n to --part n/n")
+        raise UsageError(f"at least two parts are needed, got {len(shards)}: collect with --part 1/n to --part n/n")
     return Part(opened[0].path, shards)
 
 
@@ -198,7 +198,7 @@ def ordered(shards: Sequence[Shard]) -> list[Shard]:
     """Return the shards of one or several folders in the order of their slices.
 
     Raises:
-        StoreError: They are of different collections, or overlap.
+        StoreError: The shards are of different collections, or overlap.
     """
     in_order = sorted(shards, key=lambda each: (each.start, each.stop))
     for other in in_order[1:]:
@@ -213,14 +213,14 @@ def ordered(shards: Sequence[Shard]) -> list[Shard]:
         if other.start < first.stop:
             shared = (other.start, min(first.stop, other.stop))
             raise StoreError(
-                f"{first.folder} and {other.folder} overlap: "
-                f"both hold {first.phase} slices {spans([shared])} of {first.slices}"
+                f"{first.folder} and {other.folder} overlap: both hold {first.phase} slices {spans([shared])} of "
+                f"{first.slices}. Leave one of them out"
             )
     return in_order
 
 
 def _common(shards: Sequence[Shard], known: Kinds | None = None) -> list[type[Statistic]]:
-    """Return the known statistics that all shards hold; warn about the others, which are left out."""
+    """Return the known statistics that all shards hold; warn about statistics that are left out."""
     installed = plugins().statistics if known is None else {kind.name: kind for kind in known}
     kinds = []
     for name in sorted({name for shard in shards for name in shard.about["statistics"]}):
@@ -232,9 +232,9 @@ def _common(shards: Sequence[Shard], known: Kinds | None = None) -> list[type[St
 
 
 def _why_not(kind: type[Statistic] | None, shards: Sequence[Shard]) -> str | None:
-    """Say why the shards' states of a statistic cannot be merged, or None."""
+    """Say why the shards' states of a statistic cannot be merged, or return None if they can."""
     if kind is None:
-        return "no plugin installed here can merge it"
+        return "no installed plugin can merge it"
     for shard in shards:
         _, unfit = usable([kind], shard)
         if unfit:

@@ -1,4 +1,4 @@
-"""The lock of a folder: one writer at a time; readers need none. filelock releases the lock of a process that dies."""
+"""Lock a folder for one writer at a time; readers need no lock. filelock releases the lock of a process that dies."""
 
 import logging
 from collections.abc import Iterator
@@ -21,7 +21,7 @@ _PATIENCE_SECONDS = 0.5  # a killed process keeps its lock until the kernel has 
 def locked(folder: Path, *, option: str = "--store", wait: bool = False) -> Iterator[None]:
     """Hold the lock of a folder, creating the folder if it is missing; ``.lock`` is removed at the end.
 
-    Folders that this creates are removed again if the block raises before anything is written into them.
+    Created folders are removed again if the block raises before anything is written into them.
 
     Args:
         folder: The folder to lock.
@@ -42,7 +42,7 @@ def locked(folder: Path, *, option: str = "--store", wait: bool = False) -> Iter
         try:
             yield
         finally:
-            with suppress(OSError):  # while it is held: a waiting process sees that it is gone, and makes another
+            with suppress(OSError):  # before the release: a waiting process then notices this and makes a new file
                 (folder / LOCK).unlink()
             lock.release()
     except BaseException:
@@ -69,7 +69,7 @@ def _acquire(lock: BaseFileLock, folder: Path, option: str, wait: bool) -> None:
 
 
 def is_locked(folder: Path) -> bool:
-    """Whether a process holds the lock of a folder; tries to lock it, and creates no file."""
+    """Whether a process holds the lock of a folder; this tries to lock it, but creates no file."""
     if not (folder / LOCK).is_file():
         return False
     try:
@@ -77,5 +77,5 @@ def is_locked(folder: Path) -> bool:
             return False
     except Timeout:
         return True
-    except OSError:  # such as a folder that only its owner may write
+    except OSError:  # for example, only the folder's owner may write there
         return False

@@ -12,18 +12,18 @@ from collapse.stores.files import canonical, sha256_of
 
 MANIFEST = "collapse.json"
 LAYER = "top"
-"""The layer that is collected: a folder of a store, and the first word of the names of a state's tensors."""
+"""The collected layer: the name of a folder in a store."""
 
 KNOWN_LATER = frozenset({"attention", "head"})
 """Fields of a store's identity that are known only after the model is loaded, so no request has them."""
 
 OF_VALIDATION = frozenset({"validation", "max_validation_chunks"})
-"""Fields of an identity that say what was validated on: a store that is only trained accepts others."""
+"""Fields of an identity that describe the validation text; a store that is only trained accepts any values."""
 
 SHARDS = "shards"
-"""Subfolder of a store's folder for the state of its collection, until the store holds it."""
+"""Subfolder of a store's folder with the state of an unfinished collection."""
 RESULTS, ORIGIN = "results.json", "origin.json"
-"""Files next to a store's tensors that are not of its content: the last measurements, and where it was pulled from."""
+"""Files in a store's folder that are not part of its content: its last measurements, and its address on the Hub."""
 VERSION = 2
 
 _KEYS = ("identity", "model", "corpus", "coverage", "statistics", "files", "provenance")
@@ -38,7 +38,7 @@ def sealed(content: Mapping[str, Any], provenance: Mapping[str, Any]) -> dict[st
 
 
 def render(manifest: Mapping[str, Any]) -> bytes:
-    """Return the manifest's bytes. A manifest on disk must have exactly these bytes, so that any change is detected."""
+    """Return the manifest's bytes. A file with any other bytes is rejected, so that every change is detected."""
     return (json.dumps(manifest, indent=1, sort_keys=True, allow_nan=False) + "\n").encode()
 
 
@@ -48,12 +48,12 @@ def is_store(path: str | Path) -> bool:
 
 
 def is_part(path: str | Path) -> bool:
-    """Whether a folder holds a part of a collection, or one that was interrupted."""
+    """Whether a folder holds a part of a collection, or an interrupted collection."""
     return (Path(path) / SHARDS).is_dir() and not is_store(path)
 
 
 def read_manifest(path: Path) -> dict[str, Any]:
-    """Read and check the manifest of the store in a folder; raises the errors of :meth:`collapse.Store.load`."""
+    """Read and check the manifest of the store in a folder; raises the exceptions of :meth:`collapse.Store.load`."""
     file = path / MANIFEST
     if not file.is_file():
         raise _no_store(path)
@@ -74,36 +74,36 @@ def read_manifest(path: Path) -> dict[str, Any]:
     except (ValueError, KeyError, TypeError, AttributeError):
         intact = False
     if not intact:
-        raise StoreError(f"{file} was altered or is damaged: delete {path}, then fetch or collect the store again")
+        raise StoreError(f"{file} was altered or is damaged: delete {path}, then pull or collect the store again")
     _check(file, manifest)
     return manifest
 
 
 def _no_store(path: Path) -> StoreError:
-    """Return the error for a folder without a manifest, which says what the folder holds instead."""
+    """Return the error for a folder without a manifest; it says what the folder holds instead."""
     if (path / SHARDS).is_dir():
         return StoreError(
-            f"{path} holds a part of a collection, or one that was interrupted: run the same collapse collect "
-            "again to continue, or merge the parts: collapse merge STORE… --store DIR"
+            f"{path} holds a part of a collection, or an unfinished one: run the same collapse collect again "
+            "to continue, or merge the parts: collapse merge STORE… --store DIR"
         )
     also = ""
     if below := sorted(str(each.parent) for each in path.glob(f"stores/*/{MANIFEST}")):
-        also = f"; there is {', '.join(below[:4])}" + (", …" if len(below) > 4 else "")
+        also = f": give one of {', '.join(below[:4])}" + (", …" if len(below) > 4 else "")
     elif (path / "config.json").is_file():
         also = (
-            f": it is a model, so collect it first: collapse collect {path} --store DIR, in Python "
+            f": this is a model; collect it first with collapse collect {path} --store DIR, in Python "
             f'collapse.collect("{path}")'
         )
     return StoreError(f"there is no store in {path} (no {MANIFEST}){also}")
 
 
 def _check(file: Path, manifest: Mapping[str, Any]) -> None:
-    """Raise StoreError if an intact manifest lacks something, or names a file outside its folder."""
+    """Raise StoreError if an intact manifest lacks a key, or names a file outside its folder."""
     wrong = [f"it has no {key}" for key in _KEYS if key not in manifest]
     strange = [name for name in manifest.get("files", ()) if not _FILE.fullmatch(name)]
     wrong += [f"the name {name!r} does not match LAYER/NAME.safetensors" for name in strange]
     if wrong or manifest["format"] != "collapse":
-        raise StoreError(f"{file} is not a manifest of a collapse store: {'; '.join(wrong) or 'its format is another'}")
+        raise StoreError(f"{file} is not a manifest of a collapse store: {'; '.join(wrong) or 'it has another format'}")
 
 
 def differences(
@@ -116,14 +116,14 @@ def differences(
 ) -> list[str]:
     """List the fields in which two identities differ, each with both values.
 
-    Compares whole identities; rows of tables are compared by :func:`collapse.measurement.comparable.differing`.
+    For rows of tables, use :func:`collapse.measurement.comparable.differing`.
 
     Args:
         mine: An identity.
-        theirs: Another one.
+        theirs: Another identity.
         apart: Fields that are not compared.
-        prefix: Precedes the names of the fields.
-        sides: What the values of each identity are called.
+        prefix: Prefix of the names of fields.
+        sides: Names of the two identities in the result.
 
     >>> differences({"dtype": "float32", "corpus": {"split": "a"}}, {"dtype": "float32", "corpus": {"split": "b"}})
     ['corpus.split: a (stored), b (requested)']
@@ -148,7 +148,7 @@ def file_of(name: str) -> str:
 
 
 def name_of(file: str) -> str:
-    """Return a tensor file's name, without folders and suffix."""
+    """Return a tensor file's name without folders and suffix."""
     return file.split("/")[-1].removesuffix(".safetensors")
 
 
@@ -159,7 +159,7 @@ def shape_of(manifest: Mapping[str, Any]) -> tuple[int, int]:
 
 
 def why_absent(manifest: Mapping[str, Any]) -> dict[str, str]:
-    """Return why a store lacks what metrics need, and which command adds it; without paths, as notes are published."""
+    """Return why a store lacks what metrics need, and which command adds it; without paths, because it is published."""
     identity = manifest["identity"]
     why = {"n_params": "a features file does not say how many parameters its model has"}
     if manifest["coverage"]["validation"] is not None:

@@ -1,4 +1,4 @@
-"""Merge the parts of one collection: their shards are folded into one store."""
+"""Merge the parts of one collection into a store."""
 
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -15,13 +15,13 @@ from collapse.stores.store_folder import writing
 
 @outside_inference_mode
 def merge(parts: Iterable[str | Path | Part | Store], *, store: str | Path) -> Store:
-    """Merge the parts of one collection into a store, in slice order whatever the order of the arguments.
+    """Merge the parts of one collection into a store; the order of the arguments does not matter.
 
-    Parts of the training pass give a store that is trained but not validated. Copies of one trained store, each with a
-    part of the validation pass, give a complete store.
+    Parts of the training pass give a store that is trained but not validated. Copies of this store, each with a part of
+    the validation pass, give a complete store.
 
     Args:
-        parts: The parts, or copies of the trained store; or their folders.
+        parts: The parts, or copies of the trained store, or their folders.
         store: Folder of the result. If it already holds this result, nothing is written.
 
     Raises:
@@ -32,11 +32,11 @@ def merge(parts: Iterable[str | Path | Part | Store], *, store: str | Path) -> S
     given = [parts] if isinstance(parts, str | Path | Part | Store) else parts
     folders = [expanded(str(each)) for each in given]
     if not folders:
-        raise UsageError("nothing to merge: name the folders of the parts")
+        raise UsageError("nothing to merge: give the folders of the parts")
     target = expanded(store)
     trained = [Store.load(folder) for folder in folders if is_store(folder)]
-    # a part of the validation pass lies in a copy of the trained store, and one of the training pass in no store
-    of_validation = len(trained) == len(folders)  # else each folder must hold training shards only
+    # a part of the validation pass is in a copy of the trained store; a part of the training pass is not in a store
+    of_validation = len(trained) == len(folders)  # otherwise each folder must hold only training shards
     for each in trained:
         if not of_validation or each.state == "complete":
             raise StoreError(f"{each} is a {each.state} store, not a part of a collection: merge the parts without it")
@@ -50,29 +50,29 @@ def merge(parts: Iterable[str | Path | Part | Store], *, store: str | Path) -> S
     with writing(target):
         if not is_store(target):
             return fold(target)
-    return load_same(target, fold(None))  # what the parts give must be what the target holds
+    return load_same(target, fold(None))  # check that the target already holds this result
 
 
 def _covering(folders: Sequence[Path], phase: str) -> list[Shard]:
-    """Return the shards of a phase in some folders, in order; together they must cover its text without overlap."""
+    """Return the shards of a phase in some folders, in order; they must cover the text without overlap."""
     shards: list[Shard] = []
     for folder in folders:
         found = shards_in(folder, phase)
         if not found:
             what = "part of a collection" if phase == "train" else "validation results"
-            raise StoreError(f"{folder} holds no {what}: collapse collect MODEL --store {folder} --part k/n")
+            raise StoreError(f"{folder} holds no {what}: run collapse collect MODEL --store {folder} --part k/n")
         shards += found
     shards = ordered(shards)
     if missing := gaps(shards):
         raise StoreError(
-            f"{phase} slices {spans(missing)} of {shards[0].slices} are in none of the parts given: collect them "
-            "(--part k/n), then merge all"
+            f"{phase} slices {spans(missing)} of {shards[0].slices} are missing from the parts: collect them "
+            "(--part k/n), then merge all parts"
         )
     return shards
 
 
 def _check_trained(stores: Sequence[Store], shards: Sequence[Shard]) -> None:
-    """Raise StoreError unless the stores are copies of the one whose class means decided all validations."""
+    """Raise StoreError unless all stores are copies of the trained store that the validations used."""
     first = stores[0]
     for other in stores[1:]:
         if other.digest != first.digest:

@@ -1,10 +1,10 @@
-"""The name under which a store's model is shown, and the name under which it is found."""
+"""The names by which a store's model is shown and found."""
 
 from collections.abc import Mapping
 from pathlib import PurePosixPath
 from typing import Any, TypeVar
 
-_PART_OF_A_REPOSITORY = ("subfolder", "gguf_file")  # model arguments that choose one of several models of one name
+_PART_OF_A_REPOSITORY = ("subfolder", "gguf_file")  # model arguments that choose one of a repository's models
 
 
 N = TypeVar("N", bound="Named")
@@ -14,9 +14,9 @@ class Named:
     """Names and identity shared by stores and by parts of a collection.
 
     Attributes:
-        about: Its manifest, or the part of one that is known so far.
+        about: The manifest, or the part of it that is known so far.
         named: Names of the model, corpus and validation text in the user's request, and the folder of a local
-            tokenizer. They can differ from those in ``about``, because a store is found by its content.
+            tokenizer. They can differ from the names in ``about``, because a store is found by its content.
     """
 
     about: Mapping[str, Any]
@@ -29,17 +29,17 @@ class Named:
 
     @property
     def identity(self) -> dict[str, Any]:
-        """What was collected and from what: equal for equal content."""
+        """Everything that affects a stored number, such as model, text and dtype."""
         return dict(self.about["identity"])
 
     @property
     def model(self) -> str:
-        """The model's name; of a GGUF file its own, without the folder."""
+        """The model's name; for a local GGUF file, the file name without its folder."""
         return shown_model(str(self.about["model"]["name"]), self.identity.get("model_args") or {}, self.revision)
 
     @property
     def found_at(self) -> tuple[str, dict[str, Any]]:
-        """The model's folder or repository, and its arguments, by which it is found again."""
+        """The model's folder or repository, and its arguments, which together locate it."""
         return _place(str(self.about["model"]["name"]), self.identity.get("model_args") or {}, self.revision)
 
     @property
@@ -54,12 +54,12 @@ class Named:
 
 
 def shown_model(name: str, model_args: Mapping[str, Any], revision: str | None = None) -> str:
-    """Return the name of a model, with the arguments that choose it among several of that name.
+    """Return the name of a model, with the arguments that choose it within its repository.
 
-    A GGUF file of this machine is shown with its file name alone, which tells it from others of its folder.
+    A local GGUF file is shown by its file name, which distinguishes it from other files in its folder.
 
     Args:
-        name: Name of its folder (of a GGUF file with the file's name), or of its repository on the Hub.
+        name: Name of its folder (for a GGUF file, followed by the file's name), or of its repository on the Hub.
         model_args: The model's arguments.
         revision: Its commit on the Hub, or None.
 
@@ -73,10 +73,10 @@ def shown_model(name: str, model_args: Mapping[str, Any], revision: str | None =
 
 
 def _place(name: str, model_args: Mapping[str, Any], revision: str | None) -> tuple[str, dict[str, Any]]:
-    """Move the name of a GGUF file, which an identity does not record, from the model's name to its arguments."""
+    """Move a GGUF file's name from the model's name to its arguments, because an identity does not record it."""
     *folder, file = name.split("/")
     if not folder or not file.endswith(".gguf"):
         return name, dict(model_args)
-    if revision is not None:  # on the Hub the file may lie in a folder of the repository
+    if revision is not None:  # on the Hub the file may be in a folder of the repository
         folder, file = folder[:2], "/".join([*folder[2:], file])
     return "/".join(folder), {**model_args, "gguf_file": file}

@@ -1,4 +1,4 @@
-"""Provenance of a store: versions of the code and its libraries, the machine, and what is shown of a command.
+"""Provenance of a store: versions of the code and its libraries, the machine, and the parts of a command to record.
 
 Manifests are published, so they contain no absolute path and no user name.
 """
@@ -24,9 +24,9 @@ if TYPE_CHECKING:
 
 _LIBRARIES = ("torch", "transformers", "tokenizers", "datasets", "safetensors", "huggingface-hub", "numpy")
 _PART = r"[^\s\\/'\"=,;|<>]+"
-# the folders of an absolute path anywhere in a text, but not those of an address such as https://host/a
+# matches the folders of an absolute path anywhere in a text, but not those of a URL such as https://host/a
 _FOLDERS = re.compile(rf"(?<![\w/\\.~-])(?:file:/+)?(?:~[\w.-]*|[A-Za-z]:)?(?:/|\\+)(?:{_PART}[\\/]+)*(?={_PART})")
-# arguments whose texts are recorded unchanged; all other texts may be secret
+# arguments whose texts are recorded unchanged; any other text may be a secret
 _PLAIN = (
     "activation_function",
     "attn_implementation",
@@ -68,7 +68,7 @@ def _of_libraries() -> dict[str, str]:
 
 
 def device_name(device: "torch.device | str") -> str:
-    """Return the product name of a device, such as ``NVIDIA H200``; for a CPU, its type and its product name."""
+    """Return the product name of a device, such as ``NVIDIA H200``; for a CPU, its type and product name."""
     import torch
 
     device = torch.device(device)
@@ -78,10 +78,10 @@ def device_name(device: "torch.device | str") -> str:
 
 
 def shown_argument(name: str, value: Any) -> Any:
-    """Return what a manifest records of a value that a user passes to a library. Manifests are published.
+    """Return what a manifest, which is published, records of a value that a user passes to a library.
 
-    Numbers, booleans, and the texts of arguments that hold no secrets are recorded unchanged; an absolute path as its
-    last part and a hash; anything else (a token, a proxy with its password, a header) only as a hash.
+    Numbers, booleans, and texts of arguments without secrets are recorded unchanged. Of an absolute path, its last part
+    and a hash are recorded; of anything else (a token, a proxy with its password, a header), only a hash.
 
     >>> shown_argument("gguf_file", "x.Q4_1.gguf"), shown_argument("low_cpu_mem_usage", True)
     ('x.Q4_1.gguf', True)
@@ -111,7 +111,7 @@ def without_folders(value: Any) -> Any:
 
 
 def shown_word(word: str) -> str:
-    """Return what a manifest records of a word of a command; a path that may reveal its owner as its last part.
+    """Return what a manifest records of a word of a command: only the last part of a path that may reveal its owner.
 
     >>> shown_word("/home/ann/texts/a.jsonl"), shown_word("owner/model")
     ('a.jsonl', 'owner/model')
@@ -124,7 +124,7 @@ def shown_word(word: str) -> str:
 
 
 def processor() -> str:
-    """Return the processor's product name, as the system gives it."""
+    """Return the processor's product name as the system reports it."""
     with suppress(OSError):
         for line in Path("/proc/cpuinfo").read_text().splitlines():
             if line.startswith("model name"):

@@ -1,5 +1,7 @@
-"""A request, which is what is to be collected, and what a folder already holds of it."""
+"""A request describes what to collect, and compares it with what a folder already holds."""
 
+import logging
+import shutil
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,24 +11,28 @@ from collapse.core.progress import Report
 from collapse.errors import StoreError, UsageError, counted
 from collapse.stores.files import home, sha256_of
 from collapse.stores.manifest import KNOWN_LATER, OF_VALIDATION, SHARDS, VERSION, differences, is_store
-from collapse.stores.shards import Part, Run, Shard, gaps, shards_in
+from collapse.stores.shards import Part, Run, Shard, gaps, remove_shards, repair_shards, shards_in
 from collapse.stores.store import Store, another_store
+from collapse.stores.store_folder import RECOLLECTED, replace_by_recollected, writing
+
+log = logging.getLogger("collapse")
 
 
 @dataclass(frozen=True)
 class Request:
-    """What is to be collected; two requests are the same exactly if their identities are.
+    """What to collect; two requests are equal if and only if their identities are.
 
     Attributes:
         identity: Everything that affects a stored number and is known without loading a model.
-        names: The names of the model, its texts and its tokenizer, none of which is part of the identity.
-        load: Returns the samples, a :class:`collapse.inputs.source.Source`. It is called with the store that lacks only
-            its validation, or None, and with a progress callback.
+        names: The names of the model, its texts and its tokenizer; they are not part of the identity.
+        load: Returns the samples, a :class:`collapse.inputs.source.Source`. Its arguments are the store that lacks only
+            its validation, or None, and a progress callback.
         validates: Whether there is a validation text.
-        split_may_be_absent: Whether the validation split was not named, so that its data set may lack it.
-        any_value_of: Fields of the identity of which a published store may have any value.
-        folder: Folder of the store; None for one in memory.
-        part, batch_size, deterministic, recollect, without: As of :func:`collapse.collect`.
+        split_may_be_absent: Whether the validation split is a default, which the data set may lack.
+        any_value_of: Fields of the identity for which a published store may have any value.
+        folder: Folder of the store; None for a store in memory.
+        published: Finds a published store, which is used if the folder has none; None if only the folder counts.
+        part, batch_size, deterministic, recollect, without: As in :func:`collapse.collect`.
     """
 
     identity: Mapping[str, Any]
@@ -36,6 +42,7 @@ class Request:
     split_may_be_absent: bool = False
     any_value_of: frozenset[str] = frozenset()
     folder: Path | None = None
+    published: Callable[[], Store | None] | None = None
     part: tuple[int, int] | None = None
     batch_size: int | str = "auto"
     deterministic: bool = False
@@ -53,66 +60,108 @@ class Request:
         return differences(identity, self.identity, apart=apart)
 
     def lacks_validation(self, store: Store) -> bool:
-        """Whether a store is only trained, and the request asks for its validation."""
-        # the split was looked for and is absent
+        """Whether a store is only trained although the request asks for its validation."""
+        # an earlier collection did not find the split
         absent = self.split_may_be_absent and store.manifest["corpus"].get("validation") is None
         return store.state == "trained" and self.validates and not absent
 
     def store_differences(self, store: Store, *, whole: bool = False) -> list[str]:
-        """Describe how a store differs, also in its statistics.
+        """Describe how a store differs from the request, including its statistics.
 
         Args:
             store: The store.
-            whole: It also differs if it lacks the validation.
+            whole: Whether a missing validation is a difference.
         """
         held = store.manifest["statistics"]
         found = self.identity_differences(store.identity, trained=store.state == "trained")
         found += [
-            f"statistics: it holds {name}, and --without {name} is given" for name in self.without if name in held
+            f"statistics: it holds {name}, but --without {name} is given" for name in self.without if name in held
         ]
         return found + ([f"it is not complete ({store.state})"] if whole and self.lacks_validation(store) else [])
 
-    def differences_in(self, folder: Path) -> list[str]:
-        """Describe how the store or the shards in a folder differ; [] if there is neither.
+    def find_or(self, collect: Callable[[Path | None], Store | Part]) -> Store | Part:
+        """Open the store or part in the folder, or a published store; first collect what is missing.
 
-        Raises:
-            StoreError: A file was altered.
-        """
-        if is_store(folder):
-            return self.store_differences(Store.load(folder).check())
-        shards = shards_in(folder, "train")
-        return self.identity_differences(shards[0].about["identity"]) if shards else []
-
-    def own_shards(self, folder: Path) -> list[Shard]:
-        """Return the training shards in a folder without a store; raises StoreError for those of another collection."""
-        shards = shards_in(folder, "train")
-        refuse_unfinished(folder, self.identity_differences(shards[0].about["identity"]) if shards else [])
-        return shards
-
-    def find_in(self, folder: Path) -> Store | Part | None:
-        """Return the store or part in a folder if it holds what is requested; None if it lacks something.
+        Args:
+            collect: Collects what a folder lacks, while the folder is locked; with None, collects into memory.
 
         Raises:
             StoreError: The folder holds something else, or a file was altered.
+            CollapseError: The folder cannot be written; or as ``collect`` raises it.
         """
+        folder = self.folder
+        if folder is None:
+            return collect(None).called(self.names)
+        done = None
+        if is_store(folder):
+            done = None if self.recollect else self._find_in(folder)  # readers need no lock
+        elif self.published and (found := self.published()):
+            return found
+        if done is None:
+            with writing(folder):
+                if self.recollect:
+                    done = self._collect_again(folder, collect)
+                else:
+                    repair_shards(folder)
+                    done = self._find_in(folder) or collect(folder)
+        if done.state == "complete":
+            remove_shards(folder)  # which a killed process may have left
+        return done.called(self.names)
+
+    def _collect_again(self, folder: Path, collect: Callable[[Path | None], Store | Part]) -> Store:
+        """Collect into a subfolder of the locked folder; at the end, the new store replaces the old one."""
+        if is_store(folder):
+            there = Store.load(folder)
+            if differ := self.identity_differences(there.identity, trained=there.state == "trained"):
+                raise StoreError(
+                    f"--recollect would overwrite another store: {folder} differs in {'; '.join(differ)}. "
+                    f"Choose another --store, or delete {folder}"
+                )
+        else:
+            refuse_unfinished(folder, self._held_in(folder)[1])  # shards of another collection are not overwritten
+        new = folder / RECOLLECTED
+        repair_shards(new)
+        try:
+            _, differ = self._held_in(new)
+        except StoreError as error:  # it is damaged
+            differ = [str(error)]
+        if differ:
+            discarding = "%s: discarding an unfinished collection of --recollect: %s. Collecting again from the start"
+            log.warning(discarding, folder, "; ".join(differ))
+            shutil.rmtree(new)
+        if self._find_in(new) is None:
+            collect(new)
+        replace_by_recollected(folder)
+        return Store.load(folder)
+
+    def _find_in(self, folder: Path) -> Store | Part | None:
+        """Return the store or part in a folder if it holds everything requested; None if something is missing."""
+        held, differ = self._held_in(folder)
+        if isinstance(held, Store):
+            if differ:
+                raise another_store(folder, differ, "give the same options, or choose another --store")
+            return None if self.lacks_validation(held) else held
+        refuse_unfinished(folder, differ)
+        if not self.part or not held or gaps(held, part_of(held[0].slices, self.part)):
+            return None
+        return Part(folder, held)
+
+    def _held_in(self, folder: Path) -> tuple[Store | list[Shard], list[str]]:
+        """Return the store in a folder, or else its training shards, and how they differ from the request."""
         if is_store(folder):
             store = Store.load(folder).check()
-            if differ := self.store_differences(store):
-                raise another_store(folder, differ, "give the same options, or choose another --store")
-            return None if self.lacks_validation(store) else store
-        shards = self.own_shards(folder)
-        if not self.part or not shards or gaps(shards, part_of(shards[0].slices, self.part)):
-            return None
-        return Part(folder, shards)
+            return store, self.store_differences(store)
+        shards = shards_in(folder, "train")
+        return shards, self.identity_differences(shards[0].about["identity"]) if shards else []
 
 
 def cached_folder(identity: Mapping[str, Any]) -> Path:
-    """Return the folder in the user's cache of the store that a request asks for."""
+    """Return the folder in the user's cache for the store of a request's identity."""
     return home() / "stores" / sha256_of([VERSION, identity])[:40]
 
 
 def refuse_unfinished(folder: Path | None, differ: Sequence[str]) -> None:
-    """Raise StoreError if the unfinished collection in a folder differs."""
+    """Raise StoreError if the unfinished collection in a folder differs from the request."""
     if differ:
         raise StoreError(
             f"{folder} holds an unfinished collection that differs in {'; '.join(differ)}. Use the same "
@@ -134,6 +183,6 @@ def part_of(slices: int, part: tuple[int, int] | None) -> Run:
     k, n = part
     if n > slices:
         raise UsageError(
-            f"--part {k}/{n}: the text has only {counted(slices, 'slice')}, so at most {counted(slices, 'part')}"
+            f"--part {k}/{n}: the text has only {counted(slices, 'slice')}; use at most {counted(slices, 'part')}"
         )
     return (k - 1) * slices // n, k * slices // n

@@ -1,4 +1,4 @@
-"""A temporary folder that is removed at the end, or, if its process was killed, by another one a day later."""
+"""A temporary folder that is removed at the end; if its process is killed, another process removes it a day later."""
 
 import shutil
 import time
@@ -9,12 +9,12 @@ from tempfile import TemporaryDirectory
 
 _PREFIX = "new-"
 _ABANDONED_SECONDS = 24 * 3600.0
-"""A process that works in its folder has written there more recently."""
+"""A folder without writes for this long was left by a killed process."""
 
 
 @contextmanager
 def scratch(parent: Path) -> Iterator[Path]:
-    """Create a folder in ``parent`` that is removed at the end; also remove those that killed processes left.
+    """Create a folder in ``parent`` that is removed at the end; also remove folders that killed processes left.
 
     Raises:
         OSError: The folder cannot be created.

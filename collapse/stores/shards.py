@@ -2,9 +2,9 @@
 
 (Not the shards of ``--shards``, into which packing.py splits a text.)
 
-A checkpoint of a running collection is a shard, and so is a part (``--part k/n``); a store is the fold of its shards.
-The file ``shards/<phase>-<first slice>.safetensors`` is replaced atomically while its collection goes on. Its header
-says what it is of and has the sha256 of its content, all in one metadata field: several would make the bytes vary.
+A running collection saves its state as a shard. A part (``--part k/n``) is a folder of shards, and a store is made by
+folding shards. The file ``shards/<phase>-<first slice>.safetensors`` is replaced atomically as its collection proceeds.
+Its header describes its content and has the sha256, in one metadata field: several fields would make the bytes vary.
 """
 
 import json
@@ -36,11 +36,11 @@ class Shard:
 
     Attributes:
         phase: "train" or "validation".
-        start, stop: Its slices.
-        about: What it is of: identity, model, corpus and coverage as in a manifest; versions and makers of its
-            statistics; batch sizes; provenance; of a validation, the hash of the training files (``trained``).
-        path: Its file, or None for a shard in memory.
-        held: Its tensors, if it is in memory.
+        start, stop: The slices.
+        about: Description: identity, model, corpus and coverage as in a manifest; versions and makers of its
+            statistics; batch sizes; provenance; for a validation, the hash of the training files (``trained``).
+        path: The file, or None for a shard in memory.
+        held: The tensors of a shard in memory.
     """
 
     phase: str
@@ -65,7 +65,7 @@ class Shard:
         return {**self.about, "phase": self.phase, "start": self.start, "stop": self.stop}
 
     def tensors(self) -> "dict[str, Tensor]":
-        """Return its tensors; those of a file are checked against its hash.
+        """Return the tensors; the tensors of a file are checked against its hash.
 
         Raises:
             StoreError: The file was altered, or is damaged.
@@ -83,12 +83,12 @@ class Shard:
         except (SafetensorError, ValueError, OSError) as error:
             raise StoreError(f"{self.path} is damaged or is not a shard of a collection") from error
         if not intact:
-            raise StoreError(f"{self.path} was altered, or is damaged: collect these slices again")
+            raise StoreError(f"{self.path} was altered or is damaged: collect these slices again")
         return tensors
 
     def write(self, folder: Path) -> "Shard":
-        """Write it into the shards of a folder, replacing the one that it extends; return it as that file's shard."""
-        assert self.held is not None  # what is written was just computed
+        """Write the shard into a folder, replacing the shard that it extends; return it with its file."""
+        assert self.held is not None  # only shards in memory are written
         path = folder / SHARDS / f"{self.phase}-{self.start + 1}.safetensors"
         field = canonical({"about": self._header, "sha256": hash_of(self._header, self.held)})
         write_atomic(path, tensor_bytes(self.held, field.decode()))
@@ -96,11 +96,11 @@ class Shard:
 
 
 class Part(Named):
-    """A folder of training shards that do not cover the text: a part of a collection, or an unfinished one.
+    """A folder of training shards that do not cover the text: a part of a collection, or an unfinished collection.
 
     Attributes:
         path: The folder.
-        shards: Its shards of the training phase, in the order of their slices; at least one.
+        shards: The training shards in the order of their slices; at least one.
     """
 
     state = "part"
@@ -114,7 +114,7 @@ class Part(Named):
         """Open the part in a folder.
 
         Raises:
-            StoreError: The folder holds no shard, or a store.
+            StoreError: The folder holds no shard, or holds a store.
         """
         path = Path(path)
         shards = [] if is_store(path) else shards_in(path, "train")
@@ -124,11 +124,11 @@ class Part(Named):
 
     @property
     def digest(self) -> str:
-        """A hash of what is collected, and from what: equal for parts of one collection."""
+        """A hash of the identity; equal for all parts of one collection."""
         return sha256_of(self.identity)
 
     def covered(self) -> str:
-        """Describe which training slices it holds."""
+        """Describe which training slices the part holds."""
         return f"training slices {spans(runs_of(self.shards))} of {self.shards[0].slices}"
 
     def __str__(self) -> str:
@@ -139,7 +139,7 @@ class Part(Named):
 
 
 def compared(about: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what all shards of a pass have in common, of an :attr:`Shard.about`."""
+    """Return the fields of an :attr:`Shard.about` that must be equal in all shards of a pass."""
     return {**about["identity"], "slices": about["coverage"], "training": about.get("trained")}
 
 
@@ -154,7 +154,7 @@ def shards_in(folder: Path, phase: str) -> list[Shard]:
 
 
 def repair_shards(folder: Path) -> None:
-    """Check the shards of a folder that is being collected; set damaged ones aside, with a warning."""
+    """Check the shards in a collection's folder; rename damaged ones, with a warning."""
     for path in (folder / SHARDS).glob("*.safetensors"):
         try:
             _opened(path).tensors()
@@ -165,7 +165,7 @@ def repair_shards(folder: Path) -> None:
 
 
 def remove_shards(folder: Path) -> None:
-    """Remove the shards of a folder, whose content the store now holds."""
+    """Remove the shards of a folder, after the store holds their content."""
     shutil.rmtree(folder / SHARDS, ignore_errors=True)
 
 
@@ -183,7 +183,7 @@ def gaps(shards: Sequence[Shard], window: Run | None = None) -> list[Run]:
 
 
 def runs_of(shards: Sequence[Shard]) -> list[Run]:
-    """Return the slices that ordered shards hold, adjacent ones joined, as half-open ranges."""
+    """Return the slices that ordered shards hold, as half-open ranges; adjacent ranges are joined."""
     runs: list[Run] = []
     for shard in shards:
         if runs and runs[-1][1] == shard.start:

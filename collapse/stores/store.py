@@ -1,8 +1,7 @@
 """The store: statistics of one model on one corpus at one chunk length, as safetensors files and one manifest.
 
-``collapse.json`` is written last: a folder without it is not a store. It lists every tensor file
-with its size, sha256, shapes and dtypes. ``digest`` is the hash of everything but the provenance, ``checksum`` of
-everything.
+``collapse.json`` is written last: a folder without it is not a store. It lists every tensor file with its size, sha256,
+shapes and dtypes. ``digest`` is the hash of everything except the provenance; ``checksum`` is the hash of everything.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -40,7 +39,7 @@ Tensors = Mapping[str, "Tensor"]
 
 
 class _WhenRead(Mapping[str, Tensors]):
-    """Plugin statistics that are read, and downloaded if necessary, when a metric asks for them."""
+    """Plugin statistics that are read, and if necessary downloaded, only when a metric asks for them."""
 
     def __init__(self, names: Sequence[str], read: Callable[[str], Tensors]) -> None:
         self._names, self._read = tuple(names), cache(read)
@@ -61,12 +60,12 @@ class _WhenRead(Mapping[str, Tensors]):
 
 
 class Store(Named):
-    """A store on disk, or one in memory (``path`` None).
+    """A store on disk, or in memory (``path`` None).
 
     Attributes:
-        path: Its folder.
+        path: The folder.
         manifest: The content of ``collapse.json``.
-        origin: Its address on the Hub, or None.
+        origin: The store's address on the Hub, or None.
     """
 
     def __init__(
@@ -90,7 +89,7 @@ class Store(Named):
         """Open the store in a folder; the manifest is checked now, each tensor file when it is read.
 
         Raises:
-            StoreError: There is no store, or its manifest is altered or of a newer version.
+            StoreError: There is no store, or its manifest was altered or has another version.
         """
         path = Path(path)
         return cls(read_manifest(path), path)
@@ -112,14 +111,14 @@ class Store(Named):
 
     @property
     def names(self) -> list[str]:
-        """The names of its tensor files, without folder and suffix."""
+        """Names of the tensor files, without folder and suffix."""
         return [name_of(file) for file in self.manifest["files"]]
 
     def tensors(self, name: str) -> dict[str, "Tensor"]:
         """Return the tensors of ``top/<name>.safetensors``, checked.
 
         Raises:
-            StoreError: The store has no such file, or it was altered.
+            StoreError: The store has no such file, or the file was altered.
         """
         from safetensors.torch import load_file
 
@@ -133,14 +132,14 @@ class Store(Named):
         return tensors
 
     def file(self, name: str, *, remember: bool = True) -> Path:
-        """Return the path of a tensor file, which is downloaded if the store is on the Hub, and checked.
+        """Download a tensor file if the store is on the Hub, check it, and return its path.
 
         Args:
-            name: Its name in the manifest.
+            name: The file's name in the manifest.
             remember: Use the cached hash of an unchanged file.
 
         Raises:
-            StoreError: It is missing, truncated or altered.
+            StoreError: The file is missing, truncated or altered.
         """
         assert self.path is not None  # a store in memory has no files
         if self._fetch is not None:
@@ -187,7 +186,8 @@ class Store(Named):
         """Hash every file again, and check its tensors.
 
         Returns:
-            One line per file that is missing, truncated or altered, violates an invariant, or is not in the manifest.
+            One line per problem: a file is missing, truncated or altered, violates an invariant, or is not in the
+            manifest.
         """
         if self.path is None:
             return []
@@ -205,14 +205,14 @@ class Store(Named):
         ]
 
     def check(self) -> "Store":
-        """Check every file now, using cached hashes for unchanged files; raises StoreError at the first problem."""
+        """Check every file, using cached hashes for unchanged files; raise StoreError at the first problem."""
         if self.path is not None:
             for name in sorted(self.manifest["files"]):
                 self.file(name)
         return self
 
     def save(self, path: str | Path) -> "Store":
-        """Write a copy of this store into a folder, with its address on the Hub; a folder that holds it stays as it is.
+        """Copy this store into a folder, with its address on the Hub; do nothing if the folder already holds it.
 
         Raises:
             StoreError: The folder holds something else.
@@ -225,7 +225,7 @@ class Store(Named):
                 if self.origin is not None:
                     write(ORIGIN, canonical({"store": self.digest, "origin": self.origin}))
                 for name in self.manifest["files"]:
-                    # files are not serialized again: that could give other bytes
+                    # copy the files' bytes, because serializing the tensors again could give other bytes
                     in_memory = self.path is None
                     write(name, tensor_bytes(self._files[name]) if in_memory else self.file(name).read_bytes())
                 write(MANIFEST, render(self.manifest))
@@ -233,7 +233,7 @@ class Store(Named):
 
     @property
     def pulled_from(self) -> str | None:
-        """The Hub address from which the store was pulled, or None. A damaged or outdated record is ignored."""
+        """The Hub address that the store was pulled from, or None; a damaged or outdated record is ignored."""
         with suppress(OSError, ValueError, KeyError, TypeError):
             kept = read_json(self.path / ORIGIN) if self.path else {}
             if kept["store"] == self.digest:
@@ -248,15 +248,15 @@ class Store(Named):
 
 
 def another_store(folder: str | Path, differ: Sequence[str], remedy: str = "choose another --store") -> StoreError:
-    """Return the error for a folder whose store differs."""
+    """Return the error for a folder that holds another store."""
     return StoreError(f"{folder} holds another store, which differs in {'; '.join(differ)}: {remedy}")
 
 
 def load_same(folder: str | Path, other: Store) -> Store:
-    """Open the store in a folder, which must have the same content as another store; every file is checked.
+    """Open the store in a folder and check that it has the same content as another store.
 
     Raises:
-        StoreError: The contents differ; the message names the differences.
+        StoreError: The contents differ; the message names the differences. Or a file was altered.
     """
     have = Store.load(folder)
     if have.digest != other.digest:

@@ -1,7 +1,7 @@
-"""The folder of a store: who may write into it, and how ``--recollect`` replaces its content.
+"""The folder of a store: how it is locked and written, and how ``--recollect`` replaces its content.
 
-A store's tensor files are written first and its manifest last, each atomically: a folder without a manifest is no
-store. A store that is collected again is complete in a subfolder before it replaces the old one.
+A store's tensor files are written first and its manifest last, each atomically: a folder without a manifest is not a
+store. ``--recollect`` completes the new store in a subfolder before it replaces the old one.
 """
 
 import shutil
@@ -23,17 +23,16 @@ RECOLLECTED = ".collapse-recollect"
 def writing(folder: Path) -> Iterator[None]:
     """Lock a store's folder for writing, and finish a replacement that a killed process began.
 
-    This waits for another process that writes into the folder. A folder that this creates is removed again if the block
-    raises before anything is written into it.
+    This waits for another process that writes into the folder. A created folder is removed again if the block raises
+    before anything is written into it.
 
     Raises:
-        StoreError: The folder is neither absent, nor empty, nor one that collapse writes; the message names what else
-            it holds.
+        StoreError: The folder holds files that collapse did not write; the message names some.
         CollapseError: The folder cannot be written.
     """
     if strange := _other_things(folder):
         raise StoreError(
-            f"{folder} holds other things than a store ({', '.join(strange[:3])}): "
+            f"{folder} holds files that are not of a store ({', '.join(strange[:3])}): "
             "choose an empty or a new folder for --store"
         )
     with locked(folder, wait=True):
@@ -43,11 +42,11 @@ def writing(folder: Path) -> Iterator[None]:
 
 
 def _other_things(folder: Path) -> list[str]:
-    """List what a folder without a store holds that collapse does not write; hidden files are left alone."""
+    """List the files in a folder without a store that collapse did not write; hidden files are ignored."""
     if not folder.is_dir() or is_store(folder) or is_store(folder / RECOLLECTED):
         return []
     found = {each.name for each in folder.iterdir()}
-    ours = {LAYER, ORIGIN} if LOCK in found else set()  # a killed command leaves its lock beside its files
+    ours = {LAYER, ORIGIN} if LOCK in found else set()  # files beside a lock were left by a killed command
     if all(each.name.startswith((".", "train-")) for each in (folder / SHARDS).glob("*")):
         ours.add(SHARDS)
     return sorted(each for each in found - ours if not each.startswith("."))
@@ -77,9 +76,9 @@ def new_files(folder: Path) -> Iterator[Callable[[str, bytes], None]]:
 
 
 def replace_by_recollected(folder: Path) -> None:
-    """Replace the store in a folder by the one that was collected again; the caller holds the lock.
+    """Replace the store in a folder by the newly collected one; the caller holds the lock.
 
-    From the first step to the last the folder holds no store, and :func:`writing` repeats what is left of the steps.
+    If the process is killed between the steps, the folder holds no store, and :func:`writing` finishes the steps.
 
     Raises:
         CollapseError: A file cannot be moved.

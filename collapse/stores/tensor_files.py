@@ -1,4 +1,4 @@
-"""Tensor files: safetensors that are checked against the manifest, and for the invariants of a collection."""
+"""Write tensor files (safetensors), and check them against the manifest and the invariants of a collection."""
 
 import hashlib
 import json
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 _OURS = ("train", "classifier", "validation")
-_REMEDY = "fetch or collect it again"
+_REMEDY = "pull or collect it again"
 
 
 def tensor_bytes(tensors: Mapping[str, "Tensor"], metadata: str | None = None) -> bytes:
@@ -29,7 +29,7 @@ def tensor_bytes(tensors: Mapping[str, "Tensor"], metadata: str | None = None) -
 
     held = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
     size = sum(tensor.nbytes for tensor in held.values())
-    for_copies = [torch.empty(size, dtype=torch.uint8) for _ in range(2)]  # without memory, save() ends the process
+    for_copies = [torch.empty(size, dtype=torch.uint8) for _ in range(2)]  # raises; save() would abort the process
     del for_copies
     return save(held, None if metadata is None else {"collapse": metadata})
 
@@ -57,10 +57,10 @@ def check_file(path: Path, entry: Mapping[str, Any], *, remember: bool = True) -
     """Check the size and the hash of a tensor file against its manifest entry.
 
     Raises:
-        StoreError: It is missing, truncated or altered.
+        StoreError: The file is missing, truncated or altered.
     """
     if not path.is_file():
-        raise StoreError(f"{path} is missing: the store is not whole; {_REMEDY}")
+        raise StoreError(f"{path} is missing: the store is incomplete; {_REMEDY}")
     size = path.stat().st_size
     if size != entry["size"]:
         raise StoreError(f"{path} has {size:,} bytes, but the manifest records {entry['size']:,}: truncated; {_REMEDY}")
@@ -73,7 +73,7 @@ def check_file(path: Path, entry: Mapping[str, Any], *, remember: bool = True) -
 
 
 def check_tensors(file: str, tensors: Mapping[str, "Tensor"], manifest: Mapping[str, Any]) -> None:
-    """Check what every collection writes; a plugin's statistic is its plugin's own matter.
+    """Check the tensors that every collection writes; tensors of plugin statistics are not checked.
 
     Args:
         file: Path of the tensor file.
@@ -88,16 +88,17 @@ def check_tensors(file: str, tensors: Mapping[str, "Tensor"], manifest: Mapping[
         return
     for name, tensor in tensors.items():
         if name == "classes" and not (bool((tensor.diff() > 0).all()) and bool((tensor >= 0).all())):
-            raise StoreError(f"{file}: its classes do not ascend: fetch or collect the store again")
-        # A finite sum proves that all values are finite, and needs little memory. If it overflows, each is checked.
+            raise StoreError(f"{file}: its classes do not ascend: pull or collect the store again")
+        # A finite sum proves that all values are finite, and needs little memory. If it overflows, each value is
+        # checked.
         if tensor.is_floating_point() and not (tensor.double().sum().isfinite() or bool(tensor.isfinite().all())):
-            raise StoreError(f"{file}: {name} are not all finite: fetch or collect the store again")
+            raise StoreError(f"{file}: {name} are not all finite: pull or collect the store again")
     coverage, length = manifest["coverage"].get(phase), manifest["identity"].get("chunk_length")
     if "counts" not in tensors or not coverage or "chunks" not in coverage or length is None:
         return
     samples, expected = int(tensors["counts"].sum()), coverage["chunks"] * (length - 1)
     if samples != expected:
         raise StoreError(
-            f"{file} counts {samples:,} samples where its {coverage['chunks']:,} chunks have {expected:,}: chunks were "
+            f"{file} counts {samples:,} samples, but its {coverage['chunks']:,} chunks have {expected:,}: chunks were "
             "counted twice or skipped; collect again (--recollect)"
         )

@@ -28,11 +28,11 @@ ANOTHER_STORE, ANOTHER_OUTPUT, ANOTHER_FOLDER, ANOTHER_HOME, ANOTHER_CACHE = (
 
 @contextmanager
 def replacing(path: Path, *, shared: bool = False) -> Iterator[Path]:
-    """Yield the path of a temporary file in the same folder, which replaces the file when the block ends.
+    """Yield the path of a temporary file in the same folder; at the end of the block it replaces the file.
 
     Args:
         path: The file. After an error it is unchanged, and the temporary file is removed.
-        shared: Several processes may write it at once, because it is written without a lock.
+        shared: Whether several processes may write the file at once, because there is no lock.
     """
     partial = path.with_name(f".{token_hex(8) if shared else path.name}.partial")
     try:
@@ -46,16 +46,16 @@ def replacing(path: Path, *, shared: bool = False) -> Iterator[Path]:
 
 
 def write_atomic(path: Path, data: bytes, *, other: str = ANOTHER_STORE, shared: bool = False) -> None:
-    """Write a file atomically and durably: write a temporary file in the same folder, fsync, rename. Its mode is kept.
+    """Write a file atomically and durably: write a temporary file in the same folder, fsync, rename. Keep its mode.
 
     Args:
         path: The file.
         data: Its content.
         other: How to write elsewhere, for the error message.
-        shared: As of :func:`replacing`.
+        shared: As in :func:`replacing`.
 
     Raises:
-        CollapseError: No space, no permission, or another failure of the file system.
+        CollapseError: There is no space, no permission, or another failure of the file system.
     """
     try:
         with replacing(path, shared=shared) as partial:
@@ -75,10 +75,10 @@ def check_output_place(path: str | Path, *, other: str = ANOTHER_OUTPUT) -> None
 
     Args:
         path: The file.
-        other: What to do if it cannot be, for the message.
+        other: How to write elsewhere, for the error message.
 
     Raises:
-        UsageError: It is a folder, or no file can be made there.
+        UsageError: The path is a folder, or no file can be created there.
     """
     target = Path(os.path.realpath(path))
     try:
@@ -93,7 +93,7 @@ def check_output_place(path: str | Path, *, other: str = ANOTHER_OUTPUT) -> None
 
 
 def write_output(path: str | Path, data: bytes, *, other: str = ANOTHER_OUTPUT) -> None:
-    """Write the file of ``--output`` atomically; if it is a link, its target. Raises as :func:`write_atomic`."""
+    """Write the file of ``--output``, or its target if it is a link; raises the exceptions of :func:`write_atomic`."""
     write_atomic(Path(os.path.realpath(path)), data, other=other, shared=True)
 
 
@@ -106,7 +106,7 @@ def write_error(path: str | Path, error: BaseException, size: int = 0, *, other:
         other = ANOTHER_HOME
     advice = f"Free space or {other}" if number in _FULL else other[:1].upper() + other[1:]
     return CollapseError(
-        f"cannot write {path}{need}: {reason}. {advice}, then run the same command again: what was finished is kept"
+        f"cannot write {path}{need}: {reason}. {advice}, then run the same command again: finished work is kept"
     )
 
 
@@ -118,18 +118,18 @@ def _is_cached(path: str | Path) -> bool:
 
 
 def _number(error: BaseException) -> int:
-    """Return the errno of an error, which some libraries give only in the text; 0 if there is none."""
+    """Return the errno of an error, also if a library gives it only in the text; 0 if there is none."""
     if isinstance(error, OSError) and error.errno:
         return error.errno
     said = str(error)
     if found := _OS_ERROR.search(said):
         return int(found[1])
-    # torch's writer reports an unexpected file position
+    # when the disk is full, torch's writer reports an unexpected file position
     return errno.ENOSPC if "inline_container" in said and "Reader" not in said else 0
 
 
 def raise_if_full(error: BaseException, folder: str | Path, other: str) -> None:
-    """Raise the error for a full disk if that is a direct or indirect cause of a library's error."""
+    """Raise the error for a full disk if a full disk caused a library's error, directly or indirectly."""
     cause: BaseException | None = error
     while cause is not None:
         if _number(cause) in _FULL:

@@ -1,4 +1,4 @@
-"""Support for testing plugins: samples, and checks of every law that the built-in plugins obey."""
+"""Test plugins: sample data, and checks of every law that the built-in plugins obey."""
 
 from collapse.testing.laws import LawBroken
 from collapse.testing.metric_laws import check_metric

@@ -17,7 +17,7 @@ _VOCABULARY = 211
 
 
 def draw(classes: int, dim: int, samples: int, *, seed: int) -> Features:
-    """Draw random float64 features with a classifier bias; C, d and N as for :func:`random_features`."""
+    """Draw random float64 features with a classifier bias; classes, dimensions as in :func:`random_features`."""
     made = random_features(classes, dim, samples, seed=seed)
     made["classifier_bias"] = torch.linspace(-3, 3, classes)
     # times π/3, so that float32 cannot represent them exactly
@@ -61,9 +61,9 @@ def without(features: Features, samples: Tensor) -> Features:
 
 
 def relabelled(features: Features) -> Features:
-    """Give the classes other ids, in another order and with gaps, as token ids have.
+    """Give the classes other ids, in another order and with gaps, like token ids.
 
-    The bias of unused ids is so low that none is ever predicted, and that they do not affect the loss.
+    The bias of unused ids is so low that they are never predicted and do not affect the loss.
     """
     ids = torch.randperm(_VOCABULARY, generator=torch.Generator().manual_seed(2))[: len(features["classifier"])]
     labels = {name: ids[features[name]] for name in ("train_labels", "validation_labels")}
@@ -79,7 +79,7 @@ def unseen_label(features: Features) -> Features:
 
 
 def simplex(classes: int, dim: int) -> Features:
-    """Features at full collapse: an exact simplex, every sample on its mean, the classifier equal to the means."""
+    """Return features at full collapse: the means an exact simplex, every sample at its mean, the classifier equal."""
     means = torch.zeros(classes, dim, dtype=torch.float64)
     means[:, :classes] = 10 * (torch.eye(classes, dtype=torch.float64) - 1 / classes)
     y = torch.arange(classes).repeat(4)
@@ -88,7 +88,7 @@ def simplex(classes: int, dim: int) -> Features:
 
 
 def degenerate() -> dict[str, Features]:
-    """Return degenerate features, for which a metric must still give a number or None."""
+    """Return degenerate features, for which a metric must still return a number or None."""
     plain = draw(6, 4, 60, seed=9)
     h, y = plain["train_features"], plain["train_labels"]
     first = [int((y == c).nonzero()[0]) for c in range(6)]

@@ -1,4 +1,4 @@
-"""The result of a check of laws: which laws are broken, by what, and with which numbers."""
+"""The result of checking laws: which laws are broken, by what, and with which numbers."""
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
@@ -8,7 +8,7 @@ from collapse.errors import near_names
 
 @dataclass(frozen=True)
 class Breach:
-    """A broken law: its name, as in the docs; what breaks it, such as a measurement; and the finding."""
+    """A broken law: its name in the docs, what breaks it (such as a measurement), and a description."""
 
     law: str
     of: str
@@ -16,7 +16,7 @@ class Breach:
 
 
 class LawBroken(AssertionError):
-    """A plugin breaks laws; ``breaches`` has one for each law and each thing that breaks it."""
+    """A plugin breaks laws; ``breaches`` has an entry per law and thing that breaks it."""
 
     def __init__(self, breaches: Sequence[Breach]) -> None:
         super().__init__("\n".join(f"{each.of} breaks the law of {each.law}: {each.text}" for each in breaches))
@@ -29,7 +29,7 @@ class LawBroken(AssertionError):
 
 
 class Checked:
-    """Collects the breaches of one check; its ``with`` block raises :class:`LawBroken` at the end if there are any.
+    """Collect the breaches of one check; if there are any, the end of the ``with`` block raises :class:`LawBroken`.
 
     Args:
         laws: Names of the laws of the check.
@@ -42,7 +42,7 @@ class Checked:
     def __init__(self, laws: Collection[str], without: Collection[str]) -> None:
         for name in without:
             if name not in laws:
-                raise ValueError(f"there is no law of {name}; {near_names(name, laws)}")
+                raise ValueError(f"there is no law {name!r}; {near_names(name, laws)}")
         self._laws, self._breaches = set(laws) - set(without), dict[tuple[str, str], Breach]()
 
     def __enter__(self) -> "Checked":

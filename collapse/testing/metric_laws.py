@@ -1,8 +1,8 @@
 """Check a metric against the laws that the built-in metrics obey.
 
-Each law compares the metric's measurements of random features with those of the same features after a change: all
-embeddings scaled, translated or rotated, classes given other ids, rare classes excluded. If a metric does not declare
-an invariance, it must really change, so that tables and docs state every invariance.
+Each law compares the metric's measurements before and after a change of random features: all embeddings scaled,
+translated or rotated, other class ids, or rare classes excluded. A metric that does not declare an invariance must
+really change, so that tables and docs state every invariance.
 """
 
 import math
@@ -28,7 +28,7 @@ from collapse.testing.samples import value
 
 _DRAWS = ((15, 8, 400), (7, 9, 200))  # classes, dimensions, samples
 _SIMPLICES = ((7, 7), (5, 9))  # classes, dimensions
-_TILES = (2, 5)  # classes per side; by default all fit into one tile
+_TILES = (2, 5)  # classes per side; with the default size, all fit into one tile
 _FLOAT32 = 2e-3  # an accurate metric changes by less than this when embeddings are rounded to float32
 
 Values = dict[str, float | None]
@@ -39,12 +39,12 @@ def check_metric(function: Callable[..., Any], *, without: Collection[str] = ())
     """Check that a declared metric obeys every law of the built-in metrics.
 
     Args:
-        function: Decorated with ``@metric``, ``@class_metric`` or ``@pair_metric``.
-        without: Names of laws that are not checked.
+        function: A function decorated with ``@metric``, ``@class_metric`` or ``@pair_metric``.
+        without: Names of laws to skip.
 
     Raises:
-        LawBroken: Which laws are broken, by which measurement, and with which numbers. If the metric fails or gives no
-            number, only this is reported.
+        LawBroken: A law is broken; the message says which, by which measurement, and with which numbers. If the metric
+            fails or gives no number, only this is reported.
         CollapseError: The function is not declared, or asks for something that it cannot get.
     """
     metric: Metric = declaration(function)
@@ -63,7 +63,7 @@ def check_metric(function: Callable[..., Any], *, without: Collection[str] = ())
 
 
 class _Laws:
-    """The laws of one metric, which record its violations."""
+    """The laws for one metric; breaches are recorded in ``checked``."""
 
     def __init__(self, metric: Metric, checked: Checked) -> None:
         self.metric, self.checked = metric, checked
@@ -82,10 +82,10 @@ class _Laws:
     def numbers(
         self, law: str, given: EmbeddingStatistics | Features, *, about: str = "", tile: int | None = None
     ) -> Values:
-        """Return values by measurement; a failure is a breach of the given law."""
+        """Return values by measurement; record a failure as a breach of the given law."""
         s = given if isinstance(given, EmbeddingStatistics) else self.statistics(given)
         chosen = [(self.metric, self.metric.measures)]
-        made = numbers_of(evaluate(lambda: values_of(s), chosen, by_class=True, tile=tile))  # calls vector= too
+        made = numbers_of(evaluate(lambda: values_of(s), chosen, by_class=True, tile=tile))  # by_class calls vector=
         self.reasons = {note.measurement: note.text for note in made.notes}
         for note in made.notes:
             if note.kind == "error":
@@ -93,19 +93,19 @@ class _Laws:
         return {name: None if number is None else float(number) for name, number in made.values.items()}
 
     def compare(self, law: str, before: Sequence[Values], after: Sequence[Values], wrong: "Wrong") -> None:
-        """Record each measurement whose numbers before and after a change are wrong."""
+        """Record each measurement whose numbers before and after a change break the law."""
         for measure in self.metric.measures:
             pairs = [(a.get(measure.name), b.get(measure.name)) for a, b in zip(before, after, strict=True)]
             if said := wrong(pairs, self.metric, measure):
                 self.checked.breach(law, measure.name, said)
 
     def value(self) -> None:
-        """Check that it gives numbers, and a pair the same value in both orders."""
+        """Check that the metric gives numbers, and gives a pair the same value in both orders."""
         self.before = [self.numbers("value", features) for features in self.draws]
         names = [measure.name for measure in self.metric.measures]
         for name in names:
             if all(values.get(name) is None for values in self.before):
-                self.checked.breach("value", name, f"it gives no number of random features: {self.reasons.get(name)}")
+                self.checked.breach("value", name, f"it gives no number for random features: {self.reasons.get(name)}")
         if self.metric.kind != "pair" or self.checked.broken:
             return
         tile = value(self.metric.function, self.statistics(self.draws[0]))
@@ -115,10 +115,10 @@ class _Laws:
                 self.checked.breach("symmetry", name, said)
 
     def left_out(self) -> None:
-        """Check that excluding rare classes gives the numbers of features without these classes."""
+        """Check that excluding rare classes gives the same numbers as features without these classes."""
         law = "left-out classes"
         if "validation" in self.metric.needs or any(not kind.per_class for kind in self.kinds):
-            return  # the latter are null with --min-count
+            return  # validation counts include all classes, and other statistics are null with --min-count
         for features in self.draws:
             counts = torch.bincount(features["train_labels"])
             least = int(counts.sort().values[len(counts) // 3]) + 1
@@ -140,11 +140,11 @@ class _Laws:
             self.compare("simplex", [limits], [values], _off_limit)
 
     def degenerate(self) -> None:
-        """Check that degenerate features give numbers or nulls, and do not make the metric fail."""
+        """Check that the metric gives numbers or nulls for degenerate features, and does not fail."""
         law = "degenerate classes"
         for what, features in change.degenerate().items():
             self.numbers(law, features, about=f"{what}: ")
-        about = "a label that training lacks: "
+        about = "a label that is not in training: "
         after = self.numbers(law, change.unseen_label(self.draws[0]), about=about)
         for name, number in self.before[0].items():
             if number is not None and after.get(name) is None:
@@ -152,7 +152,7 @@ class _Laws:
 
 
 def _statistics_for(metric: Metric) -> list[type[Statistic]]:
-    """Return the statistics that a metric asks for: those of its own module, or installed ones."""
+    """Return the statistics that a metric asks for, from its own module or from installed plugins."""
     own = [each for each in globals_of(metric.function).values() if isinstance(each, type)]
     known = plugins().statistics | {
         each.name: each for each in own if issubclass(each, Statistic) and hasattr(each, "name")
@@ -161,7 +161,7 @@ def _statistics_for(metric: Metric) -> list[type[Statistic]]:
 
 
 def _first_apart(pairs: Pairs, *, rel: float = 1e-8, least: float = 1e-11) -> str:
-    """Show the first pair of numbers that are not equal up to rounding; "" if all are."""
+    """Describe the first pair of numbers that are not equal up to rounding; "" if all are equal."""
     for a, b in pairs:
         same = a is b if a is None or b is None else math.isclose(a, b, rel_tol=rel, abs_tol=least)
         if not same:
@@ -178,18 +178,15 @@ def _changed_by_rounding(pairs: Pairs, *_: Any) -> str:
 
 
 def _off_limit(pairs: Pairs, *_: Any) -> str:
-    """Describe the first number at a simplex that differs from its declared limit; "" if none does.
-
-    Infinite limits are not checked.
-    """
+    """Describe the first number at a simplex that differs from its declared finite limit; "" if none does."""
     for limit, number in pairs:
         if limit is not None and math.isfinite(limit) and _first_apart([(limit, number)], rel=0, least=1e-7):
-            return f"towards= says {_shown(limit)}, and it is {_shown(number)} at an exact simplex"
+            return f"towards= is {_shown(limit)}, but the number at an exact simplex is {_shown(number)}"
     return ""
 
 
 def _wrong_scale(pairs: Pairs, metric: Metric, measure: Measure) -> str:
-    """Say how measurements of s·h differ from the power of s that they declare."""
+    """Describe how measurements of s·h differ from the declared power of s; "" if they do not."""
     declared = metric.scale_of(measure)
     powers = {round(math.log(b / a, change.FACTOR), 6) if a and b and b / a > 0 else None for a, b in pairs}
     power = powers.pop() if len(powers) == 1 else None
@@ -206,13 +203,13 @@ def _wrong_scale(pairs: Pairs, metric: Metric, measure: Measure) -> str:
 def _wrong_translation(pairs: Pairs, metric: Metric, _: Measure) -> str:
     changed = _first_apart(pairs)
     if metric.translation:
-        return f"{changed}: declare translation=False, if that is meant" if changed else ""
+        return f"{changed}: declare translation=False if this is intended" if changed else ""
     stays = not _first_apart(pairs, rel=1e-6) and not _by_chance(pairs)
     return f"it stays {_shown(pairs[0][0])}: declare translation=True, not False" if stays else ""
 
 
 def _by_chance(pairs: Pairs) -> bool:
-    """Whether these are integers, such as counts, or all equal: then they may be unchanged by chance."""
+    """Whether numbers may be unchanged by chance, because they are integers, such as counts, or all equal."""
     known = [a for a, b in pairs if a is not None and b is not None]
     return all(a == round(a) for a in known) or len(set(known)) == 1
 
@@ -222,7 +219,7 @@ def _shown(number: float | None) -> str:
 
 
 Wrong = Callable[[Pairs, Metric, Measure], str]
-"""Says what is wrong with a measurement's numbers before and after a change; "" if nothing is."""
+"""A function that describes what is wrong with numbers before and after a change; "" if nothing is."""
 
 _CHANGES: tuple[tuple[str, Callable[[Features], Features], Wrong], ...] = (
     ("scale", change.scaled, _wrong_scale),
@@ -231,7 +228,7 @@ _CHANGES: tuple[tuple[str, Callable[[Features], Features], Wrong], ...] = (
     ("class order", change.relabelled, _changed),
     ("float32", change.rounded, _changed_by_rounding),
 )
-"""Laws of changed features: the law, the change, and what is then wrong."""
+"""Laws about changed features: the law, the change, and the function that describes what is wrong."""
 
 LAWS = (
     *("value", "symmetry"),

@@ -1,4 +1,4 @@
-"""A plugin of pytest that checks the laws of everything that a plugin of collapse declares, without a test file.
+"""A pytest plugin that checks the laws for all declarations of a collapse plugin, without a test file.
 
 ``pytest -p collapse.testing.pytest_plugin --collapse-laws mine.py`` adds a test for each metric, statistic, analysis
 and figure of a file or module.
@@ -21,21 +21,21 @@ class Laws(pytest.Item):
     kind: str
 
     def runtest(self) -> None:
-        """Check every law of its kind."""
+        """Check every law for this kind of declaration."""
         getattr(testing, f"check_{self.kind}")(self.declared)
 
     def repr_failure(self, excinfo: pytest.ExceptionInfo[BaseException], *_: Any) -> Any:
-        """Show the broken laws or the mistake in one line, and the traceback of another exception."""
+        """Show a broken law or a CollapseError as its message, and other exceptions with their traceback."""
         told = isinstance(excinfo.value, testing.LawBroken | CollapseError)
         return str(excinfo.value) if told else super().repr_failure(excinfo)
 
     def reportinfo(self) -> tuple[str, int, str]:
-        """Return where the declaration is, and what the report calls it."""
+        """Return the declaration's module, and its name in the test report."""
         return self.declared.__module__, 0, self.name
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Add the option."""
+    """Add the option ``--collapse-laws``."""
     group = parser.getgroup("collapse")
     group.addoption("--collapse-laws", action="append", default=[], metavar="PLUGIN", help="a file or module")
 

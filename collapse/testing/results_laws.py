@@ -1,4 +1,4 @@
-"""Check analyses and figures: of results or stores, also where values are missing, or rows or classes are few."""
+"""Check analyses and figures of results or stores, also with missing values, few rows or few classes."""
 
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import replace
@@ -28,7 +28,7 @@ _COMMON = ("repeatable", "reads only", "missing values", "few rows")
 _ANALYSIS_LAWS = ("table", *_COMMON, "mixed rows")
 _FIGURE_LAWS = ("drawing", *_COMMON, "few classes", "rendering")
 _ROWS = 12
-_GAPS = 3  # columns that are tested with a missing value, and without any value
+_GAPS = 3  # number of columns to test with a missing value, and without any value
 _CELLS = (str, Real, NoneType)  # includes numpy numbers
 _OTHERS: dict[str, Any] = {"corpus_id": "e" * 64, "validation_id": "f" * 64, "dtype": "bfloat16", "chunk_length": 32}
 
@@ -39,14 +39,14 @@ def check_analysis(
     """Check that a declared analysis obeys every law of analyses.
 
     Args:
-        function: Decorated with ``@analysis``.
+        function: A function decorated with ``@analysis``.
         results: Rows of models that can be compared; None for 12 rows of random numbers, with one column for each
             installed measurement.
-        without: Names of laws that are not checked.
-        options: Passed to the analysis.
+        without: Names of laws to skip.
+        options: Options for the analysis.
 
     Raises:
-        LawBroken: Which laws are broken, and what was found.
+        LawBroken: A law is broken; the message says which, and what was found.
         CollapseError: The function is not declared.
     """
     declared: Analysis = declaration(function)
@@ -57,12 +57,12 @@ def check_analysis(
         if table is None:
             return
         if odd := [value for row in table.rows for value in row if not isinstance(value, _CELLS)]:
-            checked.breach("table", declared.name, f"a value is {type(odd[0]).__name__}: give texts, numbers or None")
+            checked.breach("table", declared.name, f"a value is {type(odd[0]).__name__}: use texts, numbers or None")
         for field, other in _OTHERS.items():
             rows = [replace(each, **{field: other}) for each in given.rows[::2]] + list(given.rows[1::2])
             found = trial.run("mixed rows", Results(rows))
             for remark in set() if found is None else {*mixed(rows)} - {*found.notes}:
-                remedy = "add collapse.measurement.comparable.mixed(…) of the rows that it uses"
+                remedy = "add collapse.measurement.comparable.mixed(…) for the rows that it uses"
                 checked.breach("mixed rows", declared.name, f"its notes do not say that {remark}: {remedy}")
 
 
@@ -76,14 +76,14 @@ def check_figure(
     """Check that a declared figure obeys every law of figures.
 
     Args:
-        function: Decorated with ``@figure``.
+        function: A function decorated with ``@figure``.
         results: Rows that it can draw; None for 12 rows of random numbers, with one column for each installed
             measurement.
-        stores: For a figure of stores or of parts, those that it can draw; None for some of random features.
-        without: Names of laws that are not checked.
+        stores: Stores or parts that it can draw, for a figure of these; None for stores or parts of random features.
+        without: Names of laws to skip.
 
     Raises:
-        LawBroken: Which laws are broken, and what was found.
+        LawBroken: A law is broken; the message says which, and what was found.
         CollapseError: The function is not declared.
     """
     declared: Figure = declaration(function)
@@ -112,35 +112,35 @@ class _Trial:
     Args:
         checked: Where breaches are recorded.
         name: The name of the analysis or figure.
-        law: The law that it returns what it should.
-        make: Calls it and checks what it returns.
+        law: The law about its return value.
+        make: Function that calls it and checks its return value.
     """
 
     def __init__(self, checked: Checked, name: str, law: str, make: Callable[[Any], Any]) -> None:
         self._checked, self._name, self._law, self._make = checked, name, law, make
 
     def run(self, law: str, given: Any) -> Any:
-        """Return what it returns, or None if it fails, or rejects what is given with an error of its own."""
+        """Call it and return its result; None if it fails, or rejects its input with a CollapseError."""
         try:
             return self._make(given)
         except PluginError as error:
             self._checked.breach(law, self._name, str(error))
         except CollapseError as error:
             if law in (self._law, "repeatable"):
-                self._checked.breach(law, self._name, f"it refuses what it is given: {error}")
+                self._checked.breach(law, self._name, f"it rejects valid input: {error}")
         return None
 
     def check(self, given: Any, little: Iterator[tuple[str, Any]]) -> Any:
-        """Run it on a sample, twice, and on smaller samples, each with its law; return what it returns, or None."""
+        """Call it twice on a sample and once on each smaller sample, and check the laws; return the first result."""
         before = _content(given)
         first = self.run(self._law, given)
         if first is None:
             return None
         if _content(given) != before:
-            self._checked.breach("reads only", self._name, "it changes what it is given")
+            self._checked.breach("reads only", self._name, "it changes its input")
         again = self.run("repeatable", given)
         if again is not None and repr(vars(again)) != repr(vars(first)):
-            self._checked.breach("repeatable", self._name, "called twice, it returns something else")
+            self._checked.breach("repeatable", self._name, "a second call returns another result")
         for law, less in little:
             self.run(law, less)
         return first
@@ -151,7 +151,7 @@ def _table_of(declared: Analysis, results: Results, options: dict[str, Any]) -> 
     if not isinstance(made, Table):
         raise PluginError(f"it returned {type(made).__name__}, not a collapse.Table")
     if any(len(row) != len(made.columns) for row in made.rows):
-        raise PluginError("it returned rows that do not have one value for each of its columns")
+        raise PluginError("it returned a row that does not have one value for each column")
     return made
 
 
@@ -160,7 +160,7 @@ def _random_results() -> Results:
 
 
 def _gaps(results: Results) -> Iterator[tuple[str, Any]]:
-    """Yield the results with values missing, and of few rows."""
+    """Yield the results with missing values, and with few rows."""
     frame = results.frame()
     numbers = [name for name in frame.columns if "." in str(name) or name == "val_loss"]
     some = [frame[[name for name in frame if name not in numbers]], frame.assign(model="the same")]
@@ -185,7 +185,7 @@ def _few_parts() -> Iterator[tuple[str, Any]]:
 
 
 def _parts(count: int, classes: int = 12) -> list[Part]:
-    """Return the parts of one collection, in memory: random features, which pass for slices of one text."""
+    """Return parts of one collection in memory, made from random features as if these were slices of one text."""
     stores = [_store(classes, "parts", seed=seed) for seed in range(count)]
     about = {name: stores[0].manifest[name] for name in ("identity", "model", "corpus")}
     about |= {"coverage": {"slices": count}, "statistics": {}, "statistics_by": {}}

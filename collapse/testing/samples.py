@@ -1,4 +1,4 @@
-"""Samples for the tests of plugin authors: statistics with known values, random features, random results."""
+"""Sample data for testing plugins: statistics with known values, random features, random results."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -17,7 +17,7 @@ from collapse.plugin.parameters import functions_of_pairs, of_tiles
 def statistics_of(
     means: Sequence[Sequence[float]] | Tensor, classifier: Sequence[Sequence[float]] | Tensor | None = None
 ) -> EmbeddingStatistics:
-    """Return statistics of one sample per class, so variances are 0; means and classifier have shape (C, d).
+    """Return statistics with one sample per class and so variances 0; means and classifier have shape (C, d).
 
     >>> statistics_of([[1.0, 0.0], [-1.0, 0.0]]).n_classes
     2
@@ -36,7 +36,7 @@ def statistics_of(
 def two_classes(
     distance: int | float, variances: tuple[int | float, int | float], samples: int = 3
 ) -> EmbeddingStatistics:
-    """Return two classes on a line, at 0 and at a distance, of equal numbers of samples.
+    """Return statistics of two classes on a line, at 0 and ``distance``, with equal numbers of samples.
 
     >>> two_classes(4, (1, 3)).means.tolist()
     [[0.0], [4.0]]
@@ -46,9 +46,9 @@ def two_classes(
 
 
 def value(function: Callable[..., Any], s: EmbeddingStatistics) -> Any:
-    """Return what a plugin's function gives for some statistics, as when a store is measured.
+    """Call a plugin's function with some statistics, as when a store is measured, and return its result.
 
-    A number is plain, values of classes or of all pairs are a tensor, and a remark is left out.
+    Numbers are returned as Python numbers, values of classes or of all pairs as a tensor; remarks are left out.
 
     >>> from collapse_metrics.nc1 import cdnv_ratio
     >>> value(cdnv_ratio, two_classes(4, (1, 5)))
@@ -66,7 +66,7 @@ def value(function: Callable[..., Any], s: EmbeddingStatistics) -> Any:
 
 
 def tiny_statistics() -> EmbeddingStatistics:
-    """Return three classes in two dimensions and four validation samples, small enough to check by hand."""
+    """Return statistics of three classes in two dimensions with four validation samples, to check by hand."""
     means = torch.tensor([[2.0, 0.0], [0.0, 2.0], [-2.0, -2.0]], dtype=torch.float64)
     return EmbeddingStatistics(
         classes=torch.tensor([0, 1, 3]),
@@ -101,9 +101,9 @@ def random_features(classes: int, dim: int, samples: int, *, spread: float = 0.5
     """Draw features (train and validation embeddings, labels, a classifier) in which every class occurs.
 
     Args:
-        classes: C.
-        dim: d.
-        samples: Training samples, at least C; validation has a quarter as many.
+        classes: Number of classes C.
+        dim: Number of dimensions d.
+        samples: Number of training samples, at least C; validation has a quarter as many.
         spread: Standard deviation within a class, in every dimension; between classes it is 1.
         seed: Seed of the generator.
     """
@@ -125,7 +125,7 @@ def random_results(rows: int, measurements: Sequence[str], *, seed: int = 0) -> 
 
     Args:
         rows: Number of models.
-        measurements: Names of the columns, each of positive random numbers; ``val_loss`` is added.
+        measurements: Names of the columns, which get positive random numbers; ``val_loss`` is added.
         seed: Seed of the generator.
     """
     draw = torch.Generator().manual_seed(seed)

@@ -1,4 +1,4 @@
-"""Check a plugin statistic: it must depend only on the samples, however they are split and merged."""
+"""Check a plugin statistic: it must depend only on the samples, not on how they are split and merged."""
 
 from collections.abc import Collection, Sequence
 from dataclasses import replace
@@ -29,12 +29,12 @@ def check_statistic(kind: type[Statistic], *, without: Collection[str] = ()) -> 
 
     Args:
         kind: A subclass of :class:`collapse.Statistic`.
-        without: Names of laws that are not checked.
+        without: Names of laws to skip.
 
     Raises:
-        LawBroken: Which laws are broken, by which statistic and tensor, and with which numbers. If the statistic
+        LawBroken: A law is broken; the message says which, by which tensor, and with which numbers. If the statistic
             fails or holds nothing, only this is reported.
-        CollapseError: Its name is invalid.
+        CollapseError: The statistic's name is invalid.
     """
     check_declared(kind)
     text = _Text(kind)
@@ -62,14 +62,14 @@ def check_statistic(kind: type[Statistic], *, without: Collection[str] = ()) -> 
 
 
 def _runs(size: int) -> Runs:
-    """Return runs of samples of a size."""
+    """Cut the samples into runs of this size."""
     return [slice(start, min(start + size, _SAMPLES)) for start in range(0, _SAMPLES, size)]
 
 
 def _check_value(checked: Checked, kind: type[Statistic], held: State) -> None:
     sizes = len(held.get(f"{kind.name}/classes", ())), _DIM, "cpu"
     if all(torch.equal(held[f"{kind.name}/{name}"], each.zeros(*sizes)) for name, each in kind.state.items()):
-        checked.breach("value", kind.name, f"it holds what an empty one holds after {_SAMPLES} samples")
+        checked.breach("value", kind.name, f"it still has its initial values after {_SAMPLES} samples")
     for name, value in held.items():
         if value.is_floating_point() and not bool(torch.isfinite(value).all()):
             checked.breach("value", _called(name), f"it is not finite: {value.tolist()!r:.60}")
@@ -90,7 +90,7 @@ def _compare(
 
 
 class _Text:
-    """Samples of a text, whose labels have gaps as token ids have, and the passes that fill one statistic."""
+    """Samples of a text, whose labels have gaps like token ids, and the passes that fill one statistic."""
 
     def __init__(self, kind: type[Statistic]) -> None:
         features = random_features(_CLASSES, _DIM, _SAMPLES)
@@ -101,7 +101,7 @@ class _Text:
         moments.add(self.h[seen], self.y[seen])
         weight = torch.randn(_VOCABULARY, _DIM, generator=draw, dtype=torch.float64)
         s = moments.statistics_so_far()
-        # exact, so that what the laws find is the statistic's own
+        # with an exact loss, so that any difference comes from the statistic
         self.decider = Decider(replace(s, classifier=weight[s.classes]), weight, None, exact_loss=True)
 
     def begin(self) -> ClassMoments | ValidationTally:
@@ -122,17 +122,17 @@ class _Text:
         return begun
 
     def filled(self, runs: Runs) -> State:
-        """Fill it from batches."""
+        """Fill the statistic from batches."""
         return self.accumulated(runs, self.begin()).filled.state()
 
     def resumed(self, runs: Runs) -> State:
-        """Fill it from batches; it is restored from its tensors before the third."""
+        """Fill the statistic from batches; restore it from its tensors after two batches."""
         begun = self.accumulated(runs[:2], self.begin())
         begun.filled = Filled.from_state(begun.filled.state(), "cpu", self.kinds)
         return self.accumulated(runs[2:], begun).filled.state()
 
     def merged(self, runs: Runs) -> State:
-        """Merge statistics of one batch each, one after the other."""
+        """Fill a statistic from each batch, and merge them one after the other."""
         total = self.begin()
         for run in runs:
             part = self.accumulated([run], self.begin())

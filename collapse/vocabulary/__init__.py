@@ -1,1 +1,1 @@
-"""The classes as tokens: their texts, a row of measurements for each, the pairs that lie close, and matched classes."""
+"""The classes as tokens: their texts, their measurements, their closest pairs, and classes of equal frequency."""

@@ -24,8 +24,8 @@ class Chosen:
     Attributes:
         store: The store, opened.
         texts: The texts of its classes.
-        ids: Token ids in the order asked for, each once; None for all classes.
-        notes: Which texts are no class, and what is to be known of the tokenizer.
+        ids: Token ids in the requested order, without duplicates; None for all classes.
+        notes: Texts that are not a class, and remarks on the tokenizer.
     """
 
     store: Store | EmbeddingStatistics
@@ -52,7 +52,7 @@ def choose(
         ids: Token ids.
         tokenizer: A folder, a Hub id, or a tokenizer of transformers; None for the store's own.
         min_count: Classes with fewer samples are left out.
-        variants: Also choose the class of each text with, or without, a leading space.
+        variants: Also choose the class of each text with a leading space added or removed.
         every: Choose all classes if neither tokens nor ids are given.
 
     Raises:
@@ -70,7 +70,7 @@ def choose(
     if not wanted and not wanted_ids:
         raise UsageError("no token is given: give texts (--token, --file) or ids (--ids)")
     if wanted and found is None:
-        raise UsageError(f"tokens cannot be found by text: {remark}. Or give token ids with --ids")
+        raise UsageError(f"tokens cannot be found by text: {remark}, or give token ids with --ids")
     _check_ids(wanted_ids, texts, min_count)
     chosen, unknown = [], []
     for each in wanted:
@@ -78,14 +78,14 @@ def choose(
         chosen += texts.find(each) + (texts.find(variant(each)) if variants else [])
     missing = [texts.explain(each) for each in unknown[:_MOST_EXPLAINED]]
     if more := unknown[_MOST_EXPLAINED:]:
-        missing.append(f"{counted(len(more), 'more text')} that are no class: {', '.join(map(quoted, more))}")
+        missing.append(f"{counted(len(more), 'more text')} without a class: {', '.join(map(quoted, more))}")
     if not chosen and not wanted_ids:
         raise UsageError("; ".join(missing))
     return Chosen(opened, texts, list(dict.fromkeys([*chosen, *wanted_ids])), [*notes, *missing])
 
 
 def rank(values: Tensor, top: int, least: int) -> list[int]:
-    """Return the positions of the largest values, then of the smallest, each group from its extreme; nan has no rank.
+    """Return the positions of the largest values, largest first, then of the smallest, smallest first; skip nan.
 
     >>> import torch
     >>> rank(torch.tensor([2.0, float("nan"), 5.0, 1.0]), 2, 1)
@@ -99,6 +99,6 @@ def rank(values: Tensor, top: int, least: int) -> list[int]:
 def _check_ids(ids: list[int], texts: TokenTexts, min_count: int) -> None:
     if absent := sorted(set(ids) - set(texts.classes)):
         named = some([f"{each} ({texts.shown(each)})" if texts.text(each) else str(each) for each in absent], 10)
-        fewer = f", or one with fewer than {min_count:,} samples" if min_count > 1 else ""
-        why = f"because no such token follows another in the training text{fewer}"
+        fewer = f", or it has fewer than {min_count:,} samples" if min_count > 1 else ""
+        why = f"because such a token never follows another in the training text{fewer}"
         raise UsageError(f"{named}: not a class of this store, {why}")

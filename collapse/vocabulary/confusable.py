@@ -1,4 +1,4 @@
-"""Classes that lie close: the most confusable pairs of all, and the neighbours of some tokens.
+"""Classes that are close to each other: the most confusable pairs, and the neighbours of given tokens.
 
 Shapes: C classes, d dimensions.
 """
@@ -26,7 +26,7 @@ from collapse.vocabulary.token_table import heading, known, positions, remarks, 
 
 _CDNV = "nc1.cdnv"
 _KEYS = 4
-"""The columns that name a pair."""
+"""Number of columns that name a pair."""
 
 
 @shows_progress
@@ -39,16 +39,16 @@ def confusable_pairs(
     min_count: int = 1,
     progress: Report | None = None,
 ) -> Table:
-    """Find the pairs of classes of largest CDNV, those that the model can tell apart least; exactly.
+    """Find the pairs of classes with the largest CDNV, which the model distinguishes least.
 
-    One sweep visits all pairs and keeps the largest. Of equal values, the pair of lower ids comes first. Pairs of equal
-    means have no CDNV, and are counted in a note.
+    The search is exact: one sweep visits all pairs and keeps the largest. Ties go to the pair with the lower ids. Pairs
+    of equal means have no CDNV; a note counts them.
 
     Args:
         store: A store, its folder or name on the Hub, or bare statistics.
         most: Number of pairs.
-        by: A measurement of a pair metric, by whose values pairs are compared: ``nc2.interference`` gives the pairs of
-            largest cosine.
+        by: The measurement of a pair metric to rank pairs by; ``nc2.interference`` gives the pairs with the largest
+            cosine.
         tokenizer: As in :func:`collapse.tokens`.
         min_count: As in :func:`collapse.measure`.
         progress: Called as progress(what, done, total).
@@ -91,7 +91,7 @@ def neighbours(
     tokenizer: Any = None,
     min_count: int = 1,
 ) -> Table:
-    """Find the classes nearest to some tokens, by ‖μ_c − μ_c′‖, and those that interfere most, by the largest cosine.
+    """Find the classes nearest to some tokens (smallest ‖μ_c − μ_c′‖), and the most interfering ones (largest cosine).
 
     Args:
         store: A store, its folder or name on the Hub, or bare statistics.
@@ -102,11 +102,11 @@ def neighbours(
         min_count: As in :func:`collapse.measure`.
 
     Returns:
-        A row per token and neighbour: what it is (``nearest`` or ``interfering``), its rank, distance and cosine of
+        A row per token and neighbour: its kind (``nearest`` or ``interfering``), its rank, the distance and cosine of
         the centred means, and the pair's CDNV, None for equal means.
 
     Raises:
-        UsageError: An unknown token or id.
+        UsageError: A token or id is unknown.
         CollapseError: The store or the tokenizer cannot be read.
 
     >>> from collapse.testing import tiny_statistics
@@ -132,12 +132,12 @@ def neighbours(
 
 
 def _from(geometry: ClassGeometry, values: Values, at: int) -> tuple[Float[Tensor, " C"], ...]:
-    """Return distance, cosine and CDNV of one class to every other class, each of shape (C,).
+    """Return distance, cosine and CDNV from one class to every other class, each of shape (C,).
 
-    NaN at the class itself and where the value is undefined.
+    They are NaN for the class itself and where undefined.
     """
     row = slice(at, at + 1)
-    # a tile of one row, so that near pairs are found as in the sweep
+    # a tile of one row, so that near pairs are corrected as in the sweep
     tile = Tile(geometry, values, row, slice(0, len(geometry.means)))
     known = plugins().measurements()
     cdnv = tile.value(known[_CDNV][0].function) if _CDNV in known else tile.gram * math.nan

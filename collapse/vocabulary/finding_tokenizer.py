@@ -1,4 +1,4 @@
-"""Find the tokenizer of a store, or load the one that the user gives and compare its hash."""
+"""Find the tokenizer of a store, or load the user's tokenizer and compare its hash."""
 
 import os
 from collections.abc import Iterator, Mapping
@@ -16,20 +16,19 @@ from collapse.stores.store import Store
 def find_tokenizer_of(store: Store | None, given: Any = None) -> tuple[Any, str | None]:
     """Return the tokenizer that gives a store's classes their texts, and a remark on it, or None.
 
-    A store records the fingerprint of its tokenizer, and where it is on the Hub. A folder is found again if it was
-    collected from on this machine, if it lies beside the store, or if the model's name leads to it from the current
-    folder.
+    A store records the fingerprint of its tokenizer, and its address on the Hub. A local tokenizer is found if this
+    machine collected from its folder, if the folder is beside the store, or if the model's name is its relative path.
 
     Args:
         store: The store; None for bare statistics, which have no tokenizer.
         given: A folder, a GGUF file, a Hub id, or a tokenizer of transformers; None for the store's own.
 
     Returns:
-        The tokenizer, or None if none is found: the remark then says why.
+        The tokenizer, or None if none is found. The remark then says why.
 
     Raises:
         UsageError: There is no such tokenizer.
-        CollapseError: The given one cannot be loaded.
+        CollapseError: The given tokenizer cannot be loaded.
     """
     held = str(store.identity.get("tokenizer") or "") if store is not None else ""
     arguments = store.found_at[1] if store is not None else {}
@@ -48,7 +47,7 @@ def find_tokenizer_of(store: Store | None, given: Any = None) -> tuple[Any, str 
     except CollapseError as error:
         why = first_line(error)
     name = f"the file {store.model}" if arguments.get("gguf_file") else "its folder"
-    return None, f"ids have no texts without the store's tokenizer: {why}; name {name} with --tokenizer (tokenizer=)"
+    return None, f"ids have no texts without the store's tokenizer: {why}; give {name} with --tokenizer (tokenizer=)"
 
 
 def _own(store: Store, arguments: Mapping[str, Any], held: str) -> ModelReference | None:
@@ -59,7 +58,7 @@ def _own(store: Store, arguments: Mapping[str, Any], held: str) -> ModelReferenc
         return find_tokenizer(f"{store.found_at[0]}@{store.revision}", arguments)
     for folder in _candidates(store, held):
         if folder.is_dir():
-            with suppress(CollapseError, OSError):  # any folder may lie there
+            with suppress(CollapseError, OSError):  # the folder may hold anything
                 found = _named(str(folder), arguments, held)
                 if found.tokenizer == held:
                     return found
@@ -71,13 +70,13 @@ def _candidates(store: Store, held: str) -> Iterator[Path]:
     model = store.found_at[0]
     yield from (expanded(each) for each in (store.named.get("tokenizer"), model, known_tokenizer(held)) if each)
     if store.path is not None:
-        # the folder stores/ lies in the model's own, as in a training run, or beside those of models
+        # the folder stores/ is in the model's folder, as in a training run, or beside the folders of models
         for above in store.path.resolve().parents[:2]:
             yield from (above, above / "tokenizer", above / model, above / "models" / model)
 
 
 def _named(name: str, arguments: Mapping[str, Any], held: str) -> ModelReference:
-    """Find a named tokenizer; with the model's arguments if it is then the store's, as one in a GGUF file is."""
+    """Find a tokenizer by name; use the model's arguments if they give the store's tokenizer, as for a GGUF file."""
     if arguments and expanded(name).is_dir():
         found = find_tokenizer(name, arguments)
         if found.tokenizer == held:
@@ -86,7 +85,7 @@ def _named(name: str, arguments: Mapping[str, Any], held: str) -> ModelReference
 
 
 def _difference(found: ModelReference, held: str) -> str | None:
-    """Return a remark if a tokenizer is not, or may not be, the store's; else None."""
+    """Return a remark if a tokenizer is not, or may not be, the store's tokenizer; otherwise None."""
     if held == found.tokenizer:
         return None
     if not held:

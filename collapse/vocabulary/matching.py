@@ -1,4 +1,4 @@
-"""Compare some tokens with classes of equal count, because nearly everything measured of a class depends on its count.
+"""Compare tokens with classes of similar count, because almost every measurement of a class depends on its count.
 
 Shapes: C classes, n tokens, m matched classes of one token.
 """
@@ -24,9 +24,9 @@ from collapse.vocabulary.token_table import heading, measured_columns, positions
 Values = NDArray[np.float64]
 
 _LABELS = ("tokens", "matched", "difference", "standard error", "p")
-_FEWEST = 5  # matched classes for a line in the log count; of fewer their mean is taken
+_FEWEST = 5  # with fewer matched classes, their mean replaces a line in the log count
 _TOGETHER = 100  # permutations at a time
-_MOST = 40_000_000  # residuals permuted per column, which take about a second
+_MOST = 40_000_000  # at most this many residuals are permuted per column, in about a second
 
 
 @shows_progress
@@ -42,21 +42,22 @@ def frequency_matched(
     min_count: int = 1,
     progress: Report | None = None,
 ) -> Table:
-    """Compare the mean of some tokens, such as names or homonyms, with that of classes of equal count.
+    """Compare the mean of some tokens, such as names or homonyms, with the mean of classes of similar count.
 
-    To each token are matched the ``matches`` other classes of nearest count, and all classes that are as near as the
-    last of them; none of the tokens asked for is matched. The difference is the mean over tokens of the token's value
-    minus that of its matched classes: the value at the token's log count of their least-squares line (their mean, if
-    there are fewer than five or all counts are equal). Its standard error is of the variance about the line. p is the
-    share of permutations of the residuals whose absolute difference is at least as large (two-sided); it assumes that
-    ordinary classes of similar count differ from the line by exchangeable noise. Each column has a test of its own.
+    Each token is matched with the ``matches`` other classes of nearest count, and with all classes as near as the last
+    of these; the given tokens are never matched. A least-squares line in the log count is fitted to the matched
+    classes (or their mean, if there are fewer than five or all counts are equal). The difference is the mean over
+    tokens of the token's value minus the line at the token's count. Its standard error comes from the variance about
+    the line. p is the share of permutations of the residuals whose absolute difference is at least as large
+    (two-sided). It assumes that ordinary classes of similar count differ from the line by exchangeable noise. Each
+    column is tested by itself.
 
     Args:
         store: A store, its folder or name on the Hub, or bare statistics.
-        tokens: Texts, verbatim; without their variants with or without a leading space.
+        tokens: Texts, verbatim; variants with or without a leading space are not added.
         ids: Token ids.
         matches: Number of matched classes per token.
-        draws: Number of permutations; fewer where there are more than 4,000 matched classes.
+        draws: Number of permutations; fewer are made for more than 4,000 matched classes.
         seed: Seed of the permutations.
         tokenizer: As in :func:`collapse.tokens`.
         min_count: As in :func:`collapse.measure`.
@@ -66,7 +67,7 @@ def frequency_matched(
         Five rows: tokens, matched, difference, standard error, p. The columns are those of :func:`collapse.tokens`.
 
     Raises:
-        UsageError: An unknown token or id, or no class is left to match.
+        UsageError: A token or id is unknown, or no class is left to match.
         CollapseError: The store or the tokenizer cannot be read.
 
     >>> from collapse.testing import statistics_of
@@ -80,7 +81,7 @@ def frequency_matched(
     matched = matched_classes(counts_C, at, matches)
     compared = {name: _compare(each.cpu().numpy(), counts_C, at, matched) for name, each in found.values.items()}
     sizes = sorted({min(map(len, matched)), max(map(len, matched))})
-    to = " to ".join(f"{size:,}" for size in sizes) + (" (equal counts are all matched)" if len(sizes) > 1 else "")
+    to = " to ".join(f"{size:,}" for size in sizes) + (" (all of equal count are matched)" if len(sizes) > 1 else "")
     notes = [*chosen.notes, *remarks(found.row), *_said_of_absent(compared, len(at))]
     notes.append(f"{counted(len(at), 'token')}, each matched with the classes of nearest count: {to}")
     notes.append(f"p: two-sided, one column at a time, from up to {draws:,} permutations of residuals")
@@ -92,16 +93,16 @@ def frequency_matched(
 
 
 def _said_of_absent(compared: "Mapping[str, _Compared | None]", tokens: int) -> list[str]:
-    """List the measurements that only some tokens have, with matched classes that have them too."""
+    """Return a note for each measurement that only some of the tokens and their matched classes have."""
     found = {name: each.tokens for name, each in compared.items() if each}
-    return [f"{name}: of {counted(n, 'token')} that have it, of {tokens:,}" for name, n in found.items() if n < tokens]
+    return [f"{name}: only {n:,} of {counted(tokens, 'token')} have it" for name, n in found.items() if n < tokens]
 
 
 def matched_classes(counts_C: NDArray[np.int64], at: NDArray[np.int64], matches: int) -> list[NDArray[np.int64]]:
-    """Return for each token the positions of the classes of nearest count, ascending; more than ``matches`` if tied.
+    """Return for each token the positions of the classes of nearest count, ascending; more than ``matches`` for ties.
 
     Args:
-        counts_C: N_c.
+        counts_C: Samples N_c of each class.
         at: Positions of the tokens, which are not matched.
         matches: Number of classes per token.
 
@@ -113,7 +114,7 @@ def matched_classes(counts_C: NDArray[np.int64], at: NDArray[np.int64], matches:
     """
     others = np.setdiff1d(np.arange(len(counts_C)), at)
     if not len(others):
-        raise UsageError("every class is among the tokens: no class is left to match them with")
+        raise UsageError("no class is left to match: give fewer tokens")
     matched: dict[int, NDArray[np.int64]] = {}
     for count in np.unique(counts_C[at]):
         apart = np.abs(counts_C[others] - count)
@@ -125,7 +126,7 @@ def matched_classes(counts_C: NDArray[np.int64], at: NDArray[np.int64], matches:
 def _compare(
     values_C: Values, counts_C: NDArray[np.int64], at: NDArray[np.int64], matched: Sequence[NDArray[np.int64]]
 ) -> "_Compared | None":
-    """Compare the tokens that have a value with the matched classes that have one; None if there are none."""
+    """Compare tokens with matched classes, only those that have a value; None if no token can be compared."""
     having = [each[~np.isnan(values_C[each])] for each in matched]
     kept = [(i, each) for i, each in zip(at, having, strict=True) if len(each) and not math.isnan(values_C[i])]
     if not kept:
@@ -160,10 +161,10 @@ class _Compared:
 
     Attributes:
         tokens: Number of tokens.
-        mean: Their mean.
-        difference: Of it and the matched classes' mean, a weighted sum over classes.
-        parts: For each class of the sum its weight times its standard deviation about the line.
-        residuals: The classes' standardized residuals.
+        mean: Mean of the tokens' values.
+        difference: Difference from the matched classes, as a weighted sum over classes.
+        parts: For each class in the sum, its weight times its standard deviation about the line.
+        residuals: Standardized residuals of these classes.
     """
 
     tokens: int
@@ -173,7 +174,7 @@ class _Compared:
     residuals: Values
 
     def column(self, draws: int, seed: int) -> list[float | None]:
-        """Return the numbers that the table shows."""
+        """Return the table's column: tokens, matched, difference, standard error, p."""
         mean, difference = self.mean, self.difference
         return [mean, mean - difference, difference, self.error, self.p(draws, seed)]
 
@@ -193,7 +194,7 @@ class _Compared:
 
 
 def _centred(x: Values, fewest: int) -> tuple[float, Values, float]:
-    """Return the mean of x, x about it, and their sum of squares; zeros and 1 for few or equal x: no slope."""
+    """Return x̄, x − x̄ and Σ(x − x̄)²; the last two are zeros and 1 if x has too few or only equal values for a slope."""
     mean = float(x.mean())
     if len(x) < fewest or not np.ptp(x):
         return mean, np.zeros(len(x)), 1.0
@@ -201,10 +202,10 @@ def _centred(x: Values, fewest: int) -> tuple[float, Values, float]:
 
 
 def _residuals(x: Values, y: Values) -> tuple[Values, float]:
-    """Return the standardized residuals of values about their line, and the standard deviation about it."""
+    """Return the standardized residuals of values about their line, and the standard deviation about this line."""
     _, centred, spread = _centred(x, _FEWEST + 1)
     leverage = 1 / len(x) + centred**2 / spread
     left = y - y.mean() - centred * (centred @ y) / spread
     scale = math.sqrt(left @ left / (len(x) - 1 - centred.any()))
-    free = np.sqrt(np.maximum(1 - leverage, 1e-9))  # a class that alone decides the slope has no residual
+    free = np.sqrt(np.maximum(1 - leverage, 1e-9))  # a class that alone determines the slope has residual 0
     return (left / free / scale if scale else left), scale

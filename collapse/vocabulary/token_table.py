@@ -29,7 +29,7 @@ COLUMNS = (
 """The measurements of a token, after its id, text and count."""
 
 _AVERAGE = "average"
-_AVERAGED = "average: of all classes, pairs or validation samples, as collapse measure gives it"
+_AVERAGED = "average: over all classes, pairs or validation samples, as in collapse measure"
 
 
 def token_table(
@@ -43,7 +43,7 @@ def token_table(
 ) -> Table:
     """Return a table of tokens, or of pairs of tokens.
 
-    For people, texts of tokens are in quotes, because spaces count, ids have no commas, and the average comes last.
+    In the printed table, texts are quoted to show spaces, ids have no commas, and the average is the last row.
     """
 
     def shown(column: str, value: Any) -> Any:
@@ -72,30 +72,30 @@ def tokens(
     min_count: int = 1,
     progress: Report | None = None,
 ) -> Table:
-    """Measure tokens: a row per class of a store, with its text and its own share of NC1 to NC4.
+    """Measure tokens: a row per class of a store, with its text and its values of NC1 to NC4.
 
     The columns are those of the paper's Tables 4 and 5, named as measurements: ``count`` (N_c), ``nc2.norm``
     (‖μ_c − μ̄‖), ``nc2.scaled_norm`` (its square / √d), ``nc1.cdnv`` and ``nc2.interference`` (means over the C−1 other
     classes), ``nc3.self_duality`` (cosine of w_c and μ_c − μ̄), ``nc4.agreement`` and ``val_loss`` (of the validation
-    samples with this label). All pairwise ones are of one sweep.
+    samples with this label). One sweep computes all pairwise columns.
 
     Args:
         store: A store, its folder or name on the Hub, or bare statistics.
-        tokens: Texts, verbatim: ``" Tim"`` is another token than ``"Tim"``, and the row of the other one is added.
-        ids: Token ids. Without tokens, ids, top and least, all classes.
-        top, least: So many classes of the largest or smallest value of ``by``.
-        by: ``count`` or a measurement that has a value per class, which becomes a column; ``nc1.cdnv``.
-        tokenizer: Folder or Hub id of the tokenizer, or a tokenizer of transformers; None for the one that the store
-            records.
+        tokens: Texts, verbatim. ``" Tim"`` and ``"Tim"`` are different tokens; for either, both get a row.
+        ids: Token ids. Without tokens, ids, top and least, the table has all classes.
+        top, least: Number of classes with the largest or smallest values of ``by``.
+        by: ``count`` or a measurement with a value per class, which becomes a column; by default ``nc1.cdnv``.
+        tokenizer: Folder or Hub id of the tokenizer, or a tokenizer of transformers; None for the tokenizer that the
+            store records.
         min_count: As in :func:`collapse.measure`.
         progress: Called as progress(what, done, total).
 
     Returns:
-        A table, whose ``frame()`` is a pandas frame with a row per token; ``average`` has the measurements of all
-        classes. A text is None if no tokenizer is found; a note reports this.
+        A table; its ``frame()`` is a pandas DataFrame with a row per token, its ``average`` the measurements over all
+        classes. Texts are None if no tokenizer is found; a note reports this.
 
     Raises:
-        UsageError: An unknown token, id or column; the message says what is similar, or which tokens make up a word.
+        UsageError: A token, id or column is unknown; the message suggests similar ones, or the tokens of a word.
         CollapseError: The store or the tokenizer cannot be read.
 
     >>> from collapse.testing import tiny_statistics
@@ -104,9 +104,9 @@ def tokens(
     """
     ranked = top is not None or least is not None
     if ranked and (tokens is not None or ids is not None):
-        raise UsageError("--top and --least rank all classes: leave them out, or leave out the tokens")
+        raise UsageError("--top and --least rank all classes: remove them, or give no tokens")
     if by is not None and not ranked:
-        raise UsageError("--by names the column of --top or --least: give one of them")
+        raise UsageError("--by names the column of --top or --least: also give one of these")
     by = by or "nc1.cdnv"
     check_name(by, ["count", *class_measurements()], "no measurement with a value per class")
     chosen = choose(store, tokens, ids, tokenizer=tokenizer, min_count=min_count, variants=True, every=True)
@@ -121,12 +121,12 @@ def tokens(
 
 
 def measured_columns() -> list[str]:
-    """Return the measurements that are columns, without those of disabled plugins."""
+    """Return the measurements that are columns, without measurements of disabled plugins."""
     return [name for name in COLUMNS if name in plugins().measurements()]
 
 
 def positions(found: ClassValues, ids: Sequence[int]) -> list[int]:
-    """Return the positions of some classes."""
+    """Return the positions of classes, given by their ids."""
     at = {each: index for index, each in enumerate(found.statistics.classes.tolist())}
     return [at[each] for each in ids]
 
@@ -156,11 +156,11 @@ def heading(row: Row) -> str:
 
 
 def remarks(row: Row) -> list[str]:
-    """Return the notes on measurements, also why one failed."""
+    """Return the notes on measurements, including the reasons of failures."""
     failed = [f"{note.measurement}: {note.text}" for note in row.notes if note.kind == "error"]
     return [*notes_of([row]), *failed]
 
 
 def known(value: float) -> float | None:
-    """Return a value of a table: None for nan."""
+    """Return a value for a table, with None instead of nan."""
     return None if math.isnan(value) else value

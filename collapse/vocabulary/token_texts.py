@@ -14,7 +14,7 @@ _SENTENCEPIECE_SPACE = "▁"
 
 
 def quoted(text: str) -> str:
-    r"""Return a token's text as people see it: in quotes, because spaces count, and without control characters.
+    r"""Return a token's text for printing: in quotes, to show spaces, and with visible control characters.
 
     >>> print(quoted(" Tim"), quoted("\n"))
     " Tim" "\n"
@@ -23,7 +23,7 @@ def quoted(text: str) -> str:
 
 
 def variant(text: str) -> str:
-    """Return a token's text without its leading space, or with one if it has none.
+    """Remove a text's leading space, or add one if it has none.
 
     >>> variant(" Tim"), variant("Tim")
     ('Tim', ' Tim')
@@ -35,7 +35,7 @@ class TokenTexts:
     """The texts of a store's classes.
 
     Args:
-        tokenizer: A tokenizer of transformers; None if there is none, and then ids have no text.
+        tokenizer: A tokenizer of transformers, or None; without one, ids have no texts.
         classes: Token ids of the classes.
     """
 
@@ -45,9 +45,9 @@ class TokenTexts:
         self._known: dict[int, str | None] = {}
 
     def text(self, token: int) -> str | None:
-        """Return a token's text, as it stands in a running text: with its leading space.
+        """Return a token's text as in running text, with its leading space; None without a tokenizer.
 
-        A token of a byte-level vocabulary that is not a whole character is returned as its entry in the vocabulary.
+        For a byte-level token that is not a whole character, return its entry in the vocabulary.
         """
         if token not in self._known:
             self._known[token] = None if self.tokenizer is None else self._decoded(token)
@@ -62,11 +62,11 @@ class TokenTexts:
         try:
             piece = self.tokenizer.convert_ids_to_tokens(token)
             text = str(self.tokenizer.decode([token], skip_special_tokens=False, clean_up_tokenization_spaces=False))
-        except (OverflowError, IndexError, KeyError, TypeError, ValueError):  # another vocabulary's id
+        except (OverflowError, IndexError, KeyError, TypeError, ValueError):  # the id is of another vocabulary
             return None
         if piece in (None, "") or _NOT_A_CHARACTER in text:
             return str(piece) if piece else None
-        # decoding a single token, some tokenizers drop the space before a word
+        # some tokenizers drop the space before a word when they decode a single token
         return f" {text}" if str(piece).startswith(_SENTENCEPIECE_SPACE) and not text.startswith(" ") else text
 
     @cached_property
@@ -89,7 +89,7 @@ class TokenTexts:
             pieces = self.tokenizer.encode(text, add_special_tokens=False)
         if len(pieces) == 1 and self.text(pieces[0]) == text:
             said = f"{quoted(text)} is token {pieces[0]}, which is not a class of this store"
-        elif pieces:  # one piece is of another text: some tokenizers put a space before the first word
+        elif pieces:  # a single piece can have another text, because some tokenizers add a space before the first word
             shown = " + ".join(f"{self.shown(each)} ({each})" for each in pieces[:_MOST_PIECES])
             some = "encoded as another text" if len(pieces) == 1 else f"{len(pieces)} tokens"
             said = f"{quoted(text)} is {some}, {shown}{' + …' if len(pieces) > _MOST_PIECES else ''}"
@@ -99,7 +99,7 @@ class TokenTexts:
         return f"{said}; similar classes: {', '.join(map(quoted, near))}" if near else said
 
     def near(self, text: str) -> list[str]:
-        """Return up to three similar texts of classes, first those that differ only in case and spaces."""
+        """Return up to three similar texts of classes; first texts that differ only in case and spaces."""
         plain = text.strip().casefold()
         same = [each for each in self._by_text if plain and each.strip().casefold() == plain]
         return list(dict.fromkeys([*same, *get_close_matches(text, list(self._by_text), n=3)]))[:3]

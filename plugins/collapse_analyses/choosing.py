@@ -1,6 +1,5 @@
-"""What an analysis compares: rows and columns chosen by its options, groups, and remarks on what is left out."""
+"""Choose what an analysis compares: rows and columns by its options, groups, and remarks on what is left out."""
 
-import re
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -10,7 +9,7 @@ import numpy as np
 
 from collapse import CollapseError, Results
 from collapse.errors import UsageError, counted, near_names
-from collapse.measurement.columns import Column, choose_rows, read_column, split_columns
+from collapse.measurement.columns import LOGARITHM, Column, choose_rows, read_column, split_columns
 from collapse.measurement.model_names import training_of
 from collapse.measurement.prepared import TABLE_1, prepared, remarks_on, size_of
 from collapse.plugin.plugin_manager import plugins
@@ -20,11 +19,10 @@ if TYPE_CHECKING:
     import pandas as pd
 
 Names = str | Sequence[str] | None
-"""Names of columns: one, several with commas, or a list of these."""
+"""Names of columns: one name, several separated by commas, or a list of these."""
 
-LOGARITHM = re.compile(r"log\(\s*(.*?)\s*\)")
 LOG_CDNV = "log(nc1.cdnv)"
-"""One rare pair can be a third of the mean CDNV: figures and the paper correlate its logarithm."""
+"""Figures and the paper correlate this logarithm, because one rare pair can be a third of the mean CDNV."""
 SETS: Mapping[str, Sequence[str]] = {
     "paper": TABLE_1,
     "figure1": (
@@ -35,32 +33,32 @@ SETS: Mapping[str, Sequence[str]] = {
         "nc4.agreement",
     ),
 }
-"""The seven of the paper's Table 1; the four of Figure 1, with GNC2 as published and by Eq. 7, with centring."""
+"""Sets of columns: the seven of the paper's Table 1; the four of Figure 1, with GNC2 as published and as in Eq. 7."""
 
 
 @dataclass(frozen=True)
 class Chosen:
-    """Rows and columns of a table; the goal and the tested columns differ from what groups and controls explain."""
+    """Chosen rows and columns of a table; groups and controls do not fully explain the goal or any tested column."""
 
-    frame: "pd.DataFrame"  # the rows that have every value, with the parts of their models' names
+    frame: "pd.DataFrame"  # the rows that have every value, with the values in their models' names
     goal: Column
     tested: list[Column]
     controls: list[Column]
     within: list[str]
-    groupings: list[Codes]  # (rows,) the group of each row, for each effect of groups
-    model: Explained  # of the groups and controls
-    notes: list[str]  # on rows and columns that are left out or cannot be compared
+    groupings: list[Codes]  # for each effect of groups, the group of each row, shape (rows,)
+    model: Explained  # the linear model of the groups and controls
+    notes: list[str]  # remarks on rows and columns that are left out or cannot be compared
 
     def __len__(self) -> int:
         return len(self.frame)
 
     def values(self) -> Floats:
-        """Return the (k, rows) values of the columns, the goal last."""
+        """Return the values of the columns, shape (k, rows), with the goal as the last row."""
         return np.stack([column.values for column in (*self.tested, self.goal)])
 
 
 def groups_of(frame: "pd.DataFrame", names: Sequence[str]) -> Codes:
-    """Return the group of each row by the values of columns, 0 to G−1."""
+    """Return the group of each row, 0 to G−1; rows with equal values in these columns form a group."""
     return frame[list(names)].astype(str).groupby(list(names)).ngroup().to_numpy(np.int64)
 
 
@@ -78,7 +76,7 @@ def names_of(texts: Names, frame: "pd.DataFrame") -> list[str]:
 
 
 def whole(value: Any) -> Any:
-    """Return a value of a column as Python's; whole numbers, floats where others are missing, are integers.
+    """Convert a value of a column to a Python value; whole floats become integers.
 
     >>> whole(2.0), whole(0.1), whole("2x16")
     (2, 0.1, '2x16')
@@ -104,13 +102,13 @@ def choose(
     Args:
         results: The table.
         against, columns, where, within, control: The options of analyses; without ``columns``, every measurement.
-        joint: Whether rows of one group are equal in all columns of ``within``; else each is an effect of its own.
+        joint: Whether rows of one group are equal in all columns of ``within``; if not, each column is its own effect.
         needs: Further columns in which a row needs a value.
-        also: Columns that are tested too, where the table has them and no columns are named.
+        also: Columns that are also tested if the table has them and ``columns`` is None.
 
     Raises:
-        UsageError: An unknown column, or an expression that cannot be read.
-        CollapseError: Fewer than 3 rows, no degree of freedom, a goal that does not vary, or no column to test.
+        UsageError: A column is unknown, or an expression is invalid.
+        CollapseError: There are fewer than 3 rows, no degree of freedom or no column to test, or the goal is constant.
     """
     every = prepared(results)
     frame = choose_rows(every, where)
@@ -130,13 +128,13 @@ def choose(
     tested, controls = others[: len(tested)], others[len(tested) :]
     groupings = [groups_of(frame, names) for names in ([groups] if joint else [[name] for name in groups]) if names]
     if any(len(np.unique(groups_n)) == len(frame) for groups_n in groupings):
-        raise UsageError(f"every row has another {' or '.join(groups)}: no group has two rows to compare (--within)")
+        raise UsageError(f"every row has a different {' or '.join(groups)}: choose a --within with larger groups")
     model = explained(len(frame), groupings, [each.values for each in controls])
     return _varying(Chosen(frame, goal, tested, controls, groups, groupings, model, notes), left_out)
 
 
 def _complete(frame: "pd.DataFrame", columns: Sequence[Column], names: Sequence[str], notes: list[str]) -> Any:
-    """Return which rows have a value in every column, so that all are tested on the same models; note the others."""
+    """Return which rows have a value in every column, so that all columns are tested on the same models."""
     missing = {column.label: np.isnan(column.values) for column in columns}
     missing |= {name: (frame[name].isna() | (frame[name] == "")).to_numpy(np.bool_) for name in names}
     kept = ~np.any(list(missing.values()), axis=0)
@@ -147,7 +145,7 @@ def _complete(frame: "pd.DataFrame", columns: Sequence[Column], names: Sequence[
 
 
 def _wanted(frame: "pd.DataFrame", columns: Names, also: Sequence[str]) -> dict[str, bool]:
-    """The columns to test, and whether each was named itself; without names, every measurement of collapse."""
+    """Return the columns to test, and whether each was given by its own name; by default, measurements of collapse."""
     if columns is None:
         measurements = plugins().measurements().items()
         names = [name for name, (metric, _) in measurements if metric.property_of(name) != "generalization"]
@@ -159,7 +157,7 @@ def _wanted(frame: "pd.DataFrame", columns: Names, also: Sequence[str]) -> dict[
 
 
 def _readable(frame: "pd.DataFrame", goal: Column, wanted: Mapping[str, bool]) -> tuple[list[Column], list[str]]:
-    """Read the columns; those that nobody named itself cost no row, but are left out."""
+    """Read the columns; a column that was not given by its own name is left out if it lacks a value in a row."""
     tested: list[Column] = []
     left_out: list[str] = []
     for name, itself in wanted.items():
@@ -176,11 +174,11 @@ def _readable(frame: "pd.DataFrame", goal: Column, wanted: Mapping[str, bool]) -
 
 
 def _varying(chosen: Chosen, left_out: list[str]) -> Chosen:
-    """Leave out columns that do not vary, or of which groups and controls leave nothing; the goal must not be one."""
+    """Leave out columns that are constant or explained by groups or controls; raise if the goal is one of these."""
     model, equal = chosen.model, " and ".join([*chosen.within, *(each.label for each in chosen.controls)])
     constant = f"constant within equal {equal}" if equal else "constant"
     if model.degrees < 1:
-        raise CollapseError(f"{counted(len(chosen), 'row')} are too few for {equal}: no degree of freedom is left")
+        raise CollapseError(f"{counted(len(chosen), 'row')} leave no degree of freedom with {equal}: give more rows")
     if is_explained(chosen.goal.values, model.residuals(chosen.goal.values)):
         raise CollapseError(f"{chosen.goal.label} is {constant}: nothing can correlate with it")
     tested = [each for each in chosen.tested if not is_explained(each.values, model.residuals(each.values))]
@@ -195,7 +193,7 @@ def _varying(chosen: Chosen, left_out: list[str]) -> Chosen:
 
 
 def cautions(chosen: Chosen) -> list[str]:
-    """Say in what compared models differ, which a trend in both columns would follow: their size, or their training."""
+    """Return a warning if the models differ in size or training, which may drive both columns."""
     frame, within = chosen.frame, chosen.within
     if chosen.controls:
         return []

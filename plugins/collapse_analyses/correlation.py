@@ -1,4 +1,4 @@
-"""Correlation of columns with a goal: with intervals, corrected for what is tested, and within groups or controlled."""
+"""Correlation of columns with a goal, with intervals and corrected p-values; within groups, or with controls."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -50,32 +50,33 @@ def correlation(
     """Correlate columns of a results table with a goal.
 
     For each column: Pearson's r, Spearman's, R², jackknife intervals, a p-value, and p-values corrected for all columns
-    (Holm; Benjamini-Hochberg). Models of one architecture are not independent: --cluster takes them together, --within
-    compares models inside groups only. Models of equal architecture may differ in training time, which can drive both
-    columns: --within architecture,recipe compares architectures by what neither effect explains.
+    (Holm; Benjamini-Hochberg). Models of one architecture are not independent: --cluster treats them as one unit,
+    --within compares models only inside groups. Models of one architecture may differ in training time, which can drive
+    both columns: --within architecture,recipe subtracts both effects.
 
     Args:
         against: The goal: a column, expression, or label=expression.
         columns: Columns to correlate, separated by commas: names, prefixes, arithmetic such as log(nc1.cdnv) or
             gnc2.log_kernel/reachable(gnc2.log_kernel), or label=expression. All measurements by default; paper means
-            the seven of Table 1, figure1 those of Figure 1.
+            the seven of Table 1, figure1 the columns of Figure 1.
         where: Keep the rows whose column matches a glob, such as 'epochs=10'.
-        within: Subtract the mean of each group of rows with equal values of this column, such as architecture. Of
-            several columns (with commas), such as architecture,recipe, the effects of all are subtracted, as in a
-            two-way analysis of variance; p then permutes whole groups of the first. Signs are counted in those too.
-        control: Columns of numbers to control for, such as log(n_params): gives partial correlations.
-        cluster: Leave out, and count as independent, whole groups of rows with equal values of this column.
-        strata: Show r in every group of one column of --within instead.
+        within: Subtract the mean of each group of rows with equal values of this column, such as architecture. With
+            several columns (separated by commas), such as architecture,recipe, subtract the effects of all, as in a
+            two-way analysis of variance; p then permutes whole groups of the first column. Signs of r are counted
+            within these groups.
+        control: Columns of numbers to control for, such as log(n_params); this gives partial correlations.
+        cluster: Treat rows with equal values of this column as one unit, in the jackknife and for p.
+        strata: Show r in every group of the column of --within instead.
         resamples: Number of permutations of groups, for p with several columns of --within.
 
     Returns:
-        A row a column, sorted by p: column, rows, r, r_low, r_high, spearman, spearman_low, spearman_high, predicted,
-        agrees, R2, p (None with fewer than 5 clusters, as intervals), holm, bh; strata, strata_positive,
-        strata_negative and strata_median_r (None without within).
+        A row per column, sorted by p: column, rows, r, r_low, r_high, spearman, spearman_low, spearman_high, predicted,
+        agrees, R2, p, holm, bh; strata, strata_positive, strata_negative and strata_median_r (None without within). p
+        and intervals are None with fewer than 5 clusters.
 
     Raises:
-        UsageError: An unknown column or filter, or --strata without one column of --within.
-        CollapseError: Fewer than 3 rows or no degree of freedom, or a column that does not vary.
+        UsageError: A column or filter is unknown, or --strata is given without one column of --within.
+        CollapseError: There are fewer than 3 rows or no degree of freedom, or a column does not vary.
 
     Source: Holm 1979; Benjamini & Hochberg 1995; MacKinnon, Nielsen & Webb 2023 for clusters.
 
@@ -86,7 +87,7 @@ def correlation(
     (0.8, 0.2)
     """
     if strata and cluster:
-        raise UsageError("--strata shows r in each group of one column of --within: leave out --cluster")
+        raise UsageError("--strata shows r in each group of the column of --within: remove --cluster")
     options: dict[str, Any] = {"against": against, "columns": columns, "where": where, "within": within}
     chosen = choose(results, **options, control=control, needs=cluster, also=[LOG_CDNV])
     return _strata(chosen) if strata else _correlated(chosen, names_of(cluster, chosen.frame), resamples)
@@ -95,13 +96,13 @@ def correlation(
 def _correlated(chosen: Chosen, clusters: list[str], resamples: int) -> Table:
     """Return the correlations over all rows."""
     names = chosen.within
-    whole_groups = len(names) > 1 and not clusters  # what several effects leave of a group is often one curve
+    whole_groups = len(names) > 1 and not clusters  # without several effects, a group's residuals are often one curve
     clusters = names[:1] if whole_groups else clusters
     fits = Jackknife(chosen.model, groups_of(chosen.frame, clusters) if clusters else None)
     records = _records(chosen, fits, bool(clusters))
     how = f"t-test, clustered by {' and '.join(clusters)}" if clusters else "t-test of r"
     if whole_groups and not chosen.controls and _permute(chosen, records, resamples):
-        how = f"share of {resamples:,} random permutations of whole {names[0]} (seed 0), and of the order observed"
+        how = f"share of {resamples:,} random permutations of whole {names[0]} (seed 0), plus the observed order"
     _correct(records)
     records.sort(key=lambda record: (record["p"] or 0.0, -abs(record["r"])))
     title = f"Correlation with {chosen.goal.label}, {len(chosen)} rows"
@@ -112,7 +113,7 @@ def _correlated(chosen: Chosen, clusters: list[str], resamples: int) -> Table:
 
 
 def _records(chosen: Chosen, fits: Jackknife, clustered: bool) -> list[dict[str, Any]]:
-    """One record per column, without its corrected p-values."""
+    """Return a record per column, without its corrected p-values."""
     left_kn = _left(chosen)
     ranked = fits.correlations(left_kn if chosen.groupings or chosen.controls else chosen.values(), ranks=True)
     pearson, records = correlated(chosen, left_kn, fits), []
@@ -125,7 +126,7 @@ def _records(chosen: Chosen, fits: Jackknife, clustered: bool) -> list[dict[str,
 
 
 def _left(chosen: Chosen) -> Floats:
-    """What groups and controls leave of the columns, without the digits that are rounding: equal residuals tie."""
+    """Return the residuals of columns after groups and controls, rounded so that equal residuals tie in ranks."""
     values_kn = chosen.values()
     left_kn = chosen.model.residuals(values_kn)
     if not (chosen.groupings or chosen.controls):
@@ -142,12 +143,12 @@ def _permute(chosen: Chosen, records: list[dict[str, Any]], resamples: int) -> b
     if None in found:
         return False
     for record, p in zip(records, found, strict=True):
-        record["p"] = None if record["p"] is None else p  # of too few groups
+        record["p"] = None if record["p"] is None else p  # None for too few groups
     return True
 
 
 def _correct(records: list[dict[str, Any]]) -> None:
-    """Add p-values corrected for all columns; None where one has no p."""
+    """Add p-values corrected for all columns; None if a column has no p."""
     from scipy.stats import false_discovery_control  # takes half a second
 
     adjusted: list[list[float | None]] = [[None] * len(records)] * 2
@@ -159,23 +160,23 @@ def _correct(records: list[dict[str, Any]]) -> None:
 
 
 def _explain(chosen: Chosen, columns: int, fits: Jackknife, clusters: Sequence[str], how: str) -> list[str]:
-    """How to read the numbers."""
+    """Return notes on how to read the numbers."""
     unit = f"of the {len(fits.kept)} values of {' and '.join(clusters)}" if clusters else "row"
     if clusters and len(fits.kept) < FEWEST:
-        return [f"intervals and p: at least {FEWEST} clusters are needed, and there are {len(fits.kept)}"]
+        return [f"no intervals and p: at least {FEWEST} clusters are needed, got {len(fits.kept)}"]
     student = f"Fisher's z and Student's t with {counted(fits.degrees, 'degree')} of freedom"
     notes = [
-        f"intervals: jackknife, without one {unit} at a time, by {student}",
+        f"intervals: jackknife that leaves out one {unit} at a time, with {student}",
         f"p: {how}; Holm, BH: corrected for {counted(columns, 'column')}",
         predicted_note(chosen.goal.label),
     ]
-    return notes + ([f"groups: of equal {chosen.within[0]}, with {FEWEST_ROWS} rows or more"] if chosen.within else [])
+    return notes + ([f"groups: equal {chosen.within[0]}, at least {FEWEST_ROWS} rows"] if chosen.within else [])
 
 
 def _strata(chosen: Chosen) -> Table:
-    """Return r of every column in every group, a row each: column, the group, rows, mean, r."""
+    """Return a row for every column and group: column, group, rows, mean, r."""
     if len(chosen.within) != 1 or chosen.controls:
-        raise UsageError("--strata shows r in each group of one column of --within, without --control")
+        raise UsageError("--strata shows r in each group of one column: give one column to --within, and no --control")
     (name,), (groups_n,) = chosen.within, chosen.groupings
     values = {group: whole(chosen.frame[name][groups_n == group].iloc[0]) for group in np.unique(groups_n).tolist()}
     records: list[dict[str, Any]] = []

@@ -1,4 +1,4 @@
-"""Linear models of groups and controls, and jackknife intervals: fits without each row, or each cluster of rows."""
+"""Linear models of groups and controls, and jackknife intervals from fits that leave out each row or cluster."""
 
 import math
 from collections.abc import Sequence
@@ -11,11 +11,11 @@ from numpy.typing import NDArray
 Floats = NDArray[np.float64]
 Codes = NDArray[np.int64]
 Interval = tuple[float | None, float | None, float | None]
-"""Its low and high ends, and the two-sided p of 0; three times None where there is no interval."""
+"""The low and high ends of an interval, and the two-sided p-value of 0; three None if there is no interval."""
 
 
 class Correlation(NamedTuple):
-    """A correlation, its interval, the two-sided p of 0, and (G,) its values without each row or cluster."""
+    """A correlation: r, its interval, the two-sided p-value of r = 0, and r without each row or cluster, shape (G,)."""
 
     r: float
     low: float | None
@@ -25,17 +25,17 @@ class Correlation(NamedTuple):
 
 
 FEWEST = 5
-"""Rows or clusters below which an interval, or a p-value of clusters, does not hold its level."""
+"""With fewer rows or clusters, an interval or a p-value from clusters does not hold its level."""
 LEVEL = 0.95
-"""Of all intervals."""
-_NOTHING = 1e-10  # residuals of this share of a column's spread are rounding
+"""Confidence level of all intervals."""
+_NOTHING = 1e-10  # residuals below this share of a column's spread are rounding errors
 _ROUNDING = 64 * np.finfo(np.float64).eps
 _LARGEST = 1 - 1e-12  # |r| whose Fisher z is finite
 
 
 @dataclass(frozen=True)
 class Explained:
-    """A linear model of groups and controls: an additive effect per group of each grouping, a slope per control.
+    """A linear model of groups and controls: an additive effect for each group of each grouping, a slope per control.
 
     Attributes:
         basis_nq: (rows, q) orthonormal columns of the model, with the constant.
@@ -50,7 +50,7 @@ class Explained:
     def residuals(self, values: Floats) -> Floats:
         """Return the residuals of values of shape (rows,) or (k, rows).
 
-        The projection is subtracted twice: the second time removes the rounding error of the first.
+        The projection is subtracted twice; the second time removes rounding errors of the first.
         """
         values = values - values.mean(axis=-1, keepdims=True)
         for _ in range(2):
@@ -65,9 +65,9 @@ class Explained:
 
 
 def explained(rows: int, groupings: Sequence[Codes] = (), controls: Sequence[Floats] = ()) -> Explained:
-    """Make the model of groupings, each (rows,) codes, and controls, each (rows,) numbers.
+    """Make the model of groupings (codes of shape (rows,)) and controls (numbers of shape (rows,)).
 
-    Two groupings that cross, such as architecture and recipe, give the residuals of a two-way analysis of variance.
+    Residuals of two crossed groupings, such as architecture and recipe, are those of a two-way analysis of variance.
     """
     columns = [np.ones((rows, 1))]
     columns += [np.equal.outer(codes, np.unique(codes)).astype(np.float64) for codes in groupings]
@@ -77,13 +77,13 @@ def explained(rows: int, groupings: Sequence[Codes] = (), controls: Sequence[Flo
 
 
 def _spanned(columns_nq: Floats) -> Explained:
-    """Make the model of columns that may depend on each other."""
+    """Make the model of columns that may be linearly dependent."""
     left, singular, _ = np.linalg.svd(columns_nq, full_matrices=False)
     return Explained(left[:, singular > _NOTHING * singular[0]])
 
 
 def is_explained(values_n: Floats, residuals_n: Floats | None = None) -> bool:
-    """Whether the residuals, by default from the mean, are no more than rounding.
+    """Whether the residuals, by default deviations from the mean, are only rounding errors.
 
     >>> is_explained(np.array([0.1, 0.1, 0.1 + 1e-17])), is_explained(np.array([1e-20, 2e-20]))
     (True, False)
@@ -99,8 +99,8 @@ class Jackknife:
 
     Args:
         model: The model fitted to all rows.
-        clusters_n: (rows,) the cluster of each row, 0 to G−1; None if each row is one.
-        degrees: Degrees of freedom. Default: those of the model, or G − 1 with clusters.
+        clusters_n: The cluster of each row, 0 to G−1, shape (rows,); None if each row is its own cluster.
+        degrees: Degrees of freedom; by default of the model, or G − 1 with clusters.
 
     Source: Cook & Weisberg 1982, §2.2; Efron & Tibshirani 1993, §11.5; MacKinnon, Nielsen & Webb 2023 for clusters.
     """
@@ -114,9 +114,9 @@ class Jackknife:
         self.degrees = natural if degrees is None else degrees
 
     def products(self, values_kn: Floats, *, ranks: bool = False) -> Floats:
-        """Return the (G, k, k) inner products of residuals, or of centred ranks.
+        """Return the inner products of residuals, or of centred ranks, without each unit, shape (G, k, k).
 
-        A column that the other rows leave constant is NaN.
+        They are NaN for a column that is constant without a unit.
         """
         from scipy.stats import rankdata  # takes half a second
 
@@ -131,17 +131,17 @@ class Jackknife:
         return np.array(found)
 
     def interval(self, value: float, without_G: Floats, degrees: int | float | None = None) -> Interval:
-        """Return the ends and the two-sided p of 0, by Student's t with the jackknife's standard error.
+        """Return the ends and the two-sided p-value of 0, from Student's t with the jackknife's standard error.
 
-        The standard error is √(degrees/G·Σ_g(v_g − v̄)²) of the values v_g without each unit. There is none with
-        fewer than :data:`FEWEST` units, or where a value without one is undefined.
+        The standard error is √(degrees/G·Σ_g(v_g − v̄)²) of the values v_g without each unit. With fewer than
+        :data:`FEWEST` units, or an undefined v_g, there is no interval.
 
         Args:
-            value: Of all rows.
-            without_G: (G,) the values without each unit.
-            degrees: Degrees of freedom in place of the fits'.
+            value: The value for all rows.
+            without_G: The values without each unit, shape (G,).
+            degrees: Degrees of freedom; by default of the fits.
 
-        >>> x = np.array([1.0, 2.0, 3.0, 4.0, 5.0])  # of a mean it is the usual interval
+        >>> x = np.array([1.0, 2.0, 3.0, 4.0, 5.0])  # for a mean this is the usual interval
         >>> [round(each, 3) for each in Jackknife(explained(5)).interval(3.0, (15 - x) / 4, degrees=4)]
         [1.037, 4.963, 0.013]
         """
@@ -157,11 +157,11 @@ class Jackknife:
         return value - reach, value + reach, p
 
     def correlations(self, values_kn: Floats, *, ranks: bool = False) -> list[Correlation]:
-        """Correlate each row of values, or of their ranks, with the last row; intervals are through Fisher's z.
+        """Correlate each row of values, or of their ranks, with the last row; intervals use Fisher's z.
 
         Args:
-            values_kn: (k, rows) what the model leaves of columns; no row is constant.
-            ranks: Whether to take ranks, for Spearman's correlation.
+            values_kn: Residuals of columns, shape (k, rows); no row is constant.
+            ranks: Whether to correlate ranks, for Spearman's correlation.
         """
         from scipy.stats import rankdata  # takes half a second
 
@@ -176,10 +176,11 @@ class Jackknife:
         return found
 
     def interval_of_slope(self, slope: float, x_n: Floats, slope_G: Floats) -> Interval:
-        """Do the same with a slope on residuals x, whose jackknife variance many effects make too large.
+        """Return the same for a slope on residuals x, with a correction of the jackknife variance.
 
-        It is divided by its expectation for independent errors of equal variance, and t has the degrees of freedom of a
-        χ² with its mean and variance (Satterthwaite). Source: Bell & McCaffrey 2002, for the degrees of freedom.
+        Many effects make this variance too large. So it is divided by its expectation for independent errors of equal
+        variance, and t gets the degrees of freedom of a χ² with the same mean and variance (Satterthwaite).
+        Source: Bell & McCaffrey 2002, for the degrees of freedom.
         """
         if not np.isfinite(slope_G).all():
             return None, None, None
@@ -195,7 +196,7 @@ class Jackknife:
 
 
 def p_of_r(r: float, degrees: int) -> float:
-    """Return the two-sided p of r = 0 by Student's t = r·√(degrees/(1−r²)), of independent normal rows.
+    """Return the two-sided p-value of r = 0 by Student's t = r·√(degrees/(1−r²)), for independent normal rows.
 
     >>> round(p_of_r(0.5, degrees=1), 9)  # t = 1/√3
     0.666666667
@@ -206,7 +207,7 @@ def p_of_r(r: float, degrees: int) -> float:
 
 
 def holm(p_k: Floats) -> Floats:
-    """Return Holm's step-down p-values: they bound the chance of any false discovery.
+    """Return Holm's step-down p-values, which bound the probability of any false discovery.
 
     >>> holm(np.array([0.01, 0.04, 0.03])).tolist()
     [0.03, 0.06, 0.06]

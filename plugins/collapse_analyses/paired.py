@@ -1,4 +1,4 @@
-"""Differences between pairs of models that are alike in everything but one thing."""
+"""Differences between pairs of models that are equal in everything except one column."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -8,12 +8,11 @@ import numpy as np
 
 from collapse import CollapseError, Results, Table, analysis
 from collapse.errors import UsageError, counted
-from collapse.measurement.columns import Column
+from collapse.measurement.columns import Column, direction, one_width
 from collapse.measurement.comparable import COMPARED
 from collapse.measurement.model_names import ARCHITECTURE, RECIPE, part_names
 from collapse_analyses.choosing import Chosen, choose, names_of, whole
 from collapse_analyses.fits import Codes, Floats, Jackknife, explained, is_explained
-from collapse_analyses.pearson import direction, one_width
 from collapse_analyses.shown import SIGNED, THREE, Cell, P, table_of
 
 if TYPE_CHECKING:
@@ -26,9 +25,9 @@ class _Pairs:
 
     values: tuple[Any, Any]
     equal: list[str]
-    first: Codes  # (pairs,) places of the rows with the first value
+    first: Codes  # (pairs,) positions of the rows with the first value
     second: Codes
-    units_n: Codes  # (pairs,) pairs of the same architectures count as one, unless names say none or all share one
+    units_n: Codes  # (pairs,) unit of each pair: its architectures, or itself if these are unknown or all equal
 
 
 @analysis("paired")
@@ -42,12 +41,12 @@ def paired(
     values: str | None = None,
     equal: Sequence[str] | None = None,
 ) -> Table:
-    """Compare pairs of models that differ in one thing only.
+    """Compare pairs of models that differ in only one thing.
 
-    That is for example their weight decay. Rows are paired if they have two given values of a column and are equal in
-    everything else that their names say. For each column: the mean difference, how often it rises and falls, a sign
-    test, and the correlation of its differences with those of the goal. Several pairs of one architecture, such as
-    checkpoints, are not independent: the intervals and the sign test then count architectures.
+    This can be their weight decay, for example. Rows are paired if they have two given values of a column and are equal
+    in everything else in their names. For each column: the mean difference, how often it rises and falls, a sign test,
+    and the correlation of its differences with the goal's differences. Several pairs of one architecture, such as
+    checkpoints, are not independent, so intervals and the sign test then count architectures.
 
     Args:
         by: The column in which the rows of a pair differ: decay, width, depth, checkpoint, or another.
@@ -55,24 +54,24 @@ def paired(
         columns: Columns to compare, separated by commas: names, prefixes, arithmetic, or label=expression. All
             measurements by default; paper means the seven of Table 1.
         where: Keep the rows whose column matches a glob, such as 'epochs=10'.
-        values: The two values of the column, such as 64,1024; differences are the second's minus the first's. By
-            default the two that the column has, in order.
-        equal: Columns in which the rows of a pair are equal, such as depth,recipe. By default everything that names say
-            (depth, width, epochs, decay, checkpoint, seeds), and the texts and settings of the measurement.
+        values: The two values of the column, such as 64,1024; differences are second minus first. By default the
+            column's two values in order.
+        equal: Columns in which the rows of a pair are equal, such as depth,recipe. By default all values in the models'
+            names (depth, width, epochs, decay, checkpoint, seeds), and the texts and settings of the measurement.
 
     Returns:
         A row for the goal and for each column: column, pairs, mean, mean_low, mean_high, rises, falls, better (pairs in
-        which the second value is better, None where that is unknown), p (sign test), r, r_low, r_high (correlation of
-        the differences with the goal's; None for the goal). Intervals are None with fewer than 5 independent pairs.
+        which the second value is better; None if unknown), p (sign test), r, r_low, r_high (correlation of the
+        differences with the goal's; None for the goal). Intervals are None with fewer than 5 independent pairs.
 
     Raises:
-        UsageError: An unknown column or filter, or a column without two values.
-        CollapseError: Fewer than 3 pairs, or several rows that are equal in everything.
+        UsageError: A column or filter is unknown, or the column does not have two values.
+        CollapseError: There are fewer than 3 pairs, or several rows are equal in everything.
 
     Source: Dixon & Mood 1946 for the sign test.
     """
     if "," in by:
-        raise UsageError(f"--by must name one column, got {by!r}: other columns go to --equal")
+        raise UsageError(f"--by must name one column, got {by!r}: give other columns with --equal")
     chosen = choose(results, against=against, columns=columns, where=where, needs=[by])
     pairs = _pairs_of(chosen.frame, by, values, equal)
     records = _records(chosen.frame, [chosen.goal, *chosen.tested], pairs)
@@ -93,11 +92,11 @@ def paired(
 
 
 def _explain(chosen: Chosen, pairs: _Pairs) -> list[str]:
-    """How to read the numbers."""
+    """Return notes on how to read the numbers."""
     units, left = int(pairs.units_n.max()) + 1, len(chosen.frame) - 2 * len(pairs.first)
     of = f" of the {units} architectures" if units < len(pairs.units_n) else ""
     return [
-        f"pairs are equal in {', '.join(pairs.equal) or 'nothing that is known'}",
+        f"pairs are equal in {', '.join(pairs.equal) or 'no known column'}",
         *([f"{counted(left, 'row')} without a counterpart left out"] if left else []),
         f"better: pairs in which {pairs.values[1]} is better; p: sign test of rises against falls{of}, two-sided, not "
         "corrected",
@@ -107,7 +106,7 @@ def _explain(chosen: Chosen, pairs: _Pairs) -> list[str]:
 
 
 def _records(frame: Any, columns: Sequence[Column], pairs: _Pairs) -> list[dict[str, Any]]:
-    """A record for each column; the first is the goal."""
+    """Return a record for each column; the first column is the goal."""
     both, codes = np.concatenate([pairs.first, pairs.second]), np.tile(np.arange(len(pairs.first)), 2)
     widths = one_width(frame.iloc[both].reset_index(drop=True), codes) or one_width(frame)
     fits = Jackknife(explained(len(pairs.first)), pairs.units_n, degrees=int(pairs.units_n.max()) - 1)
@@ -121,7 +120,7 @@ def _records(frame: Any, columns: Sequence[Column], pairs: _Pairs) -> list[dict[
 
 
 def _changes(change_n: Floats, lower: int | None, pairs: _Pairs, fits: Jackknife) -> dict[str, Any]:
-    """The mean difference of a column, its signs, and the sign test; ``lower`` is 1 where lower values are better."""
+    """Return a column's mean difference, its signs and the sign test; ``lower`` is 1 if lower values are better."""
     from scipy.stats import binomtest  # takes half a second
 
     rises, falls = int((change_n > 0).sum()), int((change_n < 0).sum())
@@ -142,7 +141,7 @@ def _changes(change_n: Floats, lower: int | None, pairs: _Pairs, fits: Jackknife
 
 
 def _with_goal(change_n: Floats, goal_n: Floats, fits: Jackknife) -> dict[str, float | None]:
-    """The correlation of a column's differences with the goal's."""
+    """Return the correlation of a column's differences with the goal's differences."""
     if is_explained(change_n) or is_explained(goal_n):
         return dict.fromkeys(("r", "r_low", "r_high"))
     (found,) = fits.correlations(np.stack([change_n, goal_n]))
@@ -150,7 +149,7 @@ def _with_goal(change_n: Floats, goal_n: Floats, fits: Jackknife) -> dict[str, f
 
 
 def _pairs_of(frame: "pd.DataFrame", by: str, values: str | None, equal: str | Sequence[str] | None) -> _Pairs:
-    """Pair the rows of a table, which has the parts of its models' names."""
+    """Pair the rows of a table with the values in its models' names."""
     one, two = _values(frame, by, values)
     names = names_of(equal, frame)
     if equal is None:
@@ -160,16 +159,16 @@ def _pairs_of(frame: "pd.DataFrame", by: str, values: str | None, equal: str | S
     if (again := rows.duplicated([by, *names])).any():
         row = frame.iloc[rows["place"][again].iloc[0]]
         raise CollapseError(
-            f"two rows ({row.get('model', row.name)} is one) have {by} = {row[by]} and are equal in "
-            f"{', '.join(names) or 'nothing'}: choose rows with --where, or name more columns with --equal"
+            f"several rows (such as {row.get('model', row.name)}) have {by} = {row[by]} and are equal in "
+            f"{', '.join(names) or 'no other column'}: choose rows with --where, or give more columns with --equal"
         )
     alike = rows.groupby(["of", *names], dropna=False, sort=False).ngroup()
     pairs = rows.assign(alike=alike).pivot(index="alike", columns=by, values="place").dropna().astype(np.int64)
     used = [name for name in names if frame[name].nunique() > 0]
     if len(pairs) < 3:
         raise CollapseError(
-            f"{counted(len(pairs), 'pair')} of rows that differ in {by} and are equal in {', '.join(used)}: at least "
-            "3 are needed; --equal names what must be equal"
+            f"only {counted(len(pairs), 'pair')} of rows differ in {by} and are equal in {', '.join(used)}: give a "
+            "table with at least 3, or fewer columns with --equal"
         )
     first, second = pairs[one].to_numpy(), pairs[two].to_numpy()
     return _Pairs((one, two), used, first, second, _units(frame, first, second))
@@ -184,15 +183,15 @@ def _units(frame: "pd.DataFrame", first: Codes, second: Codes) -> Codes:
 
 
 def _values(frame: "pd.DataFrame", by: str, wanted: str | None) -> tuple[Any, Any]:
-    """The two values of the column that are named, or that it has."""
+    """Return the two given values of the column, or its only two values."""
     known = {str(value): value for value in map(whole, sorted(frame[by].dropna().unique()))}
     names = list(known) if wanted is None else [text.strip() for text in wanted.split(",")]
     if len(known) < 2:
         only = f"only the value {', '.join(known)}" if known else "no value"
-        raise UsageError(f"{by} has {only}: give a table with two, or another --by")
+        raise UsageError(f"{by} has {only}: give a table with two values, or another --by")
     listed = ", ".join([*known][:8]) + (", …" if len(known) > 8 else "")
     if unknown := [name for name in names if name not in known]:
         raise UsageError(f"{by} has no value {unknown[0]}: --values must name two of {listed}")
     if len(names) != 2 or len(set(names)) != 2:
-        raise UsageError(f"{by} has {len(known)} values ({listed}): name two with --values")
+        raise UsageError(f"{by} has {len(known)} values ({listed}): choose two with --values")
     return known[names[0]], known[names[1]]

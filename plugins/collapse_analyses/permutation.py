@@ -1,4 +1,4 @@
-"""The permutation test: does a property of collapse go with generalization, or did these models just happen to?"""
+"""The permutation test: does a property of collapse correlate with generalization by more than chance?"""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
@@ -36,11 +36,11 @@ def permutation(
     within: Sequence[str] | None = None,
     n: int = 99_999,
 ) -> Table:
-    """Test whether columns of a results table go with generalization.
+    """Test whether columns of a results table correlate with a goal.
 
     For each column: Pearson's r, the sign that collapse predicts, R², the permutation p-value of |r| with its
-    standard error, and a Westfall–Young max-T p-value corrected for all columns tested, from the same permutations.
-    Where there are no more orders of the rows than permutations asked for, all are enumerated and p is exact.
+    standard error, and a Westfall–Young max-T p-value corrected for all tested columns, from the same permutations.
+    If the rows have at most n orders, all orders are enumerated and p is exact.
 
     Args:
         results: A results table, one row per model.
@@ -48,18 +48,18 @@ def permutation(
         columns: Columns to test, separated by commas: names, prefixes, arithmetic, or label=expression. All
             measurements by default; paper means the seven of Table 1.
         where: Keep the rows whose column matches a glob, such as 'model=02x0768_01d*@0'.
-        within: Permute only rows with equal values of this column, or of all of these columns (with commas), such as
-            architecture, and correlate what differs from the group's mean: sizes are not exchangeable.
+        within: Permute only among rows with equal values of this column, or of all these columns (separated by commas),
+            such as architecture, and subtract each group's mean, because models of different size are not exchangeable.
         n: Number of random permutations.
 
     Returns:
-        A row a column, sorted by p: column, r, predicted ("r > 0", "r < 0" or None), R2, p, p_error, max_t_p; agrees
-        (whether r has the predicted sign; None where its interval contains 0); p_is_bound and max_t_p_is_bound (no
-        permutation reached |r|); r_low and r_high (95 % jackknife interval); r_without_one_low and
-        r_without_one_high (range of r without one row).
+        A row per column, sorted by p: column, r, predicted ("r > 0", "r < 0" or None), R2, p, p_error, max_t_p; agrees
+        (whether r has the predicted sign; None if its interval contains 0); p_is_bound and max_t_p_is_bound (whether no
+        permutation reached |r|); r_low and r_high (95 % jackknife interval); r_without_one_low and r_without_one_high
+        (range of r when one row is left out).
 
     Raises:
-        UsageError: An unknown column or filter, or an expression that cannot be read.
+        UsageError: A column or filter is unknown, or an expression is invalid.
         CollapseError: The goal is constant or not finite, or fewer than 3 rows are left.
 
     Source: Wu & Papyan 2024, §3.8; Westfall & Young 1993 for max-T.
@@ -84,17 +84,17 @@ def permutation(
 
 
 class Shuffled(NamedTuple):
-    """Correlations (k,) of columns with one, and what permuting that one gives."""
+    """Correlations of columns with the goal, and their p-values from permutations of the goal, each of shape (k,)."""
 
     r: Floats
-    p: Floats  # of |r|
-    max_t_p: Floats  # Westfall–Young, single step
+    p: Floats  # p-value of |r|
+    max_t_p: Floats  # Westfall–Young max-T, single step
     exact: bool  # every order was enumerated
     permutations: int
 
 
 def shuffle(y_n: Floats, x_nk: Floats, *, n: int, seed: int = 0, groups_n: Codes | None = None) -> Shuffled:
-    """Correlate every column of x with y, and with the permutations of :func:`collapse.measurement.permuting.permuted`.
+    """Correlate every column of x with y and with permutations of y (:func:`collapse.measurement.permuting.permuted`).
 
     >>> found = shuffle(np.array([1.0, 2.0, 3.0, 4.0]), np.array([[1.0], [2.0], [3.0], [5.0]]), n=100)
     >>> found.exact, found.permutations, round(found.p[0] * 24)
@@ -108,7 +108,7 @@ def shuffle(y_n: Floats, x_nk: Floats, *, n: int, seed: int = 0, groups_n: Codes
         largest_reached += (null_Pk.max(axis=1, keepdims=True) >= np.abs(r) - TIE).sum(axis=0)
         permutations += len(null_Pk)
     exact = orders(len(y_n), groups_n) <= n
-    observed = 0 if exact else 1  # all orders include the observed one, random orders do not
+    observed = 0 if exact else 1  # all orders include the observed order, random permutations do not
     p, max_t_p = ((each + observed) / (permutations + observed) for each in (reached, largest_reached))
     return Shuffled(np.clip(r, -1, 1), p, max_t_p, exact, permutations)
 
@@ -116,8 +116,8 @@ def shuffle(y_n: Floats, x_nk: Floats, *, n: int, seed: int = 0, groups_n: Codes
 def _records(
     chosen: Chosen, found: Shuffled, pearson: Sequence[tuple[dict[str, Any], Correlation]]
 ) -> list[dict[str, Any]]:
-    """One record per column, sorted by p."""
-    least = 0.0 if found.exact else 1.5 / (found.permutations + 1)  # p is a bound below it: no permutation reached |r|
+    """Return a record per column, sorted by p."""
+    least = 0.0 if found.exact else 1.5 / (found.permutations + 1)  # a lower p is a bound: no permutation reached |r|
     records: list[dict[str, Any]] = []
     for column, p, max_t_p, (about, of_r) in zip(chosen.tested, found.p, found.max_t_p, pearson, strict=True):
         known = of_r.without[np.isfinite(of_r.without)].tolist() if len(chosen) > 3 else []
@@ -138,17 +138,17 @@ def _records(
 
 
 def _explain(found: Shuffled, chosen: Chosen, records: Sequence[dict[str, Any]]) -> list[str]:
-    """How to read the numbers."""
+    """Return notes on how to read the numbers."""
     goal, many = chosen.goal.label, f"{found.permutations:,}"
-    how = f"p: share of {many} random permutations of {goal} (seed 0), and of the order observed, whose |r| is as large"
+    how = f"p: share of {many} random permutations of {goal} (seed 0), plus the observed order, with |r| as large"
     notes = [
-        f"p is exact: of all {many} orders of {goal}" if found.exact else how,
+        f"p is exact: all {many} orders of {goal} were used" if found.exact else how,
         f"max_t_p: p-value corrected for testing {counted(len(records), 'column')} (Westfall–Young max-T, single step)",
         predicted_note(goal),
-        "interval of r: jackknife of the rows, by Fisher's z and Student's t; leave-one-out r: without any one row",
+        "interval of r: jackknife over rows, with Fisher's z and Student's t; leave-one-out r: range without one row",
     ]
     if any(each["p_is_bound"] or each["max_t_p_is_bound"] for each in records):
         notes.append(
-            f"≤: no permutation reached |r|; with 95 % confidence fewer than 3/{many} of all orders do (rule of three)"
+            f"≤: no permutation reached |r|: with 95 % confidence, fewer than 3/{many} of all orders do (rule of three)"
         )
     return notes

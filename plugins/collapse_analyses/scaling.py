@@ -1,4 +1,4 @@
-"""Power laws of measurements in the size of models and in the epochs of training."""
+"""Fit power laws of measurements in the size of models and in the epochs of training."""
 
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -24,7 +24,7 @@ FIXED: Mapping[str, tuple[str, ...]] = {
     "n_params": (RECIPE,),
     "epochs": (ARCHITECTURE, "decay"),
 }
-"""Sizes, and what is held fixed in the fit for each, where the table has it."""
+"""Sizes, and the columns that are held fixed in the fit for each, if the table has them."""
 _NUMBERS = ("exponent", "low", "high", "R2")
 _CURVED = ("curvature", "curvature_low", "curvature_high", "exponent_small", "exponent_large")
 _HEADINGS: Mapping[str, Cell] = {
@@ -50,11 +50,11 @@ def scaling(
 ) -> Table:
     """Fit power laws of measurements in the size of models.
 
-    These are measurement ∝ size^exponent, for width, depth, parameters and epochs, where they vary. An exponent is the
-    slope of log|measurement| on log size by least squares, while depth (or width) and the recipe are held fixed. The
-    fit for epochs takes the last checkpoint of each run. Intervals leave out an architecture at a time, where names say
-    it. A curvature whose interval excludes 0 says that no single exponent describes the rows: the exponents of the
-    smaller and of the larger half of the sizes then differ.
+    The power laws are measurement ∝ size^exponent, for width, depth, parameters and epochs if they vary. An exponent is
+    the least-squares slope of log|measurement| on log size, while depth (or width) and the recipe are held fixed. The
+    fit for epochs uses the last checkpoint of each run. Intervals leave out one architecture at a time if it is known.
+    If the interval of the curvature excludes 0, no single exponent describes the rows; then compare the exponents of
+    the smaller and the larger half of the sizes.
 
     Args:
         columns: Measurements, separated by commas: names, prefixes, arithmetic, or label=expression. The validation
@@ -62,13 +62,13 @@ def scaling(
         where: Keep the rows whose column matches a glob, such as 'decay=0.1'.
 
     Returns:
-        A row a column and size: column, size, rows, exponent, low, high, R2 (of what is not held fixed); curvature,
-        curvature_low, curvature_high (of log² size beside log size), exponent_small and exponent_large (of the smaller
-        and of the larger half of the sizes). The last five are None of fewer than three sizes.
+        A row per column and size: column, size, rows, exponent, low, high, R2 (of the variation that is not held
+        fixed); curvature, curvature_low, curvature_high (coefficient of log² size), exponent_small and exponent_large
+        (of the smaller and the larger half of the sizes). The last five are None for fewer than three sizes.
 
     Raises:
-        UsageError: An unknown column or filter.
-        CollapseError: Fewer than 3 rows, no size varies, or no measurement can be fitted.
+        UsageError: A column or filter is unknown.
+        CollapseError: There are fewer than 3 rows, no size varies, or no measurement can be fitted.
 
     >>> from collapse import Row
     >>> rows = [Row(f"2x{d}", None, "", "", 1, 9, d, 99, {"nc1.cdnv": d**-0.5}) for d in (16, 32, 64, 128)]
@@ -84,8 +84,8 @@ def scaling(
     records = _records(frame, sizes, {each.label: np.log(np.abs(each.values)) for each in fitted})
     if not records:
         raise CollapseError(
-            "no power law can be fitted: a measurement needs one sign in all rows, and a size must vary while the rest "
-            "is fixed"
+            "no power law can be fitted: give rows in which a measurement has one sign, and a size varies while the "
+            "rest is fixed"
         )
     notes = [*chosen.notes, *([f"not fitted: {', '.join(signs)} (zero, or of both signs)"] if signs else [])]
     notes += _explain(frame, records)
@@ -105,28 +105,29 @@ def _varying_sizes(frame: "pd.DataFrame") -> list[str]:
 
 
 def _rows_of(frame: "pd.DataFrame", size: str) -> "pd.DataFrame":
-    """Return the rows of the fit for a size: of epochs, the last checkpoint of each run."""
+    """Return the rows of the fit for a size; for epochs, only the last checkpoint of each run."""
     if size == "epochs" and "checkpoint" in frame:
         return frame[(frame["checkpoint"] == frame["epochs"] - 1).fillna(False)]
     return frame
 
 
 def _fixed(frame: "pd.DataFrame", size: str) -> list[str]:
-    """Return what is held fixed in the fit for a size: the columns that have a value in each of its rows."""
+    """Return the columns that are held fixed in the fit for a size: those with a value in every row."""
     return [name for name in FIXED[size] if name in frame and frame[name].notna().all()]
 
 
 def _clusters(frame: "pd.DataFrame") -> Codes | None:
-    """Return what intervals leave out at a time: architectures, if names say several; None for rows."""
+    """Return the clusters that intervals leave out: architectures, if there are several; None for single rows."""
     several = ARCHITECTURE in frame and frame[ARCHITECTURE].nunique() > 1
     return groups_of(frame, [ARCHITECTURE]) if several else None
 
 
 def _fit(frame: "pd.DataFrame", size: str, log_kn: Floats, power: int = 1) -> Floats:
-    """Fit columns, given by their logarithms, to a power of log size beside the lower ones.
+    """Fit the logarithms of columns to this power of log size, while lower powers are held fixed.
 
     Returns:
-        (4, k) slopes, the ends of their intervals, and R² of what is not held fixed; NaN where nothing is left to fit.
+        Slopes, both ends of their intervals, and R² of the variation that is not held fixed, shape (4, k); NaN if
+        nothing is left to fit.
     """
     found = np.full((4, len(log_kn)), np.nan)
     if len(frame) < 3:
@@ -143,14 +144,14 @@ def _fit(frame: "pd.DataFrame", size: str, log_kn: Floats, power: int = 1) -> Fl
     products = fits.products(np.concatenate([left_n[None], left_kn]))
     for at, y_n in enumerate(left_kn):
         slope, slope_G = float(y_n @ left_n / square), products[:, 0, at + 1] / products[:, 0, 0]
-        # with a line held fixed too, the plain jackknife is cautious
+        # if the line is also held fixed, the plain jackknife's intervals would be too wide
         ends = fits.interval(slope, slope_G) if power == 1 else fits.interval_of_slope(slope, left_n, slope_G)
-        found[:, at] = slope, *ends[:2], slope**2 * square / (y_n @ y_n or 1.0)  # an end that is None becomes NaN
+        found[:, at] = slope, *ends[:2], slope**2 * square / (y_n @ y_n or 1.0)  # ends of None become NaN
     return found
 
 
 def _records(frame: "pd.DataFrame", sizes: Sequence[str], logs: Mapping[str, Floats]) -> list[dict[str, Any]]:
-    """Fit each column, given by its logarithms, to each size that still varies while the others are held fixed."""
+    """Fit the logarithm of each column to each size that varies while the others are held fixed."""
     records, log_kn = [], np.reshape([*logs.values()], (len(logs), len(frame)))
     for size in sizes:
         rows = _rows_of(frame, size)
@@ -171,11 +172,11 @@ def _records(frame: "pd.DataFrame", sizes: Sequence[str], logs: Mapping[str, Flo
 
 
 def _explain(frame: "pd.DataFrame", records: Sequence[Mapping[str, Any]]) -> list[str]:
-    """How to read the numbers."""
+    """Return notes on how to read the numbers."""
     notes = [
-        "exponent: slope of log|measurement| on log size; R²: share of what is not held fixed",
-        "curvature: coefficient of log² size beside log size, 0 for a power law; small, large: exponents of the "
-        "smaller and of the larger half of the sizes",
+        "exponent: slope of log|measurement| on log size; R²: share of the variation that is not held fixed",
+        "curvature: coefficient of log² size, 0 for a power law; small, large: exponents of the smaller and the larger "
+        "half of the sizes",
     ]
     for size in dict.fromkeys(each["size"] for each in records):
         rows = _rows_of(frame, size)

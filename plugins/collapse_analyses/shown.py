@@ -1,4 +1,4 @@
-"""Tables of analyses: all numbers for files, and the same as people read them, with three digits and intervals."""
+"""Tables of analyses: all numbers for files, and a printed form with three digits and intervals."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -7,17 +7,17 @@ from collapse import Table
 
 Record = Mapping[str, Any]
 Cell = str | tuple[str, ...]
-"""What stands under a heading: a column as it is, or columns and the format of their values, joined by "to"."""
+"""The content under a heading: a column unchanged, or columns and a format for their values, joined by "to"."""
 SMALLEST = 1e-6
-"""The least p-value that is shown; files have them all: the digits of smaller ones depend on the model of noise."""
+"""Smaller p-values are printed as a bound, because their digits depend on the model of noise; files have them."""
 SIGNED, SHARE, THREE, P = "+.3f", ".3f", "#.3g", "p"
-"""Formats: of correlations, of R², of other numbers, and of p-values."""
+"""Formats of correlations, of R², of other numbers, and of p-values."""
 
 
 def table_of(
     title: str, records: Sequence[Record], notes: Sequence[str], headings: Mapping[str, Cell], keys: int = 1
 ) -> Table:
-    """Return a table of records, a row each, with what people read under each heading."""
+    """Return a table with a row per record, printed with these headings."""
     rows = [[_cell(record, cell) for cell in headings.values()] for record in records]
     values = [list(record.values()) for record in records]
     return Table(title, list(records[0]), values, list(notes), shown=Table("", list(headings), rows, keys=keys))
@@ -25,8 +25,8 @@ def table_of(
 
 def predicted_note(goal: str) -> str:
     """Return the note on the column of predicted signs."""
-    sign = f"predicted: the sign of r if better {goal} goes with more collapse; –: none is predicted"
-    return f"{sign}; ✗: r has the other sign, and its interval excludes 0"
+    sign = f"predicted: the sign of r if better {goal} goes with more collapse; –: no prediction"
+    return f"{sign}; ✗: r has the opposite sign, and its interval excludes 0"
 
 
 def _cell(record: Record, cell: Cell) -> Any:
@@ -47,6 +47,6 @@ def _cell(record: Record, cell: Cell) -> Any:
     if form != P:
         return " to ".join(f"{value:{form}}".removesuffix(".") for value in values)
     (p,) = values
-    if record.get(f"{names[0]}_is_bound"):  # the rule of three
+    if record.get(f"{names[0]}_is_bound"):  # by the rule of three
         return f"≤ {min(3 * p, 1):.3g}"
     return f"{p:#.3g}" if p >= SMALLEST else f"< {SMALLEST:g}"

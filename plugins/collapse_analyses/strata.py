@@ -8,11 +8,11 @@ from collapse.measurement.columns import Column
 from collapse_analyses.fits import Codes, Floats, is_explained
 
 FEWEST = 3
-"""Rows that an informative correlation needs: two rows always have r = ±1."""
+"""Fewest rows for an informative correlation; two rows always have r = ±1."""
 
 
 def in_each(column: Column, goal: Column, groups_n: Codes) -> list[float | None]:
-    """Return Pearson's r in each group; None where it has fewer than 3 rows or a column does not vary.
+    """Return Pearson's r in each group; None for a group with fewer than 3 rows or a constant column.
 
     >>> numbers = [Column("", "", (), np.array(each)) for each in ([1.0, 2.0, 3.0, 9.0], [2.0, 4.0, 6.0, 0.0])]
     >>> [r and round(r, 9) for r in in_each(*numbers, np.array([0, 0, 0, 1]))]
@@ -27,7 +27,7 @@ def in_each(column: Column, goal: Column, groups_n: Codes) -> list[float | None]
 
 
 def signs_of(correlations: Sequence[float | None] | None) -> dict[str, float | int | None]:
-    """Return the number of groups with a correlation, those of each sign, and the median.
+    """Return the number of groups with a correlation, the numbers of each sign, and the median correlation.
 
     >>> signs_of([0.5, -0.25, None, 1.0])
     {'strata': 3, 'strata_positive': 2, 'strata_negative': 1, 'strata_median_r': 0.5}
@@ -44,10 +44,11 @@ def signs_of(correlations: Sequence[float | None] | None) -> dict[str, float | i
 
 
 def p_of_whole_groups(x_n: Floats, y_n: Floats, first_n: Codes, second_n: Codes, *, n: int) -> float | None:
-    """Return p of |r| from n random permutations of whole groups of the first grouping, and from the order observed.
+    """Return the p-value of |r| from n random permutations of whole groups of the first grouping, plus the observed.
 
-    What the effects of two groupings leave in a group is often one curve, so all of it is one observation. The table of
-    both groupings has the means of its cells, without the means of its rows and columns. None if a cell has no row.
+    After the effects of two groupings are subtracted, the residuals of a group are often one curve, so a group counts
+    as one observation. The cells of both groupings form a table of means, minus the means of its rows and columns.
+    Return None if a cell has no row.
     """
     shape = (int(first_n.max()) + 1, int(second_n.max()) + 1)
     cells_n = first_n * shape[1] + second_n
@@ -56,12 +57,12 @@ def p_of_whole_groups(x_n: Floats, y_n: Floats, first_n: Codes, second_n: Codes,
 
     def interaction(values_n: Floats) -> Floats:
         table = (np.bincount(cells_n, weights=values_n) / np.bincount(cells_n)).reshape(shape)
-        for _ in range(2):  # again, for the rounding error of the first means
+        for _ in range(2):  # the second time removes rounding errors of the first means
             table = table - table.mean(axis=0)
             table = table - table.mean(axis=1, keepdims=True)
         return table
 
-    products = interaction(x_n) @ interaction(y_n).T  # of each group of x with each of y
+    products = interaction(x_n) @ interaction(y_n).T  # each group of x times each group of y
     rows = np.arange(shape[0])
     orders = np.random.default_rng(0).permuted(np.tile(rows, (n, 1)), axis=1)
     null = np.abs(products[rows, orders].sum(axis=1))

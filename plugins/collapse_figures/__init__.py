@@ -1,1 +1,1 @@
-"""The built-in figures: one idea a file, each registered through an entry point like anybody's."""
+"""The built-in figures, one idea per file, registered through entry points like any other plugin."""

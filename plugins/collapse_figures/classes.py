@@ -1,4 +1,4 @@
-"""Values per class behind the measurements: their distributions, and how they depend on the samples of a class."""
+"""Values per class behind the measurements: their distributions, and how they depend on class frequency."""
 
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -21,11 +21,11 @@ VALUES: Mapping[str, tuple[str, bool]] = {
     "nc2.norm": ("norm of μ_c (h)", True),
     "nc3.self_duality": ("cos(w_c, μ_c)", False),
 }
-"""The measurements whose :func:`collapse.vectors` are drawn, their axis titles, and whether these are logarithmic."""
+"""Measurements whose :func:`collapse.vectors` are drawn, with axis titles, and whether the axes are logarithmic."""
 _BINS = 40
 _COUNT_BINS = 14
 _STORES = 6  # with different colours
-_ROUNDING = 1e-9  # a share of the largest value; norms of two classes differ in their last digits only
+_ROUNDING = 1e-9  # relative differences below this are rounding errors, for example between the norms of two classes
 
 
 @figure(
@@ -37,7 +37,7 @@ _ROUNDING = 1e-9  # a share of the largest value; norms of two classes differ in
 def class_distributions(stores: Sequence[Store]) -> Drawing:
     """CDNV, norm and self-duality of each class: a histogram, and medians and quartiles against N_c."""
     if len(stores) > _STORES:
-        raise CollapseError(f"at most {_STORES} stores can be told apart in one picture, got {len(stores)}")
+        raise CollapseError(f"this figure can show at most {_STORES} stores, got {len(stores)}: give fewer")
     panels: list[Any] = []
     notes: list[str] = []
     for name, (title, log) in VALUES.items():
@@ -55,7 +55,7 @@ def class_distributions(stores: Sequence[Store]) -> Drawing:
 
 
 def _values(stores: Sequence[Store], name: str, log: bool, notes: list[str]) -> "pd.DataFrame":
-    """Return a row per class and store: store, value, count; add what has no value to the notes."""
+    """Return a row per class and store: store, value, count; add notes on classes and stores without values."""
     import pandas as pd
 
     found: list[pd.DataFrame] = []
@@ -70,7 +70,7 @@ def _values(stores: Sequence[Store], name: str, log: bool, notes: list[str]) -> 
         if len(counts):
             found.append(pd.DataFrame({"store": called, "value": values[kept], "count": counts}))
         if not kept.all():
-            notes.append(f"{name} of {called}: {counted(int((~kept).sum()), 'class')} without a value to draw left out")
+            notes.append(f"{name} of {called}: {counted(int((~kept).sum()), 'class')} without a value left out")
     return pd.concat(found, ignore_index=True) if found else pd.DataFrame()
 
 
@@ -116,9 +116,9 @@ def _colour(stores: int) -> dict[str, Any]:
 
 
 def _edges(values: Floats, bins: int, *, log: bool) -> Floats:
-    """Return edges of bins of equal width, on a log axis if asked; values equal to rounding get a range around them."""
+    """Return the edges of bins of equal width on a linear or log axis."""
     low, high = float(values.min()), float(values.max())
-    if high - low <= _ROUNDING * max(abs(low), abs(high)):  # else edges between them would be equal
+    if high - low <= _ROUNDING * max(abs(low), abs(high)):  # widen the range, otherwise edges would be equal
         low, high = (low / 1.1, high * 1.1) if log else (low - 0.5, high + 0.5)
     edges = np.geomspace(low, high, bins + 1) if log else np.linspace(low, high, bins + 1)
     edges[0], edges[-1] = low, high

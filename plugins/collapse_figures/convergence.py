@@ -1,4 +1,4 @@
-"""How measurements converge with the amount of text: curves over growing merges of the parts of collections."""
+"""Curves of measurements against the amount of text, from growing merges of the parts of collections."""
 
 from collections.abc import Sequence
 
@@ -11,7 +11,7 @@ from collapse_figures.tables import Colour, drawn_in, names_of
 
 @figure("convergence", title="Measurements against the amount of text", of="parts")
 def converging(parts: Sequence[Part]) -> Drawing:
-    """Measurements of the first part of a collection, the first two, and so on, against their samples."""
+    """Measurements of the first part of a collection, the first two parts, and so on, against their samples."""
     import pandas as pd
 
     groups: dict[str, list[Part]] = {}
@@ -19,7 +19,7 @@ def converging(parts: Sequence[Part]) -> Drawing:
         groups.setdefault(part.digest, []).append(part)
     whole = [stores for stores in groups.values() if len(stores) > 1]
     if not whole:
-        raise CollapseError(f"needs two parts or more of one collection, got {counted(len(parts), 'part')}")
+        raise CollapseError(f"needs at least two parts of one collection, got {counted(len(parts), 'part')}")
     metrics = [name for name in drawn_in("parts") if name in plugins().measurements()]
     names = names_of([stores[0] for stores in whole])
     tables = [convergence(stores, metrics=metrics).frame() for stores in whole]

@@ -1,4 +1,4 @@
-"""The effective dimension of class means: validation loss against it, and GNC2 against what it lets expect."""
+"""Validation loss and GNC2 against the effective dimension of class means."""
 
 import numpy as np
 
@@ -24,7 +24,7 @@ D_EFF = "nc2.effective_dimension"
 
 @figure("dimension", title="Effective dimension of class means", needs=["val_loss", D_EFF])
 def dimension(results: Results) -> Drawing:
-    """Loss against effective dimension d_eff with one line for all models; GNC2 with that of d_eff dimensions."""
+    """Loss by effective dimension d_eff with a line; GNC2 with the value of uniform points in d_eff dimensions."""
     import altair as alt
 
     frame = measured(results, needs=["val_loss", D_EFF])

@@ -10,8 +10,8 @@ from collapse.errors import counted
 from collapse_figures.panels import axis, coloured, specification
 from collapse_figures.tables import Colour, names_of
 
-_MOST = 2_000  # points of the figure: a specification is read by browsers and editors
-_LEAST = 50  # points of a curve, however many stores
+_MOST = 2_000  # points of the figure, because browsers and editors load the specification
+_LEAST = 50  # points of a curve, even with many stores
 
 
 @figure(
@@ -26,7 +26,7 @@ def class_frequencies(stores: Sequence[Store]) -> Drawing:
     import altair as alt
 
     rows: list[dict[str, Any]] = []
-    said: dict[bytes, str] = {}  # stores of one text have equal counts: one curve
+    said: dict[bytes, str] = {}  # by counts: stores of one text have equal counts and share a curve
     most = max(_MOST // len(stores), _LEAST)
     for store, name in zip(stores, names_of(stores), strict=True):
         counts = np.sort(store.statistics().counts.numpy())[::-1]

@@ -1,4 +1,4 @@
-"""Properties of collapse against validation loss, a point per model: the four panels of Figure 1, and others."""
+"""Properties of collapse against validation loss, with a point per model: the four panels of Figure 1, and others."""
 
 from collections.abc import Sequence
 

@@ -1,4 +1,4 @@
-"""Null distributions of the permutation test: which correlations would chance give?"""
+"""Null distributions of the permutation test: correlations that chance gives."""
 
 from typing import Any
 
@@ -43,7 +43,7 @@ def permutation_null(results: Results) -> Drawing:
     exact, sizes = orders(len(frame)) <= PERMUTATIONS, sizes_said(frame)
     panels, rows = [], []
     for name, r, null_P in zip(varying, observed.tolist(), null.T, strict=True):
-        reached = int((np.abs(null_P) >= abs(r) - TIE).sum()) + (not exact)  # and the order observed
+        reached = int((np.abs(null_P) >= abs(r) - TIE).sum()) + (not exact)  # plus the observed order
         p = None if sizes else reached / (len(null) + (not exact))
         shares = np.histogram(null_P, _EDGES)[0] / len(null)
         bins = zip(_EDGES[:-1].tolist(), _EDGES[1:].tolist(), shares.tolist(), strict=True)
@@ -62,7 +62,7 @@ def permutation_null(results: Results) -> Drawing:
 def _panel(name: str, p: float | None, highest: float) -> Any:
     import altair as alt
 
-    title = "NC1 (mean CDNV)" if name == "nc1.cdnv" else shown(name).title  # other figures draw its logarithm
+    title = "NC1 (mean CDNV)" if name == "nc1.cdnv" else shown(name).title  # other figures draw the log of the CDNV
     bound = 1 / (PERMUTATIONS + 1)
     said = "" if p is None else f"p = {p:.2g}" if p > bound else f"p ≤ {3 * bound:.1g}"
     at = alt.X("r:Q", bin="binned", title="r with the loss", scale=alt.Scale(domain=[-1, 1]))

@@ -1,4 +1,4 @@
-"""Panels in Vega-Altair: a measurement each, side by side, and the selections that link them on a screen."""
+"""Panels in Vega-Altair: one measurement per panel, side by side, with selections that link panels on screen."""
 
 import math
 from collections.abc import Iterable, Sequence
@@ -14,7 +14,7 @@ _LINE = {"point": {"size": 10, "strokeWidth": 0}, "strokeWidth": 0.8}
 
 
 def axis(channel: str, name: str, numbers: Iterable[Any], *, title: str = "", log: bool = False, **more: Any) -> Any:
-    """Return an axis ("x" or "y") of a column and the numbers along it; ``more`` is about its labels."""
+    """Return the axis ("x" or "y") of a column for the given numbers; ``more`` are options of its labels."""
     import altair as alt
 
     scale = alt.Scale(nice=False, padding=_PADDING, **({"type": "log"} if log else {"zero": False}))
@@ -27,7 +27,7 @@ def axis(channel: str, name: str, numbers: Iterable[Any], *, title: str = "", lo
 def ticks(values: Iterable[Any], log: bool = False) -> list[float]:
     """Return a few round numbers between the least and the largest value.
 
-    Vega's may lie beyond these, which lifts the title of a panel above the others, and on a log axis mark every digit.
+    Vega's own ticks may lie outside, which moves a panel's title out of line, and on a log axis mark every digit.
 
     >>> ticks([0.06, 0.21]), ticks([0.0002, 0.3], log=True), ticks([30.0, 70.0], log=True)
     ([0.1, 0.15, 0.2], [0.001, 0.01, 0.1], [30.0, 40.0, 50.0, 60.0, 70.0])
@@ -52,7 +52,7 @@ def ticks(values: Iterable[Any], log: bool = False) -> list[float]:
 
 
 def logged(frame: "pd.DataFrame", name: str) -> bool:
-    """Whether a measurement is drawn on a log axis: one of a wide range, if all of its values are positive."""
+    """Whether a measurement is drawn on a log axis: if its range is wide and all its values are positive."""
     return shown(name).log and bool((frame[name].dropna() > 0).all())
 
 
@@ -72,10 +72,10 @@ def panel(
     Args:
         frame: The table.
         name: The measurement.
-        x: The axis of what it is drawn against.
-        colour: What gives marks their colour.
-        lines: Columns in whose values lines differ, beside the colour; None for points.
-        hover: Columns whose values are shown beside the mouse.
+        x: The horizontal axis.
+        colour: The colour of marks.
+        lines: Columns that, with the colour, divide the rows into lines; None for points.
+        hover: Columns to show in the tooltip.
         below: A line below the title.
         **more: Other channels.
     """
@@ -124,9 +124,9 @@ def curves(
     *,
     hover: Sequence[str] = ("model",),
 ) -> dict[str, Any]:
-    """Return the specification of curves along a column, one panel for each measurement that there is.
+    """Return the specification of curves along a column, with one panel per available measurement.
 
-    Lines differ in the colour, the columns of ``lines``, and the limits of ``--min-count``.
+    The colour, the columns ``lines`` and ``--min-count`` divide the rows into lines.
     """
     present = one_of(frame, names)
     limits = ["min_count"] if "min_count" in frame and frame["min_count"].nunique() > 1 else []
@@ -146,10 +146,10 @@ def together(
 
     Args:
         panels: Charts.
-        rows: The data of all of them; None if each has its own.
-        columns: Panels side by side, at most.
-        linked: Points fade unless they are in a brush, and chosen in the legend of the colour.
-        colour: What gives linked points their colour.
+        rows: The data of all panels; None if each has its own data.
+        columns: Maximum number of panels side by side.
+        linked: Link the panels: points fade unless they are selected by the brush and in the legend.
+        colour: The colour of linked points.
     """
     import altair as alt
 
@@ -169,7 +169,7 @@ def together(
 
 
 def specification(chart: Any) -> dict[str, Any]:
-    """Return a chart as a dictionary without the sizes that Altair adds: who shows a figure chooses them."""
+    """Return a chart as a dictionary, without the sizes that Altair adds, because the caller chooses them."""
     import altair as alt
 
     with alt.data_transformers.enable("default", max_rows=None), alt.theme.enable("none"):

@@ -10,7 +10,7 @@ from collapse.plugin.plugin_manager import plugins
 from collapse_figures.panels import axis, coloured, specification
 from collapse_figures.tables import colour_of, field, having, measured, remarks, shown
 
-_NEAR_A_LIMIT = ("nc2.etf_error", "nc3.duality_error")  # no headlines, but they say how near a limit is
+_NEAR_A_LIMIT = ("nc2.etf_error", "nc3.duality_error")  # not headlines, but they show the distance to a limit
 
 
 @figure("reachable", title="Measurements as multiples of what is reachable", needs=["classes", "dim"])
@@ -28,7 +28,7 @@ def reachable(results: Results) -> Drawing:
                 made |= {"value": row[name], "limit": limit, "ratio": row[name] / limit}
                 rows.append(made | ({field(colour.column): row[colour.column]} if colour else {}))
     if not rows:
-        raise CollapseError("no headline measurement of the table has a reachable value other than 0")
+        raise CollapseError("needs a headline measurement with a reachable value other than 0")
     ratios = [row["ratio"] for row in rows]
     log = min(ratios) > 0 and max(ratios) > 10 * min(ratios)
     hover = ["model:N", "name:N", *(alt.Tooltip(f"{each}:Q", format=".4g") for each in ("value", "limit", "ratio"))]
@@ -46,7 +46,7 @@ def reachable(results: Results) -> Drawing:
 
 
 def reachable_value(name: str, classes: int, dim: int) -> float | None:
-    """Return what C classes in d dimensions can reach of a measurement; at full collapse where the two are equal."""
+    """Return the value of a measurement that C classes in d dimensions can reach; None if it is not finite."""
     _, measure = plugins().measurements()[name]
     found = limit_at(measure.towards if measure.reachable is None else measure.reachable, classes, dim)
     return found if found is not None and math.isfinite(found) else None

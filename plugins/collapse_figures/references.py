@@ -1,4 +1,4 @@
-"""Measurements beside their nulls: the same of the untrained model and of shuffled labels, and what is reachable."""
+"""Measurements beside their nulls (the untrained model and shuffled labels) and their reachable values."""
 
 import math
 from collections.abc import Iterator
@@ -14,10 +14,10 @@ from collapse_figures.tables import shown
 
 @figure("nulls", title="Measurements beside their nulls")
 def nulls(results: Results) -> Drawing:
-    """Headline measurements of each model, of its nulls, and the values that are reachable; a mark each."""
+    """Headline measurements of each model and its nulls, with the reachable values; one mark per value."""
     with_nulls = [row for row in results.rows if row.nulls]
     if not with_nulls:
-        raise CollapseError("needs rows with nulls: collapse measure --null, and results as .json, which keep them")
+        raise CollapseError("needs rows with nulls: use collapse measure --null, and save results as .json")
     kinds = list(dict.fromkeys(kind for row in with_nulls for kind in row.nulls))
     panels = []
     for name in plugins().headlines():
@@ -39,7 +39,7 @@ def nulls(results: Results) -> Drawing:
 
 
 def _values(row: Row, name: str) -> Iterator[dict[str, Any]]:
-    """Yield the values that an axis can show: on a log axis, no limit of 0."""
+    """Yield the values that an axis can show; a log axis cannot show a limit of 0."""
     limit = reachable_value(name, row.classes, row.dim)
     of = {"model": row.measurements.get(name), **{kind: values.get(name) for kind, values in row.nulls.items()}}
     of |= {"reachable": limit if limit and (limit > 0 or not shown(name).log) else None}

@@ -13,19 +13,19 @@ from collapse_figures.tables import Colour, drawn_in, having, measured, models, 
 if TYPE_CHECKING:
     import pandas as pd
 
-_ROOM = 0.15  # of the length of an axis
+_ROOM = 0.15  # share of an axis that the last label needs
 _PAPER = "Wu & Papyan 2024, Figures 6 to 30"
 
 
 @figure("scaling-width", title="Measurements against width, by depth", source=_PAPER)
 def by_width(results: Results) -> Drawing:
-    """Every headline measurement against width, a line per depth, of the recipe with most architectures."""
+    """Every headline measurement against width, a line per depth, for the recipe with the most architectures."""
     return _by_size(results, "width", "depth", title="width d")
 
 
 @figure("scaling-depth", title="Measurements against depth, by width", source=_PAPER)
 def by_depth(results: Results) -> Drawing:
-    """Every headline measurement against depth, a line per width, of the recipe with most architectures."""
+    """Every headline measurement against depth, a line per width, for the recipe with the most architectures."""
     return _by_size(results, "depth", "width", title="depth (layers)")
 
 
@@ -43,9 +43,9 @@ def _by_size(results: Results, along: str, colour: str, title: str) -> Drawing:
 
 @figure("scaling-epochs", title="Measurements against epochs of training", source=_PAPER)
 def by_epochs(results: Results) -> Drawing:
-    """Every headline measurement against the epochs trained, a line per architecture, at one weight decay."""
+    """Every headline measurement against the trained epochs, a line per architecture, at one weight decay."""
     frame, notes = _named(results, ["epochs", "checkpoint", "decay", "architecture"])
-    # the decay with most points; of equals, the least
+    # the decay with the most points; of equals, the smallest
     frame = frame[frame["decay"] == frame.groupby("decay")["trained"].nunique().idxmax()]
     caption = (
         f"Measurements after epochs of training (checkpoint + 1), with weight decay {frame['decay'].iloc[0]:g}, a line "
@@ -71,18 +71,18 @@ def by_decay(results: Results) -> Drawing:
 
 
 def _named(results: Results, parts: Sequence[str]) -> "tuple[pd.DataFrame, list[str]]":
-    """Return the models whose names, or whose columns, say these parts, without repeats of other seeds; and a note."""
+    """Return the models with these columns, without repeats with other seeds; and a note on the repeats."""
     frame = measured(results)
     if lacking := [name for name in parts if not having(frame, [name])]:
         raise CollapseError(
-            f"needs {' and '.join(lacking)}: columns, or models whose names say them, such as TinyStories-02x0768_03d@2"
+            f"needs {' and '.join(lacking)}: add columns, or name models like TinyStories-02x0768_03d@2"
         )
     frame = frame.dropna(subset=list(parts))
     if "checkpoint" in frame:
         frame["trained"] = frame["checkpoint"] + 1
     kept = frame[frame[having(frame, ["seed", "init_seed"])].isna().all(axis=1)]
     if kept.empty:
-        raise CollapseError("all of these models are repeats of one recipe with other seeds")
+        raise CollapseError("needs models without a seed in their names; all are repeats with other seeds")
     repeats = len(frame) - len(kept)
     return kept, [f"left out: {counted(repeats, 'row')} that repeat a recipe with another seed"] if repeats else []
 
@@ -92,10 +92,10 @@ def _drawn(
 ) -> Drawing:
     values = np.unique(frame[along].astype(float))
     if len(values) < 2:
-        raise CollapseError(f"needs two values of {title} in models that are comparable, and there is {values[0]:g}")
+        raise CollapseError(f"needs two values of {title} in comparable models; the only one is {values[0]:g}")
     log = bool(values[0] > 0 and values[-1] > 3 * values[0])
     at = np.log(values) if log else values
-    room = at[-1] - at >= _ROOM * (at[-1] - at[0])  # for the label of the largest
+    room = at[-1] - at >= _ROOM * (at[-1] - at[0])  # leave room for the label of the largest value
     marked = np.unique([*values[room], values[-1]]).tolist()
     x = axis("x", along, values, title=title, log=log, format="~g", values=marked)
     spec = curves(frame, drawn_in("curves"), x, along, colour, [lines])

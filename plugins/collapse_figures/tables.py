@@ -1,4 +1,4 @@
-"""A results table made ready for figures: which measurements each figure draws, and what gives points their colour."""
+"""Prepare a results table for figures: the measurements that each figure draws, and the colour of points."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -13,8 +13,8 @@ from collapse.measurement.prepared import prepared, remarks_on, sizes_said
 if TYPE_CHECKING:
     import pandas as pd
 
-_COLOURS = 8  # a legend with more entries cannot be read: then a scale of colours is drawn
-_LONGEST = 60  # characters of a name in a legend or caption
+_COLOURS = 8  # with more entries, a legend is hard to read, and a colour scale is drawn
+_LONGEST = 60  # shown characters of a name in a legend or caption
 _NUMBERS = {"val_loss", "n_params", "dim", "classes", "width", "depth"}
 
 
@@ -22,10 +22,10 @@ _NUMBERS = {"val_loss", "n_params", "dim", "classes", "width", "depth"}
 class Shown:
     """How a measurement is drawn."""
 
-    title: str  # of the panel: the property
-    axis: str  # what is measured, with its unit
+    title: str  # title of the panel: the property
+    axis: str  # title of the axis: the measured quantity with its unit
     figures: str = ""  # the kinds of figures that draw it
-    log: bool = False  # on a log axis
+    log: bool = False  # whether the axis is logarithmic
 
 
 MEASUREMENTS = {
@@ -48,11 +48,11 @@ MEASUREMENTS = {
     "unc3.uniform_duality": Shown("UNC3", "CoV of cos(w, μ)", "loss duality curves parts"),
     "nc4.agreement": Shown("NC4", "agreeing share", "loss curves"),
 }
-"""In the order of panels. Each debiased measurement stands after its plug-in."""
+"""How measurements are drawn, in the order of panels; a debiased measurement follows its plug-in version."""
 
 
 def shown(name: str) -> Shown:
-    """Return how a measurement is drawn; one that is not known here is called by its name.
+    """Return how a measurement is drawn; an unknown measurement is titled by its name.
 
     >>> shown("nc1.cdnv").axis, shown("mine.mean_count").axis
     ('mean CDNV (1/h²)', 'mine.mean_count')
@@ -71,18 +71,18 @@ def drawn_in(figure: str) -> list[str]:
 
 @dataclass(frozen=True)
 class Colour:
-    """What gives points their colour."""
+    """The column that determines the colour of points."""
 
     column: str
-    title: str  # in the legend
+    title: str  # title of the legend
     kind: str  # "ordinal" for few ordered values, "quantitative" for many (on a log scale), "nominal" for names
 
 
 def measured(results: Results, needs: Sequence[str] = ()) -> "pd.DataFrame":
-    """Return a table with the parts of its models' names; columns of numbers hold finite ones or NaN.
+    """Return a table with the values in its models' names; columns of numbers hold finite numbers or NaN.
 
-    ``width`` is d where the names say nothing, and ``called`` a model's name without its owner or folder. Rows without
-    a number in one of ``needs`` are left out.
+    ``width`` is d if names do not contain it, and ``called`` is a model's name without its owner or folder. Rows
+    without a number in each of ``needs`` are left out.
 
     Raises:
         CollapseError: No row has numbers in all of ``needs``.
@@ -106,20 +106,20 @@ def measured(results: Results, needs: Sequence[str] = ()) -> "pd.DataFrame":
 
 
 def having(frame: "pd.DataFrame", names: Sequence[str]) -> list[str]:
-    """Return those columns that have a number in one row at least."""
+    """Return the columns that have a number in at least one row."""
     return [name for name in names if name in frame and frame[name].notna().any()]
 
 
 def one_of(frame: "pd.DataFrame", names: Sequence[str]) -> list[str]:
-    """Return those columns that have a number in one row at least, or raise a CollapseError if there is none."""
+    """Return the columns that have a number in at least one row; raise CollapseError if there are none."""
     found = having(frame, names)
     if not found:
-        raise CollapseError(f"needs one of {', '.join(names)}, of which the table has no value")
+        raise CollapseError(f"needs values of one of {', '.join(names)}")
     return found
 
 
 def colour_of(frame: "pd.DataFrame", names: str = "called") -> Colour | None:
-    """Return what tells sizes of models apart: width, number of parameters, or else a column of names if few."""
+    """Return the colour that distinguishes sizes of models: width, number of parameters, or a column with few names."""
     for column, title in (("width", "width d"), ("n_params", "parameters"), ("dim", "width d")):
         different = frame[column].nunique() if column in frame else 0
         if different > _COLOURS and (frame[column] > 0).all():
@@ -131,7 +131,7 @@ def colour_of(frame: "pd.DataFrame", names: str = "called") -> Colour | None:
 
 
 def records(frame: "pd.DataFrame", columns: Sequence[str], colour: Colour | None = None) -> list[dict[str, Any]]:
-    """Return rows with those of the columns that there are; dots in names become underscores: Vega reads them as paths.
+    """Return rows with the existing columns; dots in names become underscores, because Vega reads dots as paths.
 
     >>> import pandas as pd
     >>> records(pd.DataFrame({"nc1.cdnv": [0.5, None]}), ["nc1.cdnv", "absent"])
@@ -149,7 +149,7 @@ def field(name: str) -> str:
 
 
 def models(frame: "pd.DataFrame") -> str:
-    """Say how many models the rows are of: rows of one store that differ in ``--min-count`` are of one.
+    """Say how many models the rows are of; rows of one store that differ in ``--min-count`` count once.
 
     >>> import pandas as pd
     >>> models(pd.DataFrame({"store": ["a", "a", "b", None]}))
@@ -162,19 +162,19 @@ def models(frame: "pd.DataFrame") -> str:
 
 
 def remarks(frame: "pd.DataFrame", left_out: int = 0) -> tuple[str, ...]:
-    """Return remarks on the rows of a figure, and on those without a value."""
+    """Return remarks on the rows of a figure, and on rows left out for missing values."""
     more = [f"{counted(left_out, 'row')} left out for missing values"] if left_out else []
     return (*remarks_on(frame), *more)
 
 
 def caution(frame: "pd.DataFrame") -> str:
-    """Return the warning, for a caption, that size alone can give a large R²; "" if all models have one size."""
+    """Return a warning for a caption that size alone can give a large R²; "" if all models have one size."""
     said = sizes_said(frame)
     return f" {said[0].upper()}{said[1:]}: size alone can give a large R²." if said else ""
 
 
 def r_squared(x: Any, y: Any) -> float | None:
-    """Return the square of Pearson's r over rows with both numbers; None of fewer than 3 rows or a constant.
+    """Return the square of Pearson's r over rows with both numbers; None for fewer than 3 rows or a constant.
 
     >>> r_squared([1.0, 2.0, 3.0], [2.0, 4.0, 6.0])
     1.0
@@ -187,7 +187,7 @@ def r_squared(x: Any, y: Any) -> float | None:
 
 
 def names_of(stores: Sequence[Store | Part]) -> list[str]:
-    """Return a different name for each store: its model, numbered and with its digest where models share a name."""
+    """Return a unique name for each store: its model, with a number and its digest if models share a name."""
     names = [shortened(each.model, _LONGEST) for each in stores]
     if len(set(names)) == len(stores):
         return names

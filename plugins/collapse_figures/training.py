@@ -27,7 +27,7 @@ def training(results: Results) -> Drawing:
             "run/checkpoint-100, run-step100, owner/name@step100 or TinyStories-02x0768_03d@2"
         )
     geometric = bool(kept[along].median() < kept[along].max() / 5)
-    x = axis("x", along, kept[along], title=times[along], format="~s", log=geometric)
+    x = axis("x", along, kept[along], title=times[along], format=",d" if geometric else "~s", log=geometric)
     if geometric:  # a log axis that has 0
         x = x.scale(type="symlog", nice=False)
     spec = curves(kept, drawn_in("curves"), x, along, colour_of(kept, names="run"), ["run"])

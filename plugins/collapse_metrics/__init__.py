@@ -1,1 +1,1 @@
-"""The built-in plugins: one small file a property, each registered through an entry point like anybody's."""
+"""The built-in metrics, one small file per property, registered through entry points like any other plugin."""

@@ -1,4 +1,4 @@
-"""The pooled within-class covariance, a statistic that some forms of NC1 need."""
+"""The pooled within-class covariance, a statistic that some NC1 metrics need."""
 
 from collections.abc import Mapping
 from typing import ClassVar
@@ -13,7 +13,7 @@ from collapse import Batch, State, Statistic, derived
 class WithinClassCovariance(Statistic):
     """Σ_W = Σ_i (h_i − μ_{y_i})(h_i − μ_{y_i})ᵀ / N, shape (d, d), squared units of h.
 
-    It is stored as the undivided sum (``scatter``) and N (``samples``), so that merging is exact.
+    The sum (``scatter``) and N (``samples``) are stored separately, so that merging is exact.
     """
 
     name = "covariance"
@@ -22,7 +22,7 @@ class WithinClassCovariance(Statistic):
     samples: Tensor
 
     def update(self, batch: Batch) -> None:
-        """Outer products of a batch's deviations from its own class means."""
+        """Sum the outer products of a batch's deviations from its own class means."""
         self.scatter = batch.deviations.T @ batch.deviations
         self.samples = batch.counts.sum().reshape(1)
 

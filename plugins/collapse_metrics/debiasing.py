@@ -1,8 +1,8 @@
 """Squared lengths of class means without the noise of their samples, for the debiased measurements of NC1, NC2 and NC3.
 
-A class mean of N_c samples is scattered around the true one by σ̃_c²/N_c, so every squared length between means is too
-large by that noise, whatever the distribution of the embeddings. It is subtracted here. Classes of one sample have no
-estimate of their variance: they are left out, of the global mean too.
+A class mean of N_c samples has a mean squared distance of σ̃_c²/N_c to the true mean. This noise makes every squared
+length between means too large, for any distribution of the embeddings, and is subtracted here. Classes with one sample
+have no variance estimate. They are left out, also from the global mean.
 
 Shapes: K classes, d dimensions.
 """
@@ -15,7 +15,7 @@ from torch import Tensor
 
 from collapse import EmbeddingStatistics, Noted, derived
 
-_RESOLVED = 2  # standard errors that the mean squared norm must exceed, because ratios are divided by it
+_RESOLVED = 2  # the mean squared norm, a divisor of ratios, must exceed this many standard errors
 
 
 @dataclass(frozen=True)
@@ -27,8 +27,8 @@ class Estimates:
         means: μ_c − μ̄ over these classes, shape (K, d).
         variances: σ̃_c² = σ_c² N_c/(N_c − 1), shape (K,).
         noise: v_c = σ̃_c²/N_c, the mean squared distance of μ_c to the true mean, shape (K,).
-        sqnorms: ñ_c² = ‖μ_c − μ̄‖² − (1 − 2/K) v_c − Σv/K², shape (K,); its estimate can be negative.
-        classifier: Its rows, shape (K, d), or None.
+        sqnorms: ñ_c² = ‖μ_c − μ̄‖² − (1 − 2/K) v_c − Σv/K², shape (K,); an estimate can be negative.
+        classifier: Rows of the classifier, shape (K, d), or None.
     """
 
     counts: Int[Tensor, " K"]
@@ -45,17 +45,17 @@ class Estimates:
 
     @property
     def sqdist(self) -> float:
-        """mean D̃ over pairs, D̃ = ‖μ_c − μ_c′‖² − v_c − v_c′, which is 2K/(K−1) times the mean squared norm."""
+        """mean D̃ over pairs, D̃ = ‖μ_c − μ_c′‖² − v_c − v_c′; it equals 2K/(K−1) times the mean squared norm."""
         classes = len(self.noise)
         return 2 * classes / (classes - 1) * self.sqnorm
 
     @property
     def error(self) -> float:
-        """Standard error of mean ñ_c² from the noise of the means, from the spread of ñ_c² over classes.
+        """Standard error of mean ñ_c² due to the noise of the means, estimated from the spread of ñ_c² over classes.
 
-        The squared length of Gaussian noise has variance 2v²/r, with r of its d dimensions in effect. That bounds the
-        error (r from 1 to d) where few classes, or true norms of unequal length, make the spread a bad estimate; of two
-        classes, whose norms are equal, it is the bound for r = 1.
+        With few classes, or true norms of unequal length, the spread is a bad estimate. So it is clamped: the squared
+        length of Gaussian noise with r effective dimensions has variance 2v²/r, and r is between 1 and d. Two classes
+        have equal norms, so their error is the bound for r = 1.
         """
         classes, dim = self.means.shape
         bound = (2 * self.noise.square() * self.counts / (self.counts - 1)).sum().sqrt() / classes
@@ -72,7 +72,7 @@ UNRESOLVED = Noted(
 def debiased(
     ids: Tensor, counts: Tensor, means: Tensor, variances: Tensor, classifier: Tensor | None = None
 ) -> Estimates | Noted:
-    """Unbiased estimates of the classes with two samples or more.
+    """Unbiased estimates for the classes with at least two samples.
 
     >>> from collapse.testing import value
     >>> s = EmbeddingStatistics(classes=torch.arange(2), counts=torch.tensor([2, 2]),
@@ -83,7 +83,7 @@ def debiased(
     """
     alone = int((counts < 2).sum())
     if len(counts) - alone < 2:
-        return Noted(None, "fewer than two classes have two samples, which an unbiased variance needs", "singletons")
+        return Noted(None, "fewer than two classes have the two samples that an unbiased variance needs", "singletons")
     s = EmbeddingStatistics(classes=ids, counts=counts, means=means, variances=variances, classifier=classifier)
     s = s.keep(2)  # centred on their own mean
     K, noise_K = s.n_classes, s.variances / (s.counts - 1)
@@ -97,5 +97,5 @@ def debiased(
 
 @derived
 def resolved(debiased: Estimates) -> Estimates | Noted:
-    """The unbiased estimates, if their mean squared norm, by which ratios are divided, is more than its noise."""
+    """The unbiased estimates, if the mean squared norm, by which ratios divide, is larger than its noise."""
     return debiased if debiased.sqnorm > _RESOLVED * debiased.error else UNRESOLVED

@@ -1,8 +1,8 @@
-"""Effective dimension of the class means: how many dimensions uniform points need for the same mean squared cosine.
+"""Effective dimension of the class means: the dimension in which uniform points have the same mean squared cosine.
 
-With the mean m and standard deviation s of the cosines over pairs, their mean square is m² + s², which is 1/D for
-uniform points in D dimensions; d_eff is its inverse. The participation ratio (tr M)²/tr M² = C²/‖G‖_F² counts the
-diagonal of the Gram matrix G too, so 1/PR = 1/C + (1 − 1/C)/d_eff: the two agree where C is much larger than d_eff.
+Cosines over pairs with mean m and standard deviation s have the mean square m² + s². For uniform points in D dimensions
+it is 1/D, so d_eff = 1/(m² + s²). The participation ratio (tr M)²/tr M² = C²/‖G‖_F² also counts the diagonal of the
+Gram matrix G, so 1/PR = 1/C + (1 − 1/C)/d_eff; the two agree if C is much larger than d_eff.
 """
 
 from typing import Any
@@ -18,20 +18,20 @@ def simplex_dimension(C: int) -> float:
 
 
 def uniform_dimension(C: int, d: int) -> float:
-    """d, for points uniform on the sphere, whose mean squared cosine is 1/d; a simplex, where C ≤ d+1."""
+    """d, because points uniform on the sphere have the mean squared cosine 1/d; that of a simplex if C ≤ d+1."""
     return simplex_dimension(C) if d + 1 >= C else float(d)
 
 
 def uniform_participation(C: int, d: int) -> float:
-    """Participation ratio of points uniform on the sphere, C·d/(C+d−1); C−1 of a simplex, where C ≤ d+1."""
+    """Participation ratio of points uniform on the sphere, C·d/(C+d−1); C−1, that of a simplex, if C ≤ d+1."""
     return C - 1.0 if d + 1 >= C else C * d / (C + d - 1)
 
 
 class InverseMeanSquare(Mean):
-    """1/(mean² + std²), std of the population: the inverse of the mean square over classes or pairs."""
+    """1/(mean² + std²) with the population std: the inverse of the mean square over classes or pairs."""
 
     def scale_of(self, scale: Any) -> float | None:
-        """Twice the values' exponent, negative."""
+        """Return −2 times the exponent of the values."""
         return None if scale is None or isinstance(scale, str) else -2 * scale + 0.0
 
     def result(self, state: Tensor) -> Tensor:
@@ -61,5 +61,5 @@ def participation_ratio(unit_means: Tensor) -> Noted | float:
     """
     units_Kd = unit_means[unit_means[:, 0].isfinite()]
     if not len(units_Kd):
-        return Noted(None, "no class has a centred mean that differs from zero")
+        return Noted(None, "every centred class mean is zero")
     return len(units_Kd) ** 2 / float((units_Kd.T @ units_Kd).square().sum())

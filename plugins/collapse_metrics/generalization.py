@@ -1,4 +1,4 @@
-"""Generalization: how well the model predicts the validation text, from the same pass as NC4, and its size."""
+"""Generalization: how well the model predicts the validation text, from the same pass as NC4; and the model's size."""
 
 import math
 import sys
@@ -10,7 +10,7 @@ from collapse import Noted, ValidationStatistics, ValidationTotals, metric
 
 
 def loss_by_label(validation: ValidationStatistics) -> tuple[Tensor, Tensor]:
-    """Labels that occur in validation, and each one's mean cross-entropy in nats."""
+    """Labels that occur in validation, and the mean cross-entropy of each in nats."""
     occurs = validation.counts > 0
     return validation.classes[occurs], validation.loss_sum[occurs] / validation.counts[occurs]
 
@@ -63,7 +63,7 @@ def perplexity(val_loss: Tensor) -> Noted | Tensor:
     4.481689
     """
     if val_loss > math.log(sys.float_info.max):
-        return Noted(None, f"exp({float(val_loss):.6g}) is beyond float64: read val_loss", "not_finite")
+        return Noted(None, f"exp({float(val_loss):.6g}) is too large for float64: use val_loss", "not_finite")
     return torch.exp(val_loss)
 
 

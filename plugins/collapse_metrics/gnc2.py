@@ -9,7 +9,7 @@ from torch import Tensor
 from collapse import CoV, LogMeanExp, Mean, Std, pair_metric
 
 UNIFORM = "uniform random points"
-"""No bound: some frames, such as an orthoplex, have a CoV closer to 0."""
+"""What attains the reachable values. They are not bounds: some frames, such as an orthoplex, have a CoV closer to 0."""
 
 
 def uniform_log_kernel(C: int, d: int | float) -> float | None:
@@ -49,9 +49,9 @@ def _a_and_2a(dim: int | float) -> Float[Tensor, "2"]:
 
 
 def uniform_cov(C: int, d: int | float) -> float | None:
-    """CoV of log‖u − u′‖⁻¹ for points uniform on the sphere, also of a fractional dimension, or for a simplex.
+    """CoV of log‖u − u′‖⁻¹ for points uniform on the sphere, or for a simplex if C ≤ d+1; d may be fractional.
 
-    None on a circle, d = 2, where the mean is 0.
+    None for a circle (d = 2), because its mean is 0.
     """
     mean, std = uniform_log_kernel(C, d), uniform_log_kernel_std(C, d)
     return std / mean if mean and std is not None else None
@@ -87,7 +87,7 @@ def log_kernel(unit_sqdist: Tensor) -> Tensor:
     translation=False,
 )
 def uncentred_log_kernel(uncentred_unit_sqdist: Tensor) -> Tensor:
-    """The logarithmic kernel without centring: what the published Table 1 and Figure 1 used, not Eq. 7.
+    """The logarithmic kernel without centring, as in the published Table 1 and Figure 1, but not as in Eq. 7.
 
     Equation: log‖μ_c/‖μ_c‖ − μ_c′/‖μ_c′‖‖⁻¹
     Source: Wu & Papyan 2024, Table 1 and Figure 1 as published

@@ -1,9 +1,9 @@
 """The standard error of NC4's kappa, for stores that were collected with this plugin.
 
-Chance agreement needs how often both rules predict each class, which a store keeps for the whole validation text only.
-The statistic here keeps it for 64 groups of blocks, sparsely: some megabytes a store. It is not installed, because
-every new store would have it and none of the present stores: ``collapse -p collapse_metrics.kappa_groups collect …``,
-and the same ``-p`` for ``measure`` and ``compare``.
+Chance agreement depends on how often both rules predict each class. A store keeps these counts only for the whole
+validation text; this statistic keeps them for 64 groups of blocks, in a few megabytes. It is not loaded by default,
+because existing stores lack it and new ones would grow. Use it with
+``collapse -p collapse_metrics.kappa_groups collect …``, and the same ``-p`` for ``measure`` and ``compare``.
 
 Shapes: B samples of a batch, G groups that occur, K pairs of a group and a class that one of the rules predicts there.
 """
@@ -17,21 +17,21 @@ from torch import Tensor
 from collapse import Noted, State, ValidationBatch, ValidationStatistic, ValidationStatistics, metric
 
 GROUPS = 64
-"""Groups of blocks: those of equal number modulo 64, however a collection is split."""
+"""Number of groups. A block's group is its number modulo 64, so it does not depend on how a collection is split."""
 
 
 class PredictionsByGroup(ValidationStatistic):
-    """Samples and agreements of each group, and how often each rule predicts each class in it.
+    """Samples and agreements of each group, and how often each rule predicts each class in the group.
 
     Attributes:
         totals: Samples and agreements, shape (64, 2).
         classes: Rows of ``predicted``: class · 64 + group, ascending, shape (K,).
-        predicted: Samples for which linear and for which ncc predicts this class in this group, shape (K, 2).
+        predicted: Samples for which linear predicts this class in this group, and for which ncc does, shape (K, 2).
     """
 
     name = "predictions_by_group"
     state: ClassVar = {"totals": State((GROUPS, 2), torch.int64), "predicted": State(("C", 2), torch.int64)}
-    per_class = True  # --min-count leaves the decisions, and so NC4, as they were
+    per_class = True  # --min-count does not change decisions, and so not NC4
 
     def update(self, batch: ValidationBatch) -> None:
         """Count the predictions of a batch."""
@@ -50,7 +50,7 @@ def _summed(row: Tensor, counts: Tensor, rows: int) -> Tensor:
 
 
 def _kappa(held: Mapping[str, Tensor], weight_G: Tensor) -> Tensor:
-    """κ with the samples of each group counted as often as its weight says."""
+    """κ with the samples of each group weighted by the group's weight."""
     samples, agreed = weight_G @ held["totals"].double()
     classes, row = (held["classes"] // GROUPS).unique(return_inverse=True)
     predicted = held["predicted"].double() * weight_G[held["classes"] % GROUPS].unsqueeze(1)
@@ -60,7 +60,7 @@ def _kappa(held: Mapping[str, Tensor], weight_G: Tensor) -> Tensor:
 
 
 def influence(predictions_by_group: Mapping[str, Tensor]) -> Tensor:
-    """Influence of each group on κ, its derivative in the group's weight, shape (G,)."""
+    """Influence of each group on κ: the derivative in the group's weight, shape (G,)."""
     totals = predictions_by_group["totals"]
     weight = torch.ones(GROUPS, dtype=torch.float64, device=totals.device, requires_grad=True)
     with torch.enable_grad():
@@ -70,10 +70,11 @@ def influence(predictions_by_group: Mapping[str, Tensor]) -> Tensor:
 
 @metric("nc4.grouped_kappa", towards=1, standard_error=influence, translation=False, scale=None)
 def grouped_kappa(validation: ValidationStatistics, predictions_by_group: Mapping[str, Tensor]) -> Noted | Tensor:
-    """The number of nc4.kappa, with a standard error over groups of blocks.
+    """The same value as nc4.kappa, with a standard error over groups of blocks.
 
     Equation: (agreement − chance) / (1 − chance)
     Source: Cohen 1960
     """
-    found = _kappa(predictions_by_group, torch.ones(GROUPS, dtype=torch.float64, device=validation.counts.device))
+    weight_G = torch.ones(GROUPS, dtype=torch.float64, device=predictions_by_group["totals"].device)
+    found = _kappa(predictions_by_group, weight_G)
     return found if found.isfinite() else Noted(None, "both rules always predict one class: chance agreement is 1")

@@ -9,13 +9,13 @@ from torch import Tensor
 
 from collapse import Mean, MeanLog, Noted, Std, derived, metric, pair_metric
 
-# asked for by name as parameters below
+# parameters below ask for these by name
 from collapse_metrics.covariance import within_covariance as within_covariance
 from collapse_metrics.debiasing import Estimates
 from collapse_metrics.debiasing import resolved as resolved
 
-# Share of the largest ‖μ_c‖ that rounding of the embeddings leaves in a direction in which the means are equal. In half
-# precision this share is as large as true differences, so the value of float32 is used.
+# Relative to the largest ‖μ_c‖: the differences that rounding of the embeddings causes in a direction in which the
+# means are equal. In half precision they are as large as true differences, so the value of float32 is used.
 _ROUNDING = {"float64": 2.0**-51, "float32": 2.0**-22}
 
 
@@ -112,7 +112,7 @@ def cdnv(variance_sum: Tensor, sqdist: Tensor) -> Tensor:
 
 @pair_metric(Mean("nc1.cdnv_scaled", towards=0))
 def scaled_cdnv(cdnv: Tensor, mean_sqnorm: Tensor) -> Tensor:
-    """The same times the mean squared norm of the centred means, no unit; 0 at full collapse.
+    """CDNV with k = 2 times the mean squared norm of the centred means, no unit; 0 at full collapse.
 
     Equation: (σ_c² + σ_c′²) / (2‖μ_c − μ_c′‖⁴) · mean‖μ_c − μ̄‖²
     Source: Wu & Papyan 2024, Eq. 4
@@ -126,7 +126,7 @@ def scaled_cdnv(cdnv: Tensor, mean_sqnorm: Tensor) -> Tensor:
 
 @pair_metric(Mean("nc1.cdnv_galanti", towards=0))
 def cdnv_galanti(cdnv: Tensor, sqdist: Tensor) -> Tensor:
-    """Class-distance normalized variance with k = 0, which has no unit; 0 at full collapse.
+    """Class-distance normalized variance with k = 0, no unit; 0 at full collapse.
 
     Equation: (σ_c² + σ_c′²) / (2‖μ_c − μ_c′‖²)
     Source: Galanti et al. 2021
@@ -182,9 +182,9 @@ class Spectrum(NamedTuple):
 def between_spectrum(centred_means: Tensor, means: Tensor, dtype: str) -> Spectrum | Noted:
     """Spectrum of the between-class covariance.
 
-    Eigenvalues of at most d·ε·λ_max are dropped, and directions in which the means differ by less than the rounding of
-    the embeddings, 2⁻²²·max‖μ_c‖. A final LayerNorm leaves such a direction, which would be exactly zero only in
-    float64.
+    Eigenvalues of at most d·ε·λ_max are dropped. So are directions in which the means differ by less than the rounding
+    of the embeddings, 2⁻²²·max‖μ_c‖: a final LayerNorm gives such a direction, whose variance is zero only in exact
+    arithmetic.
     """
     C, d = means.shape
     values, vectors = torch.linalg.eigh(centred_means.T @ centred_means / C)

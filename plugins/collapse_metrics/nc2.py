@@ -1,4 +1,4 @@
-"""NC2, convergence to a simplex equiangular tight frame: class means of one length, as far apart as can be."""
+"""NC2, convergence to a simplex equiangular tight frame: class means of equal length, as far apart as possible."""
 
 import math
 from collections.abc import Mapping
@@ -14,8 +14,8 @@ from collapse_metrics.debiasing import debiased as debiased  # asked for by name
 from collapse_metrics.effective_dimension import InverseMeanSquare, simplex_dimension, uniform_dimension
 
 _CANCELLED = 1e-12  # a float64 sum smaller than this, relative to its terms, has lost most of its digits
-_RESOLVED = 0.25  # share of its noise that a squared norm must exceed, because cosines are divided by it
-_WEAK = 0.05  # largest share of classes without such a norm: with more of them, those left are no fair sample
+_RESOLVED = 0.25  # a squared norm must exceed this share of its noise, because cosines are divided by it
+_WEAK = 0.05  # if a larger share of classes has no such norm, the remaining classes are a biased sample
 
 
 def simplex_interference(C: int) -> float:
@@ -24,7 +24,7 @@ def simplex_interference(C: int) -> float:
 
 
 def least_interference_std(C: int, d: int, measured: Mapping[str, float | None] = MappingProxyType({})) -> float | None:
-    """Least std of the cosines of C directions in d dimensions at their measured mean m, or at −1/(C−1) without one.
+    """Least std of the cosines of C directions in d dimensions, given their measured mean m (by default −1/(C−1)).
 
     Their Gram matrix K has trace C, rank ≤ r = min(d, C), and 1ᵀK1/C = λ = 1 + (C−1)m. Its squared norm
     C + C(C−1)(std² + m²) is the sum of its squared eigenvalues, which is at least C²/r. One eigenvalue is at least λ,
@@ -46,7 +46,7 @@ def least_interference_std(C: int, d: int, measured: Mapping[str, float | None] 
 
 
 def least_etf_error(C: int, d: int) -> float:
-    """√(2 − 2√(d/(C−1))), 0 for C ≤ d+1: a Gram matrix of rank d cannot be a simplex of more than d+1 vertices."""
+    """√(2 − 2√(d/(C−1))), 0 for C ≤ d+1; a Gram matrix of rank d cannot be of a simplex with more than d+1 vertices."""
     return math.sqrt(2 - 2 * math.sqrt(min(1.0, d / (C - 1))))
 
 
@@ -57,7 +57,7 @@ def least_etf_error(C: int, d: int) -> float:
     scale="log",
 )
 def log_norms(norms: Tensor) -> Tensor:
-    """Log norms of the centred class means; their CoV depends on the unit of h (the paper's measure, kept).
+    """Log norms of the centred class means. Their CoV, the paper's measure, depends on the unit of h.
 
     Classes whose centred mean is zero are left out.
 
@@ -87,7 +87,7 @@ def plain_norms(norms: Tensor) -> Tensor:
 
 @class_metric(Mean("nc2.scaled_norm"), scale=2)
 def scaled_norms(norms: Tensor, d: int) -> Tensor:
-    """The paper's scaled norm a class, squared units of h.
+    """The paper's scaled norm of each class, squared units of h.
 
     Equation: ‖μ_c − μ̄‖² / √d
     Source: Wu & Papyan 2024, Table 4
@@ -100,7 +100,7 @@ def scaled_norms(norms: Tensor, d: int) -> Tensor:
 
 
 @pair_metric(
-    CoV("nc2.equiangularity"),  # no goal: its mean tends to −1/(C−1), nearly 0, and what is divided by it grows
+    CoV("nc2.equiangularity"),  # no towards=: its mean tends to −1/(C−1), almost 0, so the quotient grows
     Mean("nc2.interference", towards=simplex_interference),
     Std("nc2.interference_std", towards=0, reachable=least_interference_std, headline=True),
     InverseMeanSquare(
@@ -111,7 +111,7 @@ def scaled_norms(norms: Tensor, d: int) -> Tensor:
     ),
 )
 def interference(cosine: Tensor) -> Tensor:
-    """Cosine between centred class means; −1/(C−1) for equal norms whatever the angles, std 0 at full collapse.
+    """Cosine between centred class means; for equal norms its mean is −1/(C−1) for any angles; std 0 at full collapse.
 
     Equation: ⟨u_c, u_c′⟩
     Source: Wu & Papyan 2024, Eq. 6
@@ -125,7 +125,7 @@ def interference(cosine: Tensor) -> Tensor:
 
 @metric("nc2.etf_error", towards=0, reachable=least_etf_error)
 def etf_error(centred_means: Tensor) -> float:
-    """Distance of the normalized Gram matrix of the centred means to a simplex ETF's, E = I − 11ᵀ/C; in [0, √2].
+    """Distance of the centred means' normalized Gram matrix to that of a simplex ETF, E = I − 11ᵀ/C; in [0, √2].
 
     Equation: ‖G/‖G‖_F − E/‖E‖_F‖_F
     Source: Kothapalli 2023; of the classifier in Zhu et al. 2021
@@ -138,11 +138,11 @@ def etf_error(centred_means: Tensor) -> float:
 
 
 def etf_distance(a_Cd: Float[Tensor, "C d"], b_Cd: Float[Tensor, "C d"]) -> float:
-    """‖G/‖G‖_F − E/‖E‖_F‖_F for G = A Bᵀ and E = I − 11ᵀ/C, ‖E‖_F = √(C−1); NaN where G is zero.
+    """‖G/‖G‖_F − E/‖E‖_F‖_F for G = A Bᵀ and E = I − 11ᵀ/C, ‖E‖_F = √(C−1); NaN if G is zero.
 
     For C ≤ d+1 the Gram matrix is formed and subtracted, which is accurate near an exact ETF. Otherwise no ETF can be
-    reached, and d×d products are enough, because ‖A Bᵀ‖_F² = ⟨AᵀA, BᵀB⟩. If the terms of that product cancel, the rows
-    of A are orthogonal to those of B.
+    reached, and d×d products suffice, because ‖A Bᵀ‖_F² = ⟨AᵀA, BᵀB⟩. If the terms of this inner product cancel, the
+    rows of A are orthogonal to the rows of B.
     """
     classes, dim = a_Cd.shape
     size = math.sqrt(classes - 1)
@@ -160,7 +160,7 @@ def etf_distance(a_Cd: Float[Tensor, "C d"], b_Cd: Float[Tensor, "C d"]) -> floa
 
 @metric("nc2.scaled_norm_debiased", scale=2)
 def debiased_scaled_norm(debiased: Estimates, d: int) -> float:
-    """The mean scaled norm without the noise of the class means, squared units of h.
+    """Mean scaled norm without the noise of the class means, squared units of h.
 
     Equation: mean ñ_c² / √d
     Source: unbiased, after Wu & Papyan 2024, Table 4
@@ -176,9 +176,9 @@ def debiased_scaled_norm(debiased: Estimates, d: int) -> float:
 def debiased_interference(debiased: Estimates) -> Noted | float:
     """Mean cosine between centred class means, from debiased products and norms; −1/(C−1) at full collapse.
 
-    Classes whose debiased squared norm is below a quarter of their noise are left out, because their cosines would be
-    divided by nearly nothing. Above 5 % of them there is no number, because which classes are left depends on their
-    noise, and biases the mean. The sum over pairs is computed from sums over classes.
+    Classes with a debiased squared norm below a quarter of their noise are left out, because dividing by it would give
+    meaningless cosines. If they are more than 5 % of the classes, there is no number: which classes remain depends on
+    noise, and this biases the mean. The sum over pairs is computed from sums over classes.
 
     Equation: mean g̃_cc′ / (ñ_c ñ_c′)
     Source: of unbiased inner products and squared norms, after Wu & Papyan 2024, Eq. 6
@@ -195,7 +195,7 @@ def debiased_interference(debiased: Estimates) -> Noted | float:
     if weak > _WEAK * C:
         return Noted(None, f"{said}, which biases their mean cosine: see --min-count, or collect more text")
     a_Kd, v_K, q_K = of.means[known], of.noise[known], of.sqnorms[known].rsqrt()
-    # Σ over c ≠ c′ of (⟨a, a′⟩ + (v + v′)/C − Σv/C²) q q′, since centring takes v/C of each class from every product
+    # Σ over c ≠ c′ of (⟨a, a′⟩ + (v + v′)/C − Σv/C²) q q′, because centring subtracts v/C of each class from a product
     products = (q_K @ a_Kd).square().sum() - (a_Kd.square().sum(dim=1) * q_K.square()).sum()
     shared = 2 / C * ((v_K * q_K).sum() * q_K.sum() - (v_K * q_K.square()).sum())
     centre = total / C**2 * (q_K.sum().square() - q_K.square().sum())

@@ -1,4 +1,4 @@
-"""NC3, self-duality: each classifier row aligns with its centred class mean. UNC3: all classes equally so."""
+"""NC3, self-duality: each classifier row aligns with its centred class mean. UNC3: all rows align equally."""
 
 from torch import Tensor
 
@@ -33,7 +33,7 @@ def duality_cosines(classifier: Tensor, centred_means: Tensor) -> Tensor:
     CoV("unc3.uniform_duality_centred", towards=0),
 )
 def centred_duality_cosines(centred_rows: Tensor, centred_means: Tensor) -> Tensor:
-    """The same with w̄, the mean row over the classes kept, taken off: softmax does not see w̄, the cosine does.
+    """Cosines with classifier rows minus their mean w̄ over the kept classes; softmax does not depend on w̄.
 
     Equation: cos(w_c − w̄, μ_c − μ̄)
     Source: as Eq. 8, with the rows centred
@@ -75,7 +75,7 @@ def duality_distances(classifier: Tensor, unit_means: Tensor) -> Tensor:
 
 @metric("nc3.duality_error", towards=0, reachable=least_etf_error)
 def duality_error(classifier: Tensor, centred_means: Tensor) -> float:
-    """Distance of the normalized W Mᵀ to a simplex ETF's Gram matrix, E = I − 11ᵀ/C.
+    """Distance of the normalized W Mᵀ to the Gram matrix of a simplex ETF, E = I − 11ᵀ/C.
 
     Equation: ‖WMᵀ/‖WMᵀ‖_F − E/‖E‖_F‖_F
     Source: Kothapalli 2023
@@ -90,7 +90,7 @@ def duality_error(classifier: Tensor, centred_means: Tensor) -> float:
 
 @metric("nc3.duality_error_centred", towards=0, reachable=least_etf_error)
 def centred_duality_error(centred_rows: Tensor, centred_means: Tensor) -> float:
-    """The same with the classifier's rows centred.
+    """Distance of the normalized W Mᵀ, with centred classifier rows, to the Gram matrix of a simplex ETF.
 
     Equation: ‖(W − w̄)Mᵀ/‖(W − w̄)Mᵀ‖_F − E/‖E‖_F‖_F
     Source: as the duality error, with the rows centred
@@ -105,7 +105,7 @@ def centred_duality_error(centred_rows: Tensor, centred_means: Tensor) -> float:
 
 @metric("nc3.self_duality_ratio", towards=1)
 def self_duality_ratio(classifier: Tensor, centred_means: Tensor, norms: Tensor) -> Noted | Tensor:
-    """Cosine of the matrix of unit classifier rows with that of centred class means; 1 at full collapse.
+    """Cosine between the matrices of unit classifier rows and of centred class means; 1 at full collapse.
 
     Equation: mean ⟨w_c/‖w_c‖, μ_c − μ̄⟩ / √(mean ‖μ_c − μ̄‖²)
     Source: ratio of means, after Wu & Papyan 2024, Eq. 8
@@ -119,7 +119,7 @@ def self_duality_ratio(classifier: Tensor, centred_means: Tensor, norms: Tensor)
 
 @metric("nc3.self_duality_ratio_debiased", towards=1)
 def debiased_self_duality_ratio(resolved: Estimates, classifier: Tensor) -> Noted | Tensor:
-    """The same without the noise of the class means; 1 at full collapse.
+    """nc3.self_duality_ratio without the noise of the class means; 1 at full collapse.
 
     Equation: mean ⟨w_c/‖w_c‖, μ_c − μ̄⟩ / √(mean ñ_c²)
     Source: ratio of unbiased means, after Wu & Papyan 2024, Eq. 8
@@ -131,7 +131,7 @@ def debiased_self_duality_ratio(resolved: Estimates, classifier: Tensor) -> Note
     >>> round(value(debiased_self_duality_ratio, s), 6)  # 2 / √(4 − 1 / 4): with so few samples it can exceed 1
     1.032796
     """
-    assert resolved.classifier is not None  # the parameter classifier is there only to require one
+    assert resolved.classifier is not None  # the parameter classifier only makes sure that there is one
     return _cosine_of_matrices(resolved.classifier, resolved.means, resolved.sqnorms)
 
 

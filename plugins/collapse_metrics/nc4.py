@@ -1,6 +1,6 @@
-"""NC4, nearest-class-centre decisions: the classifier comes to choose the class of the nearest mean.
+"""NC4, nearest-class-centre decisions: the classifier chooses the class with the nearest mean.
 
-Both rules choose among the classes with a mean. Decisions are made during collection, with all of these classes, so
+Both rules choose among the classes with a mean. Decisions are made during collection among all of these classes, so
 ``--min-count`` does not affect these numbers.
 """
 
@@ -11,7 +11,7 @@ from collapse import Noted, ValidationStatistics, ValidationTotals, derived, met
 
 
 def agreement_by_label(validation: ValidationStatistics) -> tuple[Tensor, Tensor]:
-    """Labels that occur in validation, and the share of each one's samples on which both rules agree."""
+    """Labels that occur in validation, and the share of each label's samples on which both rules agree."""
     occurs = validation.counts > 0
     return validation.classes[occurs], validation.agreements[occurs].double() / validation.counts[occurs]
 
@@ -44,15 +44,15 @@ def agreement(agreed: Tensor, validation: ValidationStatistics, ids: Tensor, lef
     v, remarks = validation, []
     unseen = 0 if left_out else int(v.counts[~torch.isin(v.classes, ids.cpu())].sum())
     if unseen:
-        remarks.append(f"{unseen:,} have a label that has no mean (never seen in training)")
+        remarks.append(f"{unseen:,} have a label without a mean (never seen in training)")
     if int(v.argmax_without_mean):
-        remarks.append(f"for {int(v.argmax_without_mean):,} the argmax over the whole vocabulary has no mean")
+        remarks.append(f"{int(v.argmax_without_mean):,} have an argmax over the whole vocabulary without a mean")
     return Noted(agreed, f"of {v.samples:,} validation samples " + " and ".join(remarks)) if remarks else agreed
 
 
 @metric("nc4.chance_agreement", translation=False, scale=None)
 def chance(validation: ValidationStatistics) -> Tensor:
-    """The agreement to be expected by chance: the product of both rules' prediction shares, summed over classes.
+    """Agreement expected by chance: the product of both rules' prediction shares, summed over classes.
 
     Equation: Σ_c p_c q_c
     Source: Cohen 1960

@@ -75,7 +75,10 @@ def numbers_of_stores(folder: Path) -> Iterator[tuple[str, Any]]:
         {
             "min_count": of_row(collapse.measure(tied, min_count=20)),
             "classes_of": of_row(collapse.measure(tied, classes_of=[stores["unvalidated"]])),
-            "compare": {each["measurement"]: each for each in collapse.compare(tied, stores["untied"]).records()},
+            "compare": {
+                each["measurement"]: dict(list(each.items())[:6])  # without what they mean
+                for each in collapse.compare(tied, stores["untied"]).records()
+            },
             "convergence": collapse.convergence([folder / f"part-{k}" for k in (1, 2, 3)]).records(),
             "neighbours": collapse.neighbours(tied, ids=[5, 20, 40], most=3).records(),
             "confusable": collapse.confusable_pairs(tied, most=10).records(),

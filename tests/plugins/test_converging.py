@@ -28,16 +28,16 @@ def test_the_curve_is_that_of_convergence(parts, tiny, tmp_path):
     other = collapse.collect(tiny.model, store=tmp_path / "other", part=(1, 2), **tiny.options())
     drawing = collapse.draw("convergence", [*map(collapse.Part.load, parts), other])
     assert drawing.notes == ("1 part without another one of the same collection not drawn",)
-    with pytest.raises(CollapseError, match="needs two parts or more of one collection, got 1 part"):
+    with pytest.raises(CollapseError, match="needs at least two parts of one collection, got 1 part"):
         collapse.draw("convergence", other)
 
 
 def test_parts_serve_this_figure_only(parts, tmp_path):
     saved = {each.name: each for each in collapse.save_figures(parts, tmp_path / "f", formats="csv")}
     assert [name for name, each in saved.items() if each.files] == ["convergence"]
-    assert saved["loss"].problem == "it is drawn from results, and none is given"
+    assert saved["loss"].problem == "it needs results, and none are given"
     (alone,) = collapse.save_figures("paper", tmp_path / "g", formats="csv", names="convergence")
-    assert alone.problem == "it is drawn from parts, and none is given"
+    assert alone.problem == "it needs parts, and none are given"
 
 
 def test_a_report_plots_them_beside_its_rows(parts, tmp_path):
@@ -45,5 +45,5 @@ def test_a_report_plots_them_beside_its_rows(parts, tmp_path):
     assert '<figure id="figure-convergence"' in page
     sources = page.partition('id="data-sources">')[2].partition("</script>")[0]
     assert [row[0] for row in json.loads(sources)["rows"]] == ["results", "part", "part", "part"]
-    with pytest.raises(CollapseError, match="parts of a collection have none: merge them"):
+    with pytest.raises(CollapseError, match="first merge parts of a collection"):
         collapse.report(parts, tmp_path / "r.html")

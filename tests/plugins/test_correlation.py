@@ -137,7 +137,7 @@ def test_whole_groups_are_permuted():
 def test_fewer_than_five_clusters_give_no_interval_and_no_p():
     table = correlate(frame_of().assign(w=np.arange(30) % 2), cluster="w")
     assert [of(table)[name] for name in ("p", "holm", "bh", "r_low", "spearman_high")] == [None] * 5
-    assert "intervals and p: at least 5 clusters are needed, and there are 2" in table.notes
+    assert "no intervals and p: at least 5 clusters are needed, got 2" in table.notes
 
 
 def test_equal_residuals_tie_in_resamples_too():
@@ -156,7 +156,7 @@ def test_equal_residuals_tie_in_resamples_too():
         ({"columns": "log(a)"}, r"log\(a\) is nan in row"),
         ({"within": "g", "columns": "g**2"}, r"not tested \(constant within equal g, .*: g\*\*2"),
         ({"control": "val_loss"}, "val_loss is constant within equal val_loss"),
-        ({"control": "b,g", "where": "model=m[0-3]"}, "4 rows are too few for b and g: no degree of freedom is left"),
+        ({"control": "b,g", "where": "model=m[0-3]"}, "4 rows leave no degree of freedom with b and g: give more rows"),
     ],
 )
 def test_what_cannot_be_correlated(options, said):

@@ -37,8 +37,8 @@ def test_agreement_says_for_how_many_samples_there_is_no_mean():
     several = given(agreement, validated(classes=[0, 2], argmax_without_mean=[1]))
     assert (several.value, several.text) == (
         0.75,
-        "of 4 validation samples 2 have a label that has no mean (never seen in training) "
-        "and for 1 the argmax over the whole vocabulary has no mean",
+        "of 4 validation samples 2 have a label without a mean (never seen in training) "
+        "and 1 have an argmax over the whole vocabulary without a mean",
     )
     assert given(agreement, validated(classes=[0, 2], counts=[4, 0])) == 0.75  # predicted only
     fewer = replace(validated(classes=[0, 2]), left_out=1)

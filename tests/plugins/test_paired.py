@@ -66,7 +66,7 @@ def test_other_columns_can_be_equal():
     frame = frame_of().assign(text=list("ab") * 8, model=[f"m{i}" for i in range(16)], size=np.arange(16) // 2)
     assert pair(frame, by="text", equal="size").records()[0]["pairs"] == 8
     mixed = frame.assign(dtype=["float32", "bfloat16"] * 8)
-    with pytest.raises(CollapseError, match=r"two rows .* are equal in dtype: choose rows with --where"):
+    with pytest.raises(CollapseError, match=r"several rows .* are equal in dtype: choose rows with --where"):
         pair(mixed, by="text")
 
 
@@ -75,10 +75,10 @@ def test_other_columns_can_be_equal():
     [
         ({"by": "decay,width"}, "--by must name one column, got 'decay,width'"),
         ({"values": "0.1,0.3"}, r"decay has no value 0\.3: --values must name two of 0\.0005, 0\.1"),
-        ({"where": "decay=0.1"}, r"decay has only the value 0\.1: give a table with two, or another --by"),
-        ({"values": "0.1"}, r"decay has 2 values \(0\.0005, 0\.1\): name two with --values"),
-        ({"equal": "width"}, "two rows .* choose rows with --where, or name more columns with --equal"),
-        ({"where": "model=1x16*"}, "2 pairs of rows that differ in decay .*: at least 3 are needed"),
+        ({"where": "decay=0.1"}, r"decay has only the value 0\.1: give a table with two values, or another --by"),
+        ({"values": "0.1"}, r"decay has 2 values \(0\.0005, 0\.1\): choose two with --values"),
+        ({"equal": "width"}, "several rows .* choose rows with --where, or give more columns with --equal"),
+        ({"where": "model=1x16*"}, "only 2 pairs of rows differ in decay .*: give a table with at least 3"),
     ],
 )
 def test_what_cannot_be_paired(options, said):

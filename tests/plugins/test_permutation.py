@@ -124,7 +124,7 @@ def test_by_default_all_measurements_that_can_be_tested():
     assert [row["column"] for row in found.records()] == ["log(nc1.cdnv)", "nc1.cdnv"]
     (note,) = [note for note in found.notes if note.startswith("not tested (constant, or without a number")]
     assert all(f".{name}" in note for name in ("covariance_ratio", "log_cdnv", "trace_ratio", "norm", "agreement"))
-    assert "p is exact: of all 24 orders of val_loss" in found.notes
+    assert "p is exact: all 24 orders of val_loss were used" in found.notes
     prefix = permutation(results, columns="NC1, nc4.agreement")
     assert [row["column"] for row in prefix.records()] == ["nc4.agreement", "nc1.cdnv"]
     assert "1 row left out for missing values: nc4.agreement in 1" in prefix.notes  # it was named
@@ -149,7 +149,7 @@ def test_groups_are_of_equal_values_of_all_columns_and_rows_without_one_are_left
         ({"columns": [","]}, "no column to test against val_loss"),
         ({"columns": ["nc2.norm"]}, r"no column to test against val_loss: not tested \(constant, .*: nc2\.norm"),
         ({"where": "model=m[01]"}, r"only 2 rows to compare \(2 of 4 rows, with model=m\[01\]\).*3"),
-        ({"within": "model"}, "every row has another model"),
+        ({"within": "model"}, "every row has a different model"),
         ({"within": "dim", "against": "classes"}, "classes is constant within equal dim"),
         ({"column": "nc1"}, "got an unexpected keyword argument 'column'"),
     ],

@@ -120,7 +120,7 @@ def test_the_report_says_nothing_of_noise(groups, rows, slope, tables):
         tests = associations_of(Results.from_frame(frame), 99)
         said = " ".join(findings(frame, tests))
         assert f"{groups} values of dim, with {rows} rows each" in said
-        assert ("support no p-value" in said) == (groups < 5)
+        assert ("too few groups for a p-value" in said) == (groups < 5)
         assert ("largest R² with validation loss" in said) == (groups >= 5)
         wrong += "reverses" in said or not re.search(", 0 of 5[01] correlations", said)
     print(f"{groups} widths x {rows}: {wrong} of {tables} say something")  # noqa: T201  # the run's result

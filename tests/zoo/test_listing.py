@@ -36,9 +36,9 @@ def test_a_hub_that_cannot_be_reached_is_told_in_a_line(run, tmp_path):
 def test_a_measurement_that_is_not_there(run, tmp_path, option):
     refused = run("zoo", "list", "--published", option, "val_los", ok=False)
     assert refused.returncode == 2
-    assert "no model listed has a measurement 'val_los'; did you mean val_loss" in refused.stderr
+    assert "no listed model has a measurement 'val_los'; did you mean val_loss" in refused.stderr
     nothing = ["zoo", "list", "--local", "--runs", tmp_path, option, "val_loss"]
-    assert "no model matches; leave out a filter" in run(*nothing).stdout
+    assert "no model matches; remove a filter" in run(*nothing).stdout
     assert json.loads(run(*nothing, "--json").stdout) == []
 
 

@@ -80,7 +80,7 @@ def test_names_as_published():
     [
         ("12by1024", "write depth x width, such as 12x1024"),
         ("0x64", "depth must be at least 1, got 0"),
-        ("2x100", "16 heads do not divide the width 100"),
+        ("2x100", "the width must be divisible by the 16 heads"),
         ("2x64_10z", "no weight decay is called 'z'; there are d (0.0005), L (0.1), n (0.0)"),
         ("2x64_10L@10", "the last checkpoint of a run of 10 epochs is @9"),
     ],

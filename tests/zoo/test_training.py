@@ -158,11 +158,11 @@ def test_ctrl_c_leaves_no_traceback(words, tmp_path):
     ("given", "said"),
     [
         (["2x64@0"], "leave out @0"),
-        (["2x64", "--generated"], "--generated uses its own texts: leave out --text"),
+        (["2x64", "--generated"], "--generated uses its own texts: remove --text"),
         (["2x64", "--epochs", "0"], "epochs must be at least 1, got 0"),
         (["2x64", "--config-arg", "hidden_size=32"], "--config-arg hidden_size"),
         (["2x64", "--trainer-arg", "gradient_accumulation_steps=2"], "--trainer-arg cannot set gradient_acc"),
-        (["2x64", "--trainer-arg", "lr_sheduler=cosine"], "the Trainer does not take"),
+        (["2x64", "--trainer-arg", "lr_sheduler=cosine"], "the Trainer rejects"),
         (["2x64", "--vocabulary", "100"], "vocabulary of 100 is too small"),
     ],
 )
@@ -174,7 +174,7 @@ def test_what_cannot_be_trained(given, said, words, run, tmp_path):
 
 
 def test_what_does_not_fit_or_diverges_is_told(source, tmp_path, monkeypatch):
-    with pytest.raises(CollapseError, match=r"too little text for one batch: \d+ chunks .* and a batch takes 999"):
+    with pytest.raises(CollapseError, match=r"too little text for one batch: \d+ chunks .* but a batch needs 999"):
         train(small(batch_size=999), source, tmp_path / "run")
     assert not (tmp_path / "run").exists()
     wild = small(learning_rate=9.0, weight_decay=9.0, max_grad_norm=1e9, max_steps=60)

@@ -1,4 +1,4 @@
-"""The Hugging Face Trainer's arguments for a recipe: the Trainer's defaults, except for those given here."""
+"""The Hugging Face Trainer's arguments for a recipe: the Trainer's defaults, except for arguments set here."""
 
 import os
 from typing import Any
@@ -12,10 +12,10 @@ from collapse_zoo.recipes import Recipe
 from collapse_zoo.runs import CHECKPOINTS, Run
 
 _FREE = ("lr_scheduler_type", "dataloader_pin_memory", "report_to")
-"""Arguments set here that ``--trainer-arg`` may override. Others are fields of the recipe, or runs depend on them."""
+"""Arguments set here that ``--trainer-arg`` may override; others are fields of the recipe, or runs depend on them."""
 
 _SAME = "learning_rate weight_decay adam_beta1 adam_beta2 adam_epsilon max_grad_norm seed data_seed".split()
-"""Fields of a recipe that the Trainer calls the same."""
+"""Fields of a recipe with the same name in the Trainer."""
 
 _RELIED_ON = ("gradient_accumulation_steps", "save_total_limit", "save_only_model", "logging_steps")
 """Arguments that must keep the Trainer's default, because runs depend on them."""
@@ -29,13 +29,13 @@ def arguments_of(recipe: Recipe, run: Run, device: str, save_every: int | None) 
             number of processes.
     """
     if device == "cuda" and not torch.cuda.is_available():
-        raise UsageError("no device 'cuda' here: use --device cpu or auto")
+        raise UsageError("device 'cuda' is not available: use --device cpu or auto")
     cpu = device == "cpu" or not torch.cuda.is_available()
-    processes = int(os.environ.get("WORLD_SIZE", "1"))  # as torchrun sets it
+    processes = int(os.environ.get("WORLD_SIZE", "1"))  # set by torchrun
     if recipe.batch_size % processes:
         raise UsageError(
             f"a batch of {counted(recipe.batch_size, 'chunk')} cannot be divided among {processes} processes: "
-            "use another number of them, or another --batch-size (it is global)"
+            "use another number of processes, or another --batch-size (of all processes together)"
         )
     values: dict[str, Any] = {
         **{name: getattr(recipe, name) for name in _SAME},
@@ -62,11 +62,11 @@ def arguments_of(recipe: Recipe, run: Run, device: str, save_every: int | None) 
         "dataloader_pin_memory": not cpu,
     }
     if fixed := sorted(recipe.trainer.keys() & ({*values, *_RELIED_ON} - {*_FREE})):
-        raise UsageError(f"--trainer-arg cannot set {', '.join(fixed)}: another option sets it, or a run relies on it")
+        raise UsageError(f"--trainer-arg cannot set {', '.join(fixed)}: use another option, or keep the default")
     with quiet("transformers", "accelerate"):
         try:
             arguments = transformers.TrainingArguments(**values | dict(recipe.trainer))
         except (TypeError, ValueError) as error:
-            raise UsageError(f"the Trainer does not take these arguments: {first_line(error)}") from error
+            raise UsageError(f"the Trainer rejects these arguments: {first_line(error)}") from error
         arguments._n_gpu = min(arguments.n_gpu, 1)  # DataParallel would multiply the batch; torchrun uses several GPUs
     return arguments

@@ -1,8 +1,8 @@
 """The models of the zoo: the paper's measurements of its 230 models, and the runs on this machine.
 
-The paper's numbers are the files of rhubarbwu/linguistic-collapse under our names (docs/paper/tinystories.md has the
-list): ``lc-2024_05_18.csv``, which its tables and figures are of, and ``lc-2024_10_24.csv``, the same models measured
-again with the authors' later library; nine digits, class-wise standard deviations over n − 1.
+The paper's numbers are the files of rhubarbwu/linguistic-collapse under our names (see docs/paper/tinystories.md):
+``lc-2024_05_18.csv``, the source of the paper's tables and figures, and ``lc-2024_10_24.csv``, the same models measured
+again with the authors' later library. They have nine digits; class-wise standard deviations divide by n − 1.
 """
 
 from collections.abc import Iterator, Sequence
@@ -43,7 +43,7 @@ class Entry:
         name: Published name, such as TinyStories-12x1024_10L@9; or a run's name with its checkpoint.
         where: "published", or the run directory.
         recipe: How it was trained.
-        k: The checkpoint; None for a run that has none yet.
+        k: The checkpoint; None for a run without a checkpoint.
         measurements: One number per measurement.
     """
 
@@ -61,29 +61,39 @@ class Entry:
         return about | {"n_params": self.recipe.n_params} | self.measurements
 
 
+class Catalogue(list[Entry]):
+    """Several entries; they make a pandas DataFrame."""
+
+    def frame(self) -> "pd.DataFrame":
+        """Return a row per entry."""
+        import pandas as pd
+
+        return pd.DataFrame([each.record() for each in self])
+
+
 @cache
 def published() -> "pd.DataFrame":
-    """Return one row per model, by its short name (``12x1024_10L@9``): size, C, d, validation and measurements."""
+    """Return a row per published model, indexed by short name (``12x1024_10L@9``): size, C, d and measurements."""
     import pandas as pd
 
     return pd.read_csv(PUBLISHED, index_col="model")
 
 
-def catalogue(runs: str | Path = "runs", *, where: Sequence[str] = ("published", "local")) -> list[Entry]:
+def catalogue(runs: str | Path = "runs", *, where: Sequence[str] = ("published", "local")) -> Catalogue:
     """List everything published, then every run in a folder.
 
     Args:
         runs: Folder of run directories, which need not exist.
         where: "published", "local", or both.
     """
-    found = list(_published()) if "published" in where else []
+    found = Catalogue(_published() if "published" in where else ())
     for run in runs_in(runs) if "local" in where else ():
         found += _of_run(run)
     return found
 
 
 def on_the_hub() -> list[Entry]:
-    """List the models of the zoo on the Hub, and stores of them, with the measurements on their cards.
+    """List models of the zoo and their stores on the Hub, with the measurements on their cards.
 
     Raises:
         CollapseError: The Hub cannot be reached.
@@ -95,16 +105,16 @@ def on_the_hub() -> list[Entry]:
     for model in models_tagged(TAGS[0]):
         with suppress(UsageError):  # a store of another model
             name = parse(str(getattr(model.card_data, "model_name", None)))
-            k = name.epochs - 1 if name.checkpoint is None else name.checkpoint  # the card of a store names none
+            k = name.epochs - 1 if name.checkpoint is None else name.checkpoint  # cards of stores name no checkpoint
             numbers = {each.metric_type: each.metric_value for each in model.card_data.eval_results or ()}
             entries.append(Entry(f"{name.of_run()}@{k}", f"Hub: {model.id}", name.recipe(), k, numbers))
     return entries
 
 
 def find(model: str, runs: str | Path = "runs") -> list[Entry]:
-    """Return the entries of one model, one per checkpoint, by its published name, run name or run directory.
+    """Find a model by its published name, run name or run directory; return an entry per checkpoint.
 
-    A name without a corpus, such as 02x0064_01d, finds the models of that name on any corpus.
+    A name without a corpus, such as 02x0064_01d, finds models with this name on any corpus.
 
     Raises:
         UsageError: The text is not the name of a model.
@@ -126,8 +136,8 @@ def status(folder: str | Path) -> list[dict[str, Any]]:
     """Return the progress of each run in a folder, including the waiting runs of a sweep.
 
     Returns:
-        For each: ``member``, ``epochs`` trained and ``epochs_planned`` (None if ``max_steps`` says the end),
-        checkpoints ``measured`` and ``measured_planned``, ``published``, ``state``.
+        For each run: ``member``, the trained ``epochs`` and ``epochs_planned`` (None if ``max_steps`` is set), the
+        ``measured`` checkpoints and ``measured_planned``, ``published``, and ``state``.
     """
     return [_status(run) for run in runs_in(folder)]
 
@@ -144,7 +154,7 @@ def _status(run: Run) -> dict[str, Any]:
     elif run.finished:
         state = "trained"
     else:
-        state = "waiting" if record["state"] == "waiting" else "interrupted: the same command resumes"
+        state = "waiting" if record["state"] == "waiting" else "interrupted: run the same command to resume"
     return {
         "member": run.path.name,
         "epochs": len(epochs),

@@ -28,14 +28,14 @@ _SHOWN = {
 }
 _NOTES = (
     "↓ should fall, ↑ should rise",
-    "NC1 of shuffled labels has no value: their class means differ by no more than noise",
+    "NC1 of shuffled labels has no value: class means differ only by noise",
 )
 
 
 def demo(folder: str | Path, *, epochs: Sequence[int] = (3, 9, 27, 81, 243), progress: Report | None = None) -> Table:
     """Train a model on a few stories, and measure it at its initialization and after some epochs, in ascending order.
 
-    Finished work of a previous demo in the same folder is used again. Writes ``results.csv`` and ``results.json``.
+    Finished work of a previous run in the same folder is reused. Writes ``results.csv`` and ``results.json``.
 
     Raises:
         InUseError: Another process trains in the same folder.

@@ -1,8 +1,8 @@
-"""Attention of GPT-Neo without a T×T matrix in float32: the same weights, the same configuration, the same numbers.
+"""GPT-Neo's attention without a T×T matrix in float32, with the same weights, configuration and numbers.
 
 transformers computes the full matrix of GPT-Neo's scores in float32, also for local layers. Here a global layer is one
-call of ``scaled_dot_product_attention``. A local layer computes only its band: queries in blocks of the window w, each
-with the 2w keys that they can attend to. The GELU, eight operations in transformers, is one operation.
+call of ``scaled_dot_product_attention``. A local layer computes only its band: blocks of w queries, where w is the
+window, with the 2w keys that a block can attend to. The GELU is one operation instead of transformers' eight.
 """
 
 import copy
@@ -27,7 +27,7 @@ _FLEX_LEAST_HEAD = 16  # the smallest head dimension that flex_attention's kerne
 
 
 def prepare(model: Any) -> str | None:
-    """Give every GPT-Neo layer in a model the fast attention and GELU, in place, without changing weights or config.
+    """Give every GPT-Neo layer of a model the fast attention and GELU, in place, without changing weights or config.
 
     Returns:
         The attention's name, or None if the model has no eager GPT-Neo layer.
@@ -42,8 +42,8 @@ def prepare(model: Any) -> str | None:
             module.act = torch.nn.GELU(approximate="tanh")
     for body in model.modules():
         if type(body).__name__ == "GPTNeoModel":
-            # With this setting transformers makes no mask for text without padding, and a boolean one for padded text.
-            # It is set on a copy, because the model's own configuration must still build a standard transformers model.
+            # With this setting transformers makes no mask for text without padding, and a boolean mask for padded text.
+            # It is set on a copy, so that the model's own configuration still builds a standard transformers model.
             body.config = copy.copy(body.config)
             body.config._attn_implementation = "sdpa"
     return NAME
@@ -83,7 +83,7 @@ def banded_attention(
     short = -length % window
     query, key, value = (F.pad(each, (0, 0, 0, short)) for each in (query, key, value))
     first = _sdpa(query[:, :, :window], key[:, :, :window], value[:, :, :window])
-    # Block n ≥ 1 of the queries attends to blocks n − 1 and n of the keys: its query i to keys (i, i + w] of these 2w.
+    # Block n ≥ 1 of queries attends to blocks n − 1 and n of keys; its query i attends to keys (i, i + w] of these 2w.
     band = torch.ones(window, 2 * window, dtype=torch.bool, device=query.device).triu(1).tril(window)
     blocks = query[:, :, window:].unflatten(2, (-1, window))
     rest = _sdpa(
@@ -107,7 +107,7 @@ def _sdpa(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None = None)
 
 @cache
 def _flex() -> Any:
-    """Return the compiled flex_attention; None if this torch or machine does not support it: then blocks are used."""
+    """Return the compiled flex_attention, or None if torch or the machine does not support it."""
     try:
         from torch.nn.attention.flex_attention import flex_attention
 

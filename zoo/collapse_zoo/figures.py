@@ -1,4 +1,4 @@
-"""The loss of a run during training, found through the stores that lie in its folder."""
+"""A figure of a run's loss during training, for stores in the run's folder."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -8,7 +8,7 @@ from collapse.errors import counted
 from collapse_zoo.runs import STATE, STORES, Run
 
 
-@figure("run-loss", title="Loss during training", of="stores", source="in the manner of Wu & Papyan 2024, Figure 5")
+@figure("run-loss", title="Loss during training", of="stores", source="Wu & Papyan 2024, Figure 5")
 def run_loss(stores: Sequence[Store]) -> Drawing:
     """Training loss by step, and validation loss after each epoch, of the runs whose stores are given."""
     folders = [each.path.parent for each in stores if each.path is not None]
@@ -21,7 +21,7 @@ def run_loss(stores: Sequence[Store]) -> Drawing:
             if shown:
                 rows.append({"run": run.name, "step": line["step"], **shown})
     if not rows:
-        raise CollapseError(f"needs stores in the folder of a run, RUN/{STORES}/epoch-1, beside its {STATE}")
+        raise CollapseError(f"needs stores of a training run, such as RUN/{STORES}/epoch-1, and RUN/{STATE}")
     axis = {"tickCount": 5}
     y = {"type": "quantitative", "title": "loss (nats/token)", "scale": {"zero": False}, "axis": axis}
     shared: dict[str, Any] = {"x": {"field": "step", "type": "quantitative", "title": "training step", "axis": axis}}

@@ -1,4 +1,4 @@
-"""Grids of models: the paper's, its repeats, or any product of depths, widths, recipes and seeds."""
+"""Grids of models: the paper's models, its repeats with other seeds, or a product of depths, widths and recipes."""
 
 import re
 from collections.abc import Sequence
@@ -22,8 +22,8 @@ class GridMember:
     """A run of a grid.
 
     Attributes:
-        name: Its name.
-        checkpoints: The k of the checkpoints to measure.
+        name: The run's name.
+        checkpoints: The k of each checkpoint to measure.
     """
 
     name: Name
@@ -37,9 +37,9 @@ def grid(
 
     Args:
         text: ``paper``: 30 architectures x {01d, 01L, 03d, 10d, 10L}. ``seeds``: 02x0768_01d and 20 repeats. Or a
-            product, such as ``1,2x64,128`` or ``2x768_01d,10L``, of which the last checkpoints are measured.
-        vary: What differs between the repeats of ``seeds``: "data" (the order, as §3.8 of the paper says; the
-            default), "init" (the initialization, which §1.3 adds) or "both".
+            product, such as ``1,2x64,128`` or ``2x768_01d,10L``, whose last checkpoints are measured.
+        vary: What varies between the repeats of ``seeds``: "data" (the order, as in §3.8 of the paper; the default),
+            "init" (the initialization, which §1.3 also names) or "both".
         seeds, data_seeds: Repeat each member with each of these seeds.
 
     Raises:
@@ -67,7 +67,7 @@ def grid(
     for member, seed, data_seed in product(members, initial, order):
         name = member.name if seed is None else replace(member.name, seed=seed)
         name = name if data_seed is None else replace(name, data_seed=data_seed)
-        made.setdefault(name_of(name.recipe(heads=1)), GridMember(name, member.checkpoints))  # 01d42 is 01d
+        made.setdefault(name_of(name.recipe(heads=1)), GridMember(name, member.checkpoints))  # 01d42 equals 01d
     return list(made.values())
 
 

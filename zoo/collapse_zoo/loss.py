@@ -1,8 +1,8 @@
 """Cross-entropy of ⟨w_c, h⟩ in pieces: only one piece of the (tokens × vocabulary) logits is in memory at a time.
 
-Logits are computed in the dtype of h, as in the linear head, and everything after them in float32. torch 2.13 has
-``linear_cross_entropy`` for this, but in bfloat16 it also *sums* the loss in bfloat16: for 4,094 tokens over 50,257
-classes it gave 9.2 instead of 10.9. So it is used only if h is float32.
+Logits are computed in the dtype of h, as in the linear head, everything else in float32. torch 2.13 has
+``linear_cross_entropy`` for this, but in bfloat16 it also *sums* the loss in bfloat16: for 4,094 tokens and 50,257
+classes it gave 9.2 instead of 10.9. So it is used only for float32.
 """
 
 from typing import Any
@@ -15,13 +15,13 @@ from torch import Tensor
 IGNORED = -100
 """The label of a position without a next token."""
 
-_PIECE_BYTES = {"cpu": 1 << 27, "cuda": 1 << 30}  # of float32 logits
+_PIECE_BYTES = {"cpu": 1 << 27, "cuda": 1 << 30}  # size of a piece of float32 logits
 
 
 def cross_entropy(
     h_Nd: Float[Tensor, "N d"], weight_Vd: Float[Tensor, "V d"], labels_N: Int[Tensor, " N"]
 ) -> Float[Tensor, ""]:
-    """Sum over samples of −log softmax(W h)_y in nats, differentiable in h and W; label −100 is ignored."""
+    """Return the sum over samples of −log softmax(W h)_y in nats, differentiable in h and W; ignore label −100."""
     if h_Nd.dtype == torch.float32 and hasattr(F, "linear_cross_entropy"):
         options = torch.nn.LinearCrossEntropyOptions(batch_chunk_size=_piece(h_Nd, weight_Vd))
         loss: Tensor = F.linear_cross_entropy(
@@ -36,7 +36,7 @@ def cross_entropy(
 def losses_and_hits(
     h_Nd: Float[Tensor, "N d"], weight_Vd: Float[Tensor, "V d"], labels_N: Int[Tensor, " N"]
 ) -> tuple[Float[Tensor, " N"], Bool[Tensor, " N"]]:
-    """Return each sample's loss in nats, and whether its label has the largest logit; 0 and False if it is ignored."""
+    """Return each sample's loss in nats, and whether its label has the largest logit; 0 and False for label −100."""
     size = _piece(h_Nd, weight_Vd)
     losses, hits = [], []
     for h, labels in zip(h_Nd.split(size), labels_N.split(size), strict=True):
@@ -47,7 +47,7 @@ def losses_and_hits(
 
 
 class _InPieces(torch.autograd.Function):
-    """Computes gradients together with the loss, piece by piece, so that no logits are kept for the backward pass."""
+    """Compute gradients together with the loss, piece by piece, so that no logits are kept for the backward pass."""
 
     @staticmethod
     def forward(ctx: Any, h_Nd: Tensor, weight_Vd: Tensor, labels_N: Tensor) -> Tensor:
@@ -61,7 +61,7 @@ class _InPieces(torch.autograd.Function):
             index = labels.where(kept, 0)[:, None]
             log_p = (h @ weight_Vd.T).log_softmax(1, dtype=torch.float32)
             total -= (log_p.gather(1, index)[:, 0] * kept).sum()
-            # softmax − one-hot, in the memory of the logarithms
+            # softmax − one-hot, computed in place
             error = log_p.exp_().scatter_add_(1, index, log_p.new_full(index.shape, -1.0)).to(h.dtype)
             grad_h[start : start + size] = (error @ weight_Vd) * kept[:, None]
             grad_weight += error.T @ (h * kept[:, None])

@@ -1,4 +1,4 @@
-"""The model that the zoo trains: transformers' GPT-Neo with a fast attention, and a loss without a logits matrix."""
+"""The model that the zoo trains: transformers' GPT-Neo with a fast attention, and a loss without full logits."""
 
 from typing import Any
 
@@ -23,7 +23,7 @@ def build(recipe: Recipe, *, fast_attention: bool = True) -> "GPTNeoForCausalLM"
 
 
 class GPTNeoForCausalLM(transformers.GPTNeoForCausalLM):
-    """transformers' class, under whose name it is saved; but with labels it returns losses and no logits."""
+    """transformers' class of the same name, which is saved in the config; with labels it returns losses, not logits."""
 
     def forward(
         self,
@@ -32,12 +32,12 @@ class GPTNeoForCausalLM(transformers.GPTNeoForCausalLM):
         num_items_in_batch: Tensor | int | None = None,
         **kwargs: Any,
     ) -> Any:
-        """Return the mean loss over the tokens that have a predecessor; in evaluation also sums per chunk, (B, 3).
+        """Return the mean loss over all tokens but the first of each chunk; in evaluation also sums per chunk, (B, 3).
 
         Args:
             input_ids: Tokens, shape (B, T).
-            labels: The same tokens, unshifted; −100 for tokens that are not predicted. None gives logits.
-            num_items_in_batch: Tokens of the global batch, if this batch is a share of it.
+            labels: The same tokens, unshifted; −100 for tokens that are not predicted. None returns logits.
+            num_items_in_batch: Number of tokens of the global batch, if this batch is a part of it.
             kwargs: As in transformers.
 
         Returns:
@@ -47,7 +47,7 @@ class GPTNeoForCausalLM(transformers.GPTNeoForCausalLM):
             return super().forward(input_ids, **kwargs)
         h_BTd = self.transformer(input_ids, use_cache=False, **kwargs).last_hidden_state
         weight = self.lm_head.weight
-        if torch.is_autocast_enabled(h_BTd.device.type):  # as the linear head does
+        if torch.is_autocast_enabled(h_BTd.device.type):  # use the dtype of the linear head
             dtype = torch.get_autocast_dtype(h_BTd.device.type)
             h_BTd, weight = h_BTd.to(dtype), weight.to(dtype)
         h_Nd, labels_N = h_BTd[:, :-1].flatten(0, 1), labels[:, 1:].flatten()

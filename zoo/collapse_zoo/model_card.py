@@ -1,4 +1,4 @@
-"""The card of a zoo model: what it is, how it was trained, its measurements, how to load it."""
+"""The card of a zoo model: what it is, how it was trained, how to load it, and its measurements."""
 
 from typing import Any
 
@@ -25,8 +25,8 @@ def model_card(run: Run, repo: str, checkpoint: Checkpoint) -> str:
 
 A GPT-Neo of {recipe["depth"]} layers and width {recipe["width"]} ({record["n_params"]:,} parameters), trained on the
 text {markdown(corpus)} as in *Linguistic Collapse: Neural Collapse in (Large) Language Models* (Wu & Papyan,
-NeurIPS 2024). This revision is the state of epoch {checkpoint.k + 1}, step {checkpoint.step:,}; the tags `0`, `1`, …
-are the states after each epoch, `main` the last.
+NeurIPS 2024). This revision is the checkpoint of epoch {checkpoint.k + 1}, step {checkpoint.step:,}; the tags `0`, `1`,
+… are the checkpoints of each epoch, `main` the last.
 
 ## Load it
 
@@ -41,8 +41,8 @@ tokenizer = AutoTokenizer.from_pretrained("{repo}")
 
 {_table("value", recipe)}
 
-AdamW, the learning rate decaying linearly to zero. Trained with {versions}; `training.json` on main has every argument,
-`trainer_state.json` the losses. This trains it again, with options for values that are not the defaults:
+AdamW; the learning rate decays linearly to zero. Trained with {versions}; `training.json` on main has every argument,
+`trainer_state.json` the losses. To train it again, add options for values that are not the defaults:
 
 ```console
 $ collapse zoo train {visible(run.name)}
@@ -50,7 +50,7 @@ $ collapse zoo train {visible(run.name)}
 
 ## Measured
 
-Neural collapse on the training text, loss and agreement on the validation text, with
+Neural collapse on the training text, and loss and agreement on the validation text, measured with
 [collapse](https://pypi.org/project/linguistic-collapse/).
 
 {_table("measurement", numbers) if numbers else "Nothing was measured yet."}

@@ -1,4 +1,4 @@
-"""The zoo's plugin for every command of ``collapse``: a fast GPT-Neo, texts of runs, the published table."""
+"""The zoo's hooks for all commands of ``collapse``: a fast GPT-Neo, texts of runs, and the published table."""
 
 from collections.abc import Mapping
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Publish a run on the Hub: each epoch's model and store become a revision tagged with k, the last one main."""
+"""Publish a run on the Hub: each epoch's model and store become a revision tagged with k; the last is main."""
 
 import json
 from pathlib import Path
@@ -15,14 +15,14 @@ from collapse_zoo.model_card import model_card
 from collapse_zoo.runs import RECORD, RESUMING, STATE, Checkpoint, Run
 
 Revision = dict[str, Path | bytes]
-"""The content of a revision: path in the repository → file, or bytes."""
+"""The content of a revision: files or bytes, by their paths in the repository."""
 
 
 def revisions(run: Run, repo: str) -> dict[int, Revision]:
-    """Return the revisions that publishing a run would make, in order and by k; nothing is sent.
+    """Return the revisions that publishing a run would make, by k and in order; nothing is sent.
 
     Raises:
-        UsageError: There is no finished run, or a checkpoint was deleted.
+        UsageError: The run is not finished, or a checkpoint was deleted.
     """
     _check_finished(run)
     made = {each.k: _revision(run, repo, run.checkpoint(each.k)) for each in run.epochs}
@@ -33,15 +33,15 @@ def revisions(run: Run, repo: str) -> dict[int, Revision]:
 
 
 def publish(run: Run, repo: str | None = None, *, private: bool = False) -> tuple[str, list[int]]:
-    """Publish a run; after an interruption the same call resumes, without sending existing files again.
+    """Publish a run; after an interruption, call it again to resume without sending files twice.
 
     Args:
         run: A finished run.
-        repo: ``user/name``; None for the login's user and the run's name.
+        repo: ``user/name``; None for the logged-in user and the run's name.
         private: Create the repository as private.
 
     Returns:
-        The repository, and the k that this call sent.
+        The repository, and the k of each revision that this call sent.
 
     Raises:
         UsageError: The run is not finished, or the repository holds another run.
@@ -59,8 +59,8 @@ def publish(run: Run, repo: str | None = None, *, private: bool = False) -> tupl
 def _check_finished(run: Run) -> None:
     if not run.finished:
         raise UsageError(
-            f"{run.path} holds no finished run: name the folder of one, or train it first (collapse zoo status shows "
-            "the progress)"
+            f"{run.path} holds no finished run: give the folder of a finished run, or train it first (collapse zoo "
+            "status shows the progress)"
         )
 
 
@@ -68,17 +68,17 @@ def _send(run: Run, k: int, revision: Revision, repo: str, *, last: bool) -> boo
     """Send a revision and set its tag; return whether anything was new.
 
     Raises:
-        UsageError: The tag is there with other weights.
+        UsageError: The tag already exists with other weights.
     """
     try:
         there = reach(f"{repo}@{k}")
     except UsageError:  # no such tag yet
         there = None
     if there and there.files.get("model.safetensors") != sha256_file(run.checkpoint(k).path / "model.safetensors"):
-        raise UsageError(f"{repo}@{k} holds other weights than this run's: publish to another repository")
+        raise UsageError(f"{repo}@{k} holds the weights of another run: publish to another repository")
     if there and not last:
         return False
-    # replacing an earlier epoch's store
+    # replaces the store of an earlier epoch
     made = commit_files(read_branch(repo), revision, f"{run.name}@{k}", replaced="collapse/")
     if made or not there:
         move_tag(repo, str(k))

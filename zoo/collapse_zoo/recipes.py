@@ -1,8 +1,8 @@
-"""Recipes: how to build a GPT-Neo of the paper's form from depth and width, and train it (Wu & Papyan 2024, §3.1).
+"""Recipes: how to build and train the paper's GPT-Neo for a depth and width (Wu & Papyan 2024, §3.1).
 
-A published name, such as ``TinyStories-12x1024_10L@9``, says most of a recipe: ``12x1024`` is depth and width, ``_10L``
-epochs and weight decay (d 0.0005, L 0.1, n none). Repeats of a recipe add ``07`` for the seed of the order, or ``i07``
-for that of the initialization. ``@9`` is the checkpoint after epoch 10.
+A published name, such as ``TinyStories-12x1024_10L@9``, contains most of a recipe: ``12x1024`` is depth and width,
+``_10L`` epochs and weight decay (d 0.0005, L 0.1, n none). Repeats of a recipe add ``07`` for the seed of the order, or
+``i07`` for the seed of the initialization. ``@9`` is the checkpoint after epoch 10.
 """
 
 import re
@@ -16,7 +16,7 @@ HEADS = 16
 VOCABULARY = 50_257
 CHUNK_LENGTH = 2048
 SEED = 42
-"""Default seed of the Trainer, for both initialization and order unless the name gives another."""
+"""Default seed of the Trainer, for initialization and order, unless the name contains another."""
 
 DECAYS = {"d": 0.0005, "L": 0.1, "n": 0.0}
 CORPUS = "TinyStories"
@@ -30,7 +30,7 @@ _NAME = re.compile(
 
 
 def _value(default: Any = MISSING, help: str = "", *, least: float = 0) -> Any:
-    """Declare a field of a recipe: its default, the help text of its option if it has one, and its least value."""
+    """Declare a field of a recipe: its default, the help text of its option ("" for no option), and its least value."""
     return field(default=default, metadata={"help": help, "least": least})
 
 
@@ -38,26 +38,26 @@ def _value(default: Any = MISSING, help: str = "", *, least: float = 0) -> Any:
 class Recipe:
     """How a model is built and trained; two runs of equal recipes on equal text give the same model.
 
-    The fields with a help text are options of ``collapse zoo train``. The learning rate decays linearly to zero, at the
-    last step of ``max_steps`` or of the epochs. ``seed`` is that of the initialization, ``data_seed`` that of the order
-    of the chunks; ``config`` and ``trainer`` are further values of GPTNeoConfig and TrainingArguments.
+    Fields with a help text are options of ``collapse zoo train``. The learning rate decays linearly to zero at the last
+    step. ``seed`` is the seed of the initialization, ``data_seed`` the seed of the order of the chunks; ``config`` and
+    ``trainer`` are further values of GPTNeoConfig and TrainingArguments.
     """
 
     depth: int = _value(least=1)
     width: int = _value(least=1)
-    vocabulary: int = _value(VOCABULARY, "Rows of the embedding.  [default: the tokenizer's]", least=2)
-    chunk_length: int = _value(CHUNK_LENGTH, "Tokens per chunk; the longest sequence.", least=2)
-    heads: int = _value(HEADS, "Attention heads; they divide the width.", least=1)
-    window: int = _value(256, "Keys that a local layer sees.", least=1)
-    epochs: int = _value(1, "Passes over the text.  [default: as the name says, else 1]", least=1)
+    vocabulary: int = _value(VOCABULARY, "Rows of the embedding.  [default: the tokenizer's size]", least=2)
+    chunk_length: int = _value(CHUNK_LENGTH, "Tokens per chunk and maximum sequence length.", least=2)
+    heads: int = _value(HEADS, "Attention heads; the width must be divisible by them.", least=1)
+    window: int = _value(256, "Keys that a local layer attends to.", least=1)
+    epochs: int = _value(1, "Passes over the text.  [default: from the name, or 1]", least=1)
     max_steps: int | None = _value(None, "Number of optimizer steps; overrides the number of epochs.", least=1)
-    batch_size: int = _value(0, "Chunks per step, over all processes.  [default: the paper's, Table 3]")
+    batch_size: int = _value(0, "Chunks per step, over all processes.  [default: Table 3 of the paper]")
     learning_rate: float = _value(5e-5, "Initial learning rate; decays linearly to zero.")
-    weight_decay: float = _value(0.0005, "[default: as the name says, else 0.0005]")
+    weight_decay: float = _value(0.0005, "Weight decay.  [default: from the name, or 0.0005]")
     adam_beta1: float = _value(0.9, "AdamW's β1.")
     adam_beta2: float = _value(0.999, "AdamW's β2.")
     adam_epsilon: float = _value(1e-8, "AdamW's ε.")
-    max_grad_norm: float = _value(1.0, "Largest norm of the gradient.")
+    max_grad_norm: float = _value(1.0, "Gradients with a larger norm are clipped.")
     precision: str = "bf16"
     seed: int = SEED
     data_seed: int = SEED
@@ -71,7 +71,7 @@ class Recipe:
                 raise UsageError(f"{each.name.replace('_', ' ')} must be at least {least}, got {value}")
         if self.width % self.heads:
             raise UsageError(
-                f"{self.depth}x{self.width}: {self.heads} heads do not divide the width {self.width}: change --heads"
+                f"{self.depth}x{self.width}: the width must be divisible by the {self.heads} heads: change --heads"
             )
         if not max(self.adam_beta1, self.adam_beta2) < 1:
             raise UsageError(f"AdamW's betas must be below 1, got {self.adam_beta1} and {self.adam_beta2}")
@@ -79,7 +79,7 @@ class Recipe:
             object.__setattr__(self, "batch_size", paper_batch_size(self.depth, self.width))
 
     def configuration(self) -> Any:
-        """Return the transformers configuration: the paper's values that are not GPT-Neo's defaults, and ``config``."""
+        """Return the transformers configuration: GPT-Neo's defaults, the paper's values, and ``config``."""
         from transformers import GPTNeoConfig
 
         own = {
@@ -99,7 +99,7 @@ class Recipe:
         known = GPTNeoConfig().to_dict()
         for name in self.config:
             if name in own:
-                raise UsageError(f"--config-arg {name} is not allowed: the model's name or another option sets it")
+                raise UsageError(f"--config-arg {name} is not allowed: use the model's name or the option for it")
             if name not in known:
                 raise UsageError(f"GPT-Neo's configuration has no {name!r}; {near_names(name, known)}")
         return GPTNeoConfig(**own | more | dict(self.config))
@@ -116,7 +116,7 @@ class Recipe:
         return (self.vocabulary + self.chunk_length + 2) * d + self.depth * block
 
     def flops_per_token(self) -> float:
-        """Floating-point operations of training on one token: forward pass, and twice as many for the backward pass.
+        """Floating-point operations for training on one token: the forward pass, and twice that for the backward pass.
 
         6·(parameters of blocks and head) + 12·d·Σ over layers of the mean number of attended keys.
         """
@@ -127,7 +127,7 @@ class Recipe:
 
 
 def paper_batch_size(depth: int, width: int) -> int:
-    """Chunks per step, over all processes, for the row and column of Table 3 to which a size belongs.
+    """Return the chunks per step, over all processes, of a size in the paper's Table 3.
 
     >>> [paper_batch_size(depth, 1024) for depth in (1, 2, 4, 8, 12)]
     [16, 8, 8, 4, 4]
@@ -146,12 +146,12 @@ class Name:
     """The parts of a model's name.
 
     Attributes:
-        depth, width: Its size.
+        depth, width: The model's size.
         epochs: Passes over the text.
-        decay: Weight decay: a letter of :data:`DECAYS`.
-        data_seed: Seed of the order if it is a repeat, or None.
-        seed: Seed of the initialization if it is a repeat, or None.
-        checkpoint: k for the state after epoch k + 1; None for the last.
+        decay: Weight decay, as a letter of :data:`DECAYS`.
+        data_seed: Seed of the order for a repeat, otherwise None.
+        seed: Seed of the initialization for a repeat, otherwise None.
+        checkpoint: k for the checkpoint after epoch k + 1; None for the last.
         corpus: The training text.
 
     >>> print(Name(12, 1024, 10, "L", checkpoint=9))
@@ -200,7 +200,7 @@ class Name:
         }
 
     def recipe(self, **changes: Any) -> Recipe:
-        """Return the paper's recipe of this name, with changed values."""
+        """Return the paper's recipe for this name, with changed values."""
         values: dict[str, Any] = {
             "depth": self.depth,
             "width": self.width,
@@ -237,12 +237,12 @@ def parse(text: str) -> Name:
     name = Name(decay=decay, corpus=corpus, **numbers)
     if name.checkpoint is not None and name.checkpoint >= name.epochs:
         raise UsageError(f"{text!r}: the last checkpoint of a run of {name.epochs} epochs is @{name.epochs - 1}")
-    name.recipe(heads=1)  # refuses impossible sizes; whether the heads divide the width depends on --heads
+    name.recipe(heads=1)  # raises for impossible sizes; the check of heads must wait for --heads
     return name
 
 
 def name_of(recipe: Recipe, corpus: str = CORPUS) -> Name:
-    """Return the name of a recipe; a name does not contain all values (not the learning rate, for example).
+    """Return the name of a recipe; a name does not contain all values (for example, not the learning rate).
 
     A weight decay without a letter becomes ``x``, which cannot be parsed; the run's record has the value.
     """

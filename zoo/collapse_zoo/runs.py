@@ -2,12 +2,12 @@
 
 config.json model.safetensors tokenizer.json …   the trained model, once training has ended
 training.json                                     recipe, texts, versions, arguments, state, problem
-trainer_state.json                                the Trainer's own state at the end, with the log of losses
-checkpoints/checkpoint-<step>/                    the model after each epoch; the newest with its optimizer's state
+trainer_state.json                                the Trainer's final state, with the log of losses
+checkpoints/checkpoint-<step>/                    the model after each epoch; the newest also has optimizer state
 stores/epoch-<n>/   results.csv results.json      collected statistics and measurements, if requested
 
-The Trainer writes ``trainer_state.json`` last into a checkpoint: one in which it cannot be read is incomplete. What is
-true of this machine alone, such as where the texts are, is in the record's ``here``, which is never published.
+The Trainer writes ``trainer_state.json`` last into a checkpoint, so a checkpoint without a readable one is incomplete.
+Facts about this machine, such as the paths of texts, are in the record's ``here``, which is never published.
 """
 
 import json
@@ -41,10 +41,10 @@ class Checkpoint:
     """The checkpoint at the end of an epoch, or at the last step.
 
     Attributes:
-        path: Its folder, which transformers can load; it may have been deleted to save space.
-        step: Optimizer steps taken.
-        k: It is the last checkpoint of epoch k + 1.
-        validation: Loss and accuracy if there is a validation text.
+        path: The folder, which transformers can load; it may have been deleted to save space.
+        step: Number of optimizer steps.
+        k: The epoch is k + 1.
+        validation: Loss and accuracy on the validation text, if there is one.
     """
 
     path: Path
@@ -77,7 +77,7 @@ class Run:
 
     @property
     def finished(self) -> bool:
-        """Whether training has ended and the model is here; otherwise training resumes from the newest checkpoint."""
+        """Whether training has ended and the model exists; otherwise training resumes from the newest checkpoint."""
         return self.record.get("state") == "finished" and (self.path / "model.safetensors").is_file()
 
     def update(self, **changes: Any) -> None:
@@ -86,7 +86,7 @@ class Run:
         write_atomic(self.path / RECORD, text.encode(), other=ANOTHER_OUTPUT)
 
     def describe(self, recipe: Recipe, source: "Source", **more: Any) -> None:
-        """Write what is known before training; ``here`` is what is true of this machine."""
+        """Write everything known before training into the record; facts about this machine go into ``here``."""
         here = {"texts": source.collecting(recipe.chunk_length), "tokenizer": source.tokenizer_name}
         self.update(
             recipe=asdict(recipe),
@@ -100,27 +100,27 @@ class Run:
         )
 
     def check_same(self, recipe: Recipe, source: "Source") -> None:
-        """Raise UsageError if the directory holds anything but this recipe's run on this text."""
+        """Raise UsageError if the directory holds anything other than a run of this recipe on this text."""
         record = self.record
         if not record:
             if any(self.path.glob("[!.]*")):
                 raise UsageError(f"{self.path} is not empty and holds no run (no {RECORD}): choose another --output")
             return
-        if record["state"] == "waiting":  # in a sweep, where nothing has been trained yet
+        if record["state"] == "waiting":  # a planned run of a sweep; nothing has been trained yet
             return
         now, there = asdict(recipe) | source.identity(), record["recipe"] | record["text"]
         differ = [f"{key} {there.get(key)} and {now[key]}" for key in now if there.get(key) != now[key]]
         if differ:
             raise UsageError(
-                f"{self.path} holds a run of other settings: {'; '.join(differ)} (stored and requested): "
+                f"{self.path} holds a run with other settings: {'; '.join(differ)} (stored and requested): "
                 "choose another --output, or give the same options"
             )
 
     def texts(self) -> dict[str, Any]:
-        """Return where the texts are on this machine: options of :func:`collapse.collect`.
+        """Return options of :func:`collapse.collect` that name the run's texts on this machine.
 
         Raises:
-            CollapseError: A text is not what it was.
+            CollapseError: A text has changed since training.
         """
         record = self.record
         options = dict(record["here"]["texts"])
@@ -166,11 +166,11 @@ class Run:
         there = {each.k: each for each in self.epochs if each.path.is_dir()}
         if k not in there:
             has = ", ".join(f"@{each}" for each in there) or "none yet"
-            raise UsageError(f"{self.path} has no checkpoint @{k}; there are: {has}")
+            raise UsageError(f"{self.path} has no checkpoint @{k}; give one of: {has}")
         return there[k]
 
     def drop_states(self, but: int | None = None) -> None:
-        """Delete what only resuming from checkpoints needs, and those inside an epoch; but keep that of a step."""
+        """Delete files that only resuming needs, and checkpoints within an epoch; keep those of step ``but``."""
         ends = {each.path for each in self.epochs}
         for folder in self._checkpoints():
             if folder.name == f"checkpoint-{but}":
@@ -230,7 +230,7 @@ def write_rows(folder: Path, rows: Iterable[Row]) -> None:
     """Write rows to ``results.csv`` and ``results.json``."""
     table = Results(rows)
     table.write(folder / "results.csv")
-    table.write(folder / "results.json")  # last: a checkpoint with a row in it is not measured again
+    table.write(folder / "results.json")  # last, because a checkpoint with a row in this file is not measured again
 
 
 def _k_of(row: Row) -> int:

@@ -53,7 +53,7 @@ class Source:
 
     @property
     def tokenizer_name(self) -> str:
-        """The name by which the tokenizer is found again, from any folder of this machine."""
+        """A name of the tokenizer that is valid in any folder on this machine."""
         location = self.reference.location
         return str(Path(location).absolute()) if self.reference.is_local else f"{location}@{self.reference.revision}"
 
@@ -62,18 +62,18 @@ class Source:
         return name.recipe(**{"vocabulary": len(self.tokenizer)} | values)
 
     def identity(self) -> dict[str, Any]:
-        """Return the identity of the texts and of how they are cut."""
+        """Return the identity of the texts, and how they are cut into chunks."""
         texts = {"corpus": self.corpus, "validation": self.texts.validation}
         of_texts = {name: text.identity() if text else None for name, text in texts.items()}
         cut = {name: getattr(self.spec, name) for name in _CUT}
         return {**of_texts, "tokenizer": self.reference.tokenizer, **cut}
 
     def chunks(self, chunk_length: int, progress: Report | None = None) -> Chunks:
-        """Pack the training text; raises as :func:`collapse.inputs.packing.pack`."""
+        """Pack the training text; raises the exceptions of :func:`collapse.inputs.packing.pack`."""
         return self._pack(self.corpus, self.spec, chunk_length, progress)
 
     def validation_chunks(self, chunk_length: int, progress: Report | None = None) -> Chunks | None:
-        """Pack the validation text; return None if there is none, or if its data set has no such split."""
+        """Pack the validation text; return None if there is none, or if the data set has no such split."""
         return self.texts.pack_validation(
             lambda corpus: self._pack(corpus, self.spec.of_validation, chunk_length, progress)
         )
@@ -101,11 +101,11 @@ def find_source(*, generated: int | None = None, words: int | None = None, **opt
         words: Words and sentences of each kind in generated stories; None for all.
         {options}
 
-    The default text is roneneldan/TinyStories. The default tokenizer is that of EleutherAI/gpt-neo-125M, or the
-    generated stories' own.
+    The default text is roneneldan/TinyStories. The default tokenizer is EleutherAI/gpt-neo-125M, or for generated
+    stories their own.
 
     Raises:
-        CollapseError: Something is not available; the message says how to get it, or how to proceed without it.
+        CollapseError: A text or the tokenizer is not available; the message says what to do.
     """
     spec = CollectionSpec(**options)
     if generated is not None:
@@ -121,9 +121,9 @@ def find_source(*, generated: int | None = None, words: int | None = None, **opt
         if isinstance(error, UsageError):
             raise
         raise type(error)(
-            f"{error}. Where there is a network: hf download {DATA_SET} --repo-type dataset, and hf download "
-            f"{TOKENIZER}; or give your own with --text FILES and --tokenizer DIR; or train on generated stories, "
-            "offline: --generated"
+            f"{error}. With a network, run hf download {DATA_SET} --repo-type dataset, and hf download {TOKENIZER}; "
+            "or give your own with --text FILES and --tokenizer DIR; or train offline on generated stories with "
+            "--generated"
         ) from error
     assert texts.training is not None
     return Source(texts, reference, loaded, "stories" if generated is not None else _label(texts.training), spec)
@@ -144,7 +144,7 @@ def _generate(n: int, words: int | None) -> Path:
 
 
 def _label(corpus: Corpus) -> str:
-    """Return the text's part of a run's name: data set or file, or the folder of several files or of train.jsonl."""
+    """Return the text's part of a run's name: data set, file, or the folder of several files or of train.jsonl."""
     if not corpus.files:
         return corpus.name.split("/")[-1]
     file = Path(corpus.files[0]).resolve()
@@ -154,7 +154,7 @@ def _label(corpus: Corpus) -> str:
 
 
 def _again(corpus: Corpus) -> str | list[str]:
-    """Return the name by which find_corpus() finds the corpus again, from any folder of this machine."""
+    """Return a name of the corpus that find_corpus() understands in any folder on this machine."""
     if corpus.files:
         return [str(Path(file).absolute()) for file in corpus.files]
     return f"{corpus.name}@{corpus.revision}"

@@ -1,4 +1,4 @@
-"""Children's stories from a seeded generator and a small tokenizer: for training and measuring offline.
+"""A seeded generator of children's stories and a small tokenizer, for training and measuring offline.
 
 A story has a hero, a friend, a place, a thing and a wish; something goes wrong, somebody helps, and there is a small
 lesson. Words are drawn with Zipf-like weights, so that a few tokens are frequent and many are rare, as in real text.
@@ -16,7 +16,7 @@ from collapse.stores.writing import replacing
 _Lists = dict[str, list[str]]
 _WORDS: _Lists = json.loads(Path(__file__).with_suffix(".json").read_text(encoding="utf-8"))
 _BLANKS = [each.split() for each in _WORDS["blanks"]]
-"""What is drawn anew in each sentence, in the order of drawing: the name of the blank, and its list of words."""
+"""Blanks that are filled anew in each sentence, in the order of drawing: name of the blank, and its list of words."""
 
 _WEIGHTS = list(accumulate(1 / k for k in range(1, 200)))
 
@@ -48,7 +48,7 @@ def train_tokenizer(texts: Iterable[str], folder: Path, *, vocabulary: int = 204
 
     Args:
         texts: Texts from which to learn merges.
-        folder: Where to save it.
+        folder: Folder for the tokenizer.
         vocabulary: Maximum vocabulary size, including 256 bytes and the end-of-text token.
     """
     from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
@@ -89,5 +89,5 @@ def _filled(draw: Random, sentence: str, fixed: dict[str, str], lists: _Lists) -
 
 
 def _word(draw: Random, there: list[str]) -> str:
-    """Draw a word of a list; the k-th has weight 1/k."""
+    """Draw a word from a list; the k-th word has weight 1/k."""
     return draw.choices(there, cum_weights=_WEIGHTS[: len(there)])[0]

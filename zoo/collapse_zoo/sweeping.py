@@ -1,7 +1,7 @@
 """Sweeps: train and measure the runs of a grid, one after the other or as an array of SLURM jobs, into one table.
 
-A run's record says what is to be done: recipe, texts, arguments of training, checkpoints to measure. So a job needs
-only the run's folder: ``python -m collapse_zoo.sweeping FOLDER``, which torchrun calls for several GPUs.
+A run's record describes its work: recipe, texts, arguments of training, checkpoints to measure. So a job needs only the
+run's folder: ``python -m collapse_zoo.sweeping FOLDER``, which torchrun calls for several GPUs.
 """
 
 import logging
@@ -37,7 +37,7 @@ class Swept:
     Attributes:
         members: Number of runs.
         rows: One row per measured checkpoint of this sweep, in the order of the members.
-        results: The results table of all runs in the folder, .csv; there is also a .json file.
+        results: The .csv results table of all runs in the folder; there is also a .json file.
         problems: Error messages by member.
     """
 
@@ -58,16 +58,16 @@ def sweep(
     slurm: Mapping[str, Any] | None = None,
     progress: Report | None = None,
 ) -> Swept:
-    """Train, collect and measure every member; repeated after a kill, it resumes and skips finished work.
+    """Train, collect and measure every member; after an interruption, call it again to resume.
 
     Args:
         members: Members of a grid.
-        source: Their text and tokenizer; the text is packed here, before anything is launched.
+        source: Text and tokenizer; the text is packed before any job is launched.
         folder: Folder of the run directories, the results table and the jobs' files.
         values: Values of the recipes that replace the paper's.
         training: Further arguments of :func:`collapse_zoo.training.train`.
-        gpus: GPUs of one machine on which each member is trained.
-        slurm: Parameters of submitit for jobs of SLURM; None to run in this process, one after the other.
+        gpus: Number of GPUs, on one machine, for each member.
+        slurm: Parameters of submitit for SLURM jobs; None to run the members in this process, one after the other.
         progress: Called as progress(what, done, total[, note]).
     """
     folder = Path(folder)
@@ -89,7 +89,7 @@ def sweep(
             log.info("%d of %d: %s", number, len(left), run.name)
             try:
                 work(run, source, numbered(progress, number, len(left)))
-            except Exception as error:  # an unexpected error must not stop the other members' days of work
+            except Exception as error:  # an unexpected error must not stop the other members
                 if not isinstance(error, CollapseError):
                     log.exception("%s failed", run.name)
                 problems[run.path.name] = described(error)
@@ -100,10 +100,10 @@ def sweep(
 
 
 def work(run: Run, source: Source | None = None, progress: Report | None = None) -> None:
-    """Train, collect and measure a member, on as many processes as its record says; finished work is not repeated.
+    """Train, collect and measure a member with the number of processes in its record; skip finished work.
 
     Raises:
-        InUseError: Another process trains or measures it.
+        InUseError: Another process trains or measures the member.
         CollapseError: A step failed.
     """
     record, here = run.record, run.record["here"]
@@ -121,7 +121,7 @@ def work(run: Run, source: Source | None = None, progress: Report | None = None)
 def _planned(
     members: Sequence[GridMember], source: Source, values: Mapping[str, Any], progress: Report | None
 ) -> dict[str, tuple[Recipe, set[int]]]:
-    """Return the recipe of each run, by name, and the k of the checkpoints to measure."""
+    """Return for each run, by name, the recipe and the k of each checkpoint to measure."""
     made = dict[str, tuple[Recipe, set[int]]]()
     for member in members:
         recipe = source.recipe(member.name, **values)
@@ -130,18 +130,18 @@ def _planned(
         if recipe.max_steps:
             ks = {-(-recipe.max_steps // -(-chunks // recipe.batch_size)) - 1}
         if not made:
-            check_recipe(recipe, source)  # a wrong option is reported once, not by a hundred jobs
+            check_recipe(recipe, source)  # report an invalid option once, not in a hundred jobs
         name = str(name_of(recipe, source.label))
-        made[name] = recipe, ks | made.get(name, (recipe, set()))[1]  # --epochs may have made two members equal
+        made[name] = recipe, ks | made.get(name, (recipe, set()))[1]  # --epochs can make members equal
     return made
 
 
 def _plan(run: Run, recipe: Recipe, source: Source, ks: set[int], here: Mapping[str, Any]) -> bool:
-    """Write into a run's record what is to be done, and return whether anything is.
+    """Write a run's work into its record, and return whether any is left.
 
     Raises:
         UsageError: The folder holds another run.
-        InUseError: Another process works on it.
+        InUseError: Another process works on the run.
     """
     with locked(run.path, option="--output"):
         run.check_same(recipe, source)
@@ -154,17 +154,17 @@ def _plan(run: Run, recipe: Recipe, source: Source, ks: set[int], here: Mapping[
 
 
 def _submit(runs: Sequence[Run], folder: Path, slurm: Mapping[str, Any]) -> dict[str, str]:
-    """Do the work of runs as an array of SLURM jobs, wait for them, and return the error messages by name.
+    """Run the work of runs as an array of SLURM jobs, wait for them, and return error messages by name.
 
     Raises:
         UsageError: SLURM is not available on this machine.
     """
     if shutil.which("sbatch") is None:
         raise UsageError(
-            "there is no sbatch here: --launcher slurm runs on a SLURM login node. Without SLURM leave --launcher out"
+            "the command sbatch is not available: run --launcher slurm on a SLURM login node, or remove --launcher"
         )
-    executor = submitit.AutoExecutor(folder, cluster="slurm", slurm_max_num_timeout=20)  # queued again as often
-    srun = ["--cpus-per-task", str(slurm["cpus_per_task"])]  # srun does not take it from sbatch
+    executor = submitit.AutoExecutor(folder, cluster="slurm", slurm_max_num_timeout=20)  # a job is requeued so often
+    srun = ["--cpus-per-task", str(slurm["cpus_per_task"])]  # srun does not inherit it from sbatch
     executor.update_parameters(name="collapse-zoo", nodes=1, tasks_per_node=1, slurm_srun_args=srun, **slurm)
     try:
         jobs = executor.map_array(Job(), runs)
@@ -178,10 +178,10 @@ def _submit(runs: Sequence[Run], folder: Path, slurm: Mapping[str, Any]) -> dict
 
 
 class Job(Checkpointable):
-    """The callable that submitit runs; pre-empted or out of time, it is queued again and resumes."""
+    """The callable that submitit runs; if it is pre-empted or runs out of time, it is queued again and resumes."""
 
     def __call__(self, run: Run) -> None:
-        """Do a run's work."""
+        """Train and measure a run."""
         logging.basicConfig(level=logging.INFO, format="%(message)s")  # writes to the job's log
         work(run)
 

@@ -1,4 +1,4 @@
-"""The Hugging Face Trainer with a seeded order of the text, a checkpoint at each epoch's end, and progress."""
+"""The Hugging Face Trainer with a seeded order of the text, a checkpoint after each epoch, and progress."""
 
 import time
 from collections.abc import Container, Iterator
@@ -17,7 +17,7 @@ from collapse_zoo.loss import IGNORED
 from collapse_zoo.runs import Run
 
 MOST_LOGGED = 2_000
-"""Losses that a run logs; where it has more steps, each is the mean over several."""
+"""Maximum number of losses that a run logs; with more steps, each is the mean over several steps."""
 
 
 class Samples(Dataset[dict[str, Tensor]]):
@@ -35,10 +35,10 @@ class Samples(Dataset[dict[str, Tensor]]):
 
 
 class Order(Sampler[int]):
-    """The chunks in an order that depends only on the seed and the epoch, padded with blanks.
+    """The chunks in an order that depends only on the seed and the epoch, padded with blank chunks.
 
-    Padding makes the last global batch complete, so that each process gets its share. Blanks do not affect the loss or
-    the gradient.
+    Padding fills the last global batch, so that each process gets an equal share. Blank chunks do not affect the loss
+    or the gradient.
     """
 
     def __init__(self, chunks: int, seed: int, multiple: int = 1) -> None:
@@ -72,7 +72,7 @@ class ZooTrainer(transformers.Trainer):
 
     def _save_rng_state(self, output_dir: str) -> None:
         super()._save_rng_state(output_dir)
-        self.accelerator.wait_for_everyone()  # a checkpoint is complete with the file that the first writes next
+        self.accelerator.wait_for_everyone()  # then the first process completes the checkpoint
 
 
 def validation_metrics(evaluated: Any) -> dict[str, float]:
@@ -82,7 +82,7 @@ def validation_metrics(evaluated: Any) -> dict[str, float]:
 
 
 class Watcher(transformers.TrainerCallback):
-    """Saves and logs at each epoch's end, after its validation; ends a training that diverges; reports progress."""
+    """Save and log after each epoch and its validation, stop a training that diverges, and report progress."""
 
     def __init__(
         self, run: Run, name: str, tokens_a_step: int, checkpoints: Container[int] | None, progress: Report | None
@@ -97,8 +97,8 @@ class Watcher(transformers.TrainerCallback):
 
     def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
         if state.epoch == int(state.epoch) or state.global_step == state.max_steps:
-            control.should_save = False  # the end of the epoch, which comes next, saves
-        control.should_log |= control.should_save  # a resumed run logs the same means
+            control.should_save = False  # on_epoch_end, which follows, saves
+        control.should_log |= control.should_save  # so that a resumed run logs the same means
         if self.progress:
             speed = (state.global_step - self.first_step) * self.tokens_a_step / (time.perf_counter() - self.began)
             note = f"{speed:,.0f} tokens/s, loss {self.loss:.3f}"
@@ -113,8 +113,8 @@ class Watcher(transformers.TrainerCallback):
         self.loss = (logs or {}).get("loss", self.loss)
         if logs and "loss" in logs and not np.isfinite(self.loss):
             raise CollapseError(
-                f"the loss is {self.loss} at step {state.global_step:,}: training has diverged. In a new run, lower "
-                "--learning-rate or --max-grad-norm"
+                f"the loss is {self.loss} at step {state.global_step:,}: training has diverged. Start a new run with a "
+                "lower --learning-rate or --max-grad-norm"
             )
 
     def on_save(self, args: Any, state: Any, control: Any, **_: Any) -> None:

@@ -1,4 +1,4 @@
-"""Train a recipe on a source into a run directory that standard tools can load; a killed training can be resumed."""
+"""Train a recipe on a source into a run directory that standard tools can load; interrupted training can be resumed."""
 
 import gc
 import logging
@@ -43,7 +43,7 @@ def train(
     fast_attention: bool = True,
     progress: Report | None = None,
 ) -> Run:
-    """Train a model, or resume a killed training; a run directory that holds the trained model is not trained again.
+    """Train a model, or resume an interrupted training; do nothing if the run directory holds the trained model.
 
     Under torchrun or ``accelerate launch`` every process calls this; the batch is divided among them.
 
@@ -51,11 +51,11 @@ def train(
         recipe: How to build and train the model.
         source: The texts and the tokenizer.
         folder: The run directory.
-        name: The run's name; None for the recipe's.
-        measure: Collect and measure the checkpoint of each epoch once training has ended; or the k of those to measure.
+        name: The run's name; None for the recipe's name.
+        measure: Whether to collect and measure each epoch's checkpoint after training; or the k of some checkpoints.
         save_every: Steps between checkpoints for resuming, in addition to one per epoch.
         checkpoints: The k of the epochs after which the model is validated and saved; None for every epoch.
-        device: "auto" (CUDA if available, else the CPU), "cpu" or "cuda".
+        device: "auto" (CUDA if available, otherwise the CPU), "cpu" or "cuda".
         fast_attention: Use the fast attention.
         progress: Called as progress(what, steps done, steps, tokens/s and loss).
 
@@ -92,12 +92,12 @@ def _measure(run: Run, source: Source, checkpoints: Iterable[int], device: str, 
 
 
 def leave_group() -> None:
-    """Destroy the process group at the end of a program, when all of its processes have succeeded.
+    """Destroy the process group at the end of a program, after all of its processes have succeeded.
 
-    A process that exits without it may be aborted by threads of torch's, which ends the others before they are done.
-    A script of your own that calls :func:`train` under torchrun calls it last.
+    Without this, torch's threads may abort a process that exits, and so end the other processes too early. If your own
+    script calls :func:`train` under torchrun, call this last.
     """
-    gc.collect()  # a Trainer lies in cycles, and the threads end with the last that holds the group
+    gc.collect()  # Trainers are in reference cycles, and torch's threads end only when nothing refers to the group
     if torch.distributed.is_available() and torch.distributed.is_initialized():
         torch.distributed.destroy_process_group()
 
@@ -108,7 +108,7 @@ def check_recipe(recipe: Recipe, source: Source) -> None:
     if tokens > recipe.vocabulary:
         raise UsageError(
             f"a vocabulary of {recipe.vocabulary:,} is too small for the tokenizer of {source.reference.name}, "
-            f"which has {tokens:,} tokens: give --vocabulary {tokens}, or leave it out"
+            f"which has {tokens:,} tokens: give --vocabulary {tokens}, or remove the option"
         )
     recipe.configuration()
 
@@ -130,8 +130,8 @@ def _train(
         validation = source.validation_chunks(recipe.chunk_length, progress)
     if len(chunks) < recipe.batch_size:
         raise CollapseError(
-            f"too little text for one batch: {counted(len(chunks), 'chunk')} of {recipe.chunk_length:,} tokens, and a "
-            f"batch takes {recipe.batch_size}. Give more text, or lower --batch-size or --chunk-length"
+            f"too little text for one batch: {counted(len(chunks), 'chunk')} of {recipe.chunk_length:,} tokens, but a "
+            f"batch needs {recipe.batch_size}. Give more text, or lower --batch-size or --chunk-length"
         )
     if validation is None:
         arguments.eval_strategy = transformers.IntervalStrategy.NO
@@ -143,7 +143,7 @@ def _train(
         where = {"device": device_name(arguments.device), "processes": arguments.world_size}
         run.describe(recipe, source, name=name, state="running", fast_attention=fast_attention, arguments=kept, **where)
     arguments.distributed_state.wait_for_everyone()
-    if not done:  # from the last step, the Trainer would take another
+    if not done:  # resumed from the last step, the Trainer would take one more step
         with quiet("transformers", "accelerate"):
             trainer = _trainer(recipe, source, arguments, chunks, validation, fast_attention)
             trainer.add_callback(Watcher(run, name, recipe.batch_size * recipe.chunk_length, checkpoints, progress))
@@ -176,7 +176,7 @@ def _trainer(
             processing_class=source.tokenizer,
             data_collator=transformers.default_data_collator,  # chunks have equal length, so no padding is needed
         )
-    except (RuntimeError, ValueError) as error:  # report_to a service whose package is not installed
+    except (RuntimeError, ValueError) as error:  # for example, report_to names a service without its package
         if is_out_of_memory(error):
             raise
         raise CollapseError(f"training cannot begin: {first_line(error)}") from error
@@ -184,7 +184,7 @@ def _trainer(
 
 @contextmanager
 def _failures(run: Run, first: bool) -> Iterator[None]:
-    """Write an error into the run's record, and report a full disk and memory that ran out in one line."""
+    """Write an error into the run's record, and raise a full disk or lack of memory as a CollapseError."""
     try:
         try:
             yield
@@ -198,7 +198,7 @@ def _failures(run: Run, first: bool) -> Iterator[None]:
             raise
     except Exception as error:
         if first and run.record:
-            with suppress(CollapseError):  # a full disk may have no room for the record either
+            with suppress(CollapseError):  # on a full disk, the record may not be writable either
                 run.update(problem=described(error))
         raise
 
@@ -209,7 +209,7 @@ def described(error: Exception) -> str:
 
 
 def numbered(progress: Report | None, number: int, total: int) -> Report | None:
-    """Return a progress callback that shows which of several models each phase belongs to."""
+    """Return a progress callback that adds the model's number among several to each phase."""
     if progress is None:
         return None
     return lambda what, *rest: progress(f"{number} of {total}: {what}", *rest)

@@ -12,7 +12,7 @@ def zoo() -> None:
     """Train, list and sweep the TinyStories models.
 
     \b
-    collapse zoo list --width 768 --decay 0.1  the paper's models, and those here
+    collapse zoo list --width 768 --decay 0.1  the paper's models and your runs
     collapse zoo info 12x1024_10L              one model: recipe and measurements
     collapse zoo train 2x64 --generated        train one, offline
     collapse zoo sweep 1,2x64,128 --generated  train and measure many

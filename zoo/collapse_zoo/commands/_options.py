@@ -1,4 +1,4 @@
-"""Options shared by training and sweeping, and their conversion to arguments of a source and values of a recipe."""
+"""Options shared by training and sweeping, and their conversion to a source and values of a recipe."""
 
 import logging
 from collections.abc import Callable
@@ -25,23 +25,23 @@ _SOURCE_NAMES = (
 _UNSET = {"text": "roneneldan/TinyStories", "tokenizer": "EleutherAI/gpt-neo-125M"}
 _SOURCE = (
     collecting_options(only=_SOURCE_NAMES, unset=_UNSET, help={"tokenizer": "Folder or Hub id."}),
-    click.option("--generated", is_flag=True, help="Train on generated stories and their own tokenizer, offline."),
+    click.option("--generated", is_flag=True, help="Train offline, on generated stories with their own tokenizer."),
     click.option(
         "--stories", type=click.IntRange(min=1), metavar="N", help="Number of generated stories.  [default: 10,000]"
     ),
 )
 _TRAINING = (
     click.option("--config-arg", multiple=True, metavar="KEY=VALUE", help="Any other value of GPTNeoConfig."),
-    click.option("--trainer-arg", multiple=True, metavar="KEY=VALUE", help="Any other of TrainingArguments."),
+    click.option("--trainer-arg", multiple=True, metavar="KEY=VALUE", help="Any other value of TrainingArguments."),
     click.option(
         "--precision",
         type=click.Choice(["auto", "bf16", "float32"]),
         default="auto",
         show_default=True,
-        help="auto: bf16 as in the paper, but float32 without a GPU.",
+        help="auto means bf16, as in the paper, or float32 without a GPU.",
     ),
     click.option(
-        "--save-every", type=click.IntRange(min=1), metavar="STEPS", help="Also save a checkpoint every so many steps."
+        "--save-every", type=click.IntRange(min=1), metavar="STEPS", help="Also save a checkpoint every STEPS steps."
     ),
     click.option("--device", default="auto", show_default=True, type=click.Choice(["auto", "cpu", "cuda"])),
     click.option("--no-fast-attention", is_flag=True, help="Use transformers' own attention and GELU."),
@@ -78,7 +78,7 @@ def _option(each: Field[Any]) -> Callable[[Any], Any]:
 
 
 def given_source(options: dict[str, Any], *, remark: bool = True) -> "Source":
-    """Return the source of the options; with ``remark``, warn where its two texts are the same."""
+    """Return the source given by options; with ``remark``, warn if its two texts are the same."""
     from collapse.measurement.comparable import SAME_TEXTS
     from collapse_zoo.sources import STORIES, find_source
 
@@ -86,7 +86,7 @@ def given_source(options: dict[str, Any], *, remark: bool = True) -> "Source":
     said = given_options({name: options[name] for name in _SOURCE_NAMES})
     for name in ("text", "validation_text", "split", "validation_split", "text_column"):
         if generated and name in said:
-            raise UsageError(f"--generated uses its own texts: leave out {flag_of(name)}")
+            raise UsageError(f"--generated uses its own texts: remove {flag_of(name)}")
     source = find_source(**said, generated=(options["stories"] or STORIES) if generated else None)
     identity = source.identity()
     if remark and identity["corpus"] == identity["validation"]:
@@ -95,7 +95,7 @@ def given_source(options: dict[str, Any], *, remark: bool = True) -> "Source":
 
 
 def recipe_values(options: dict[str, Any], cuda: bool | None = None) -> dict[str, Any]:
-    """Return the recipe's values that options set; give ``cuda`` if another machine will run it."""
+    """Return the recipe's values that options set; ``cuda`` tells whether a GPU will be used, if on another machine."""
     values = {each.name: options[each.name] for each in _recipe_fields() if options[each.name] is not None}
     for name, option in (("config", "config_arg"), ("trainer", "trainer_arg")):
         values[name] = dict(key_value(each, f"--{option.replace('_', '-')}", "key=0.1") for each in options[option])

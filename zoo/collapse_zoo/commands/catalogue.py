@@ -15,12 +15,12 @@ from collapse.errors import UsageError, counted, near_names
 @click.option("--width", type=int, multiple=True)
 @click.option("--epochs", type=int, multiple=True)
 @click.option("--decay", "weight_decay", type=float, multiple=True, help="Weight decay: 0.0005, 0.1, or another.")
-@click.option("--checkpoint", type=int, multiple=True, metavar="K", help="The state after epoch K + 1.")
+@click.option("--checkpoint", type=int, multiple=True, metavar="K", help="The checkpoint after epoch K + 1.")
 @click.option("--published", "where", flag_value="published", help="Only the published models.")
 @click.option("--local", "where", flag_value="local", help="Only the runs on this machine.")
-@click.option("--hub", "where", flag_value="hub", help="Models on the Hugging Face Hub.")
+@click.option("--hub", "where", flag_value="hub", help="Only models on the Hugging Face Hub.")
 @click.option("--runs", default="runs", show_default=True, metavar="DIR", help="Folder of the runs.")
-@click.option("--metrics", metavar="NAMES", help="Measurements or prefixes, with commas.  [default: eight of them]")
+@click.option("--metrics", metavar="NAMES", help="Measurements or prefixes, separated by commas.  [default: eight]")
 @click.option("--sort", metavar="NAME", help="Sort by a measurement, smallest first.")
 @prints_a_table
 def list_command(
@@ -32,10 +32,10 @@ def list_command(
     output: str | None,
     **filters: tuple[Any, ...],
 ) -> None:
-    """List the paper's 230 models and the runs here.
+    """List the paper's 230 models and your runs.
 
-    All are shown with their measurements. The paper's numbers are its authors' own (rhubarbwu/linguistic-collapse);
-    docs/paper/tinystories.md says how they map to the names here.
+    Each model is shown with its measurements. The paper's numbers are the authors' own (rhubarbwu/linguistic-collapse);
+    docs/paper/tinystories.md maps them to our names.
 
     \b
     collapse zoo list --width 768 --decay 0.1
@@ -51,13 +51,13 @@ def list_command(
     records = [each.record() for each in found]
     records = [each for each in records if all(each[name] in values for name, values in wanted.items())]
     if not records and format_ in (None, "table"):
-        say("no model matches; leave out a filter, or train one: collapse zoo train LxD")
+        say("no model matches; remove a filter, or train a model: collapse zoo train LxD")
         return
     frame = Results.from_records(records).frame()
     chosen = split_columns(metrics, frame) if metrics else [name for name in SHOWN if name in frame]
     for name in [*chosen, *([sort] if sort else [])]:
         if records and name not in frame:
-            raise UsageError(f"no model listed has a measurement {name!r}; {near_names(name, map(str, frame.columns))}")
+            raise UsageError(f"no listed model has a measurement {name!r}; {near_names(name, map(str, frame.columns))}")
     if sort and records:
         frame = frame.sort_values(sort, kind="stable")
     columns = list(dict.fromkeys(["model", "where", *chosen]))
@@ -72,7 +72,7 @@ def list_command(
 @click.option("--runs", default="runs", show_default=True, metavar="DIR", help="Folder of the runs.")
 @click.option("--json", "as_json", is_flag=True, help="Print as JSON.")
 def info_command(model: str, runs: str, as_json: bool) -> None:
-    """Show one model: its recipe, and what was measured.
+    """Show one model: its recipe and its measurements.
 
     MODEL is a name (12x1024_10L, TinyStories-02x0768_01d07@0) or a run directory.
     """
@@ -93,7 +93,7 @@ def info_command(model: str, runs: str, as_json: bool) -> None:
     print_table(Table(title, ["recipe", ""], rows))
     known = {name for entry in entries for name in entry.measurements}
     if not known:
-        say(f"It has no measurements, here or in the paper; train it with: collapse zoo train {model}")
+        say(f"It has no measurements here or in the paper; train it with: collapse zoo train {model}")
         return
     columns = [f"@{entry.k} {'paper' if entry.where == 'published' else entry.where}" for entry in entries]
     measured = [[name, *(entry.measurements.get(name) for entry in entries)] for name in sorted(known)]

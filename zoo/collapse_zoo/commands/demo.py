@@ -2,6 +2,7 @@
 
 import logging
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -17,10 +18,9 @@ def command(output: str) -> None:
     initialization and at five checkpoints. Writes results and a report with curves. Takes one to two minutes on two
     cores; finished work is used again.
     """
+    from collapse import CollapseError, report
     from collapse.cli.progress_bar import progress
     from collapse.cli.rendering import print_table
-    from collapse.errors import CollapseError
-    from collapse.showing.report import report
     from collapse_zoo.demo import demo
 
     say_aside(f"A small model is trained on generated stories, into {output}/ …")
@@ -29,10 +29,10 @@ def command(output: str) -> None:
         log.setLevel(logging.WARNING)
     with progress(every=30) as shown:
         table = demo(output, progress=shown)
-        sources, page = [f"{output}/results.json", *map(str, Path(output).glob("*/stores/*"))], f"{output}/report.html"
-        title, figures = "Neural collapse while a small model is trained", ("training", "run-loss", "nulls")
+        sources = [f"{output}/results.json", *sorted(map(str, Path(output).glob("*/stores/*")))]
+        about: Any = {"title": "Neural collapse during training", "figures": ("training", "run-loss", "nulls")}
         try:
-            made = f"The curves: {report(sources, page, title=title, figures=figures, progress=shown)}"
+            made = f"The curves: {report(sources, f'{output}/report.html', progress=shown, **about)}"
         except CollapseError as error:
             made = f"No report is written: {error}"
     print_table(table)

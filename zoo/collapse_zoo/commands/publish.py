@@ -14,8 +14,9 @@ from collapse.errors import counted
 def command(folder: str, repo: str | None, private: bool, dry_run: bool) -> None:
     """Publish a run: models, stores, results, losses and a card.
 
-    Each epoch's checkpoint becomes a revision tagged with its k, main the last, so that REPO@9 is the state after epoch
-    10. REPO is your name and the run's if it is left out. Interrupted, the same command continues.
+    Each epoch's checkpoint becomes a revision, numbered from 0, so that REPO@9 is the checkpoint after epoch 10; main
+    is the last. The default REPO is your user name and the run's name. To resume after an interruption, run the same
+    command again.
 
     \b
     collapse zoo publish runs/TinyStories-02x0768_01d --dry-run
@@ -32,7 +33,7 @@ def command(folder: str, repo: str | None, private: bool, dry_run: bool) -> None
         planned = revisions(run, name)
         for k, revision in planned.items():
             say(f"{name}@{k}: {', '.join(sorted(revision))}")
-        say(f"{counted(len(planned), 'revision')}; nothing was sent")
+        say(f"{counted(len(planned), 'revision')}; nothing was published")
         return
     where, sent = publish(run, repo, private=private)
     what = f"sent {', '.join(f'@{k}' for k in sent)} to" if sent else "everything is already in"

@@ -17,7 +17,7 @@ from collapse_zoo.commands._options import (
 )
 
 _SLURM = (
-    click.option("--launcher", type=click.Choice(["slurm"]), help="As an array of SLURM jobs, not in turn."),
+    click.option("--launcher", type=click.Choice(["slurm"]), help="Run members as an array of SLURM jobs."),
     click.option("--parallel", type=click.IntRange(min=1), default=16, show_default=True, help="Jobs at a time."),
     click.option("--partition", help="SLURM partition."),
     click.option("--account", help="SLURM account."),
@@ -36,17 +36,17 @@ _SLURM = (
 @click.option(
     "--vary", type=click.Choice(["data", "init", "both"]), help="What the repeats of `seeds` vary.  [default: data]"
 )
-@click.option("--seeds", metavar="N,N", help="Each member once with each seed of the initialization.")
-@click.option("--data-seeds", metavar="N,N", help="Each member once with each seed of the order.")
+@click.option("--seeds", metavar="N,N", help="Repeat each member with these seeds of the initialization.")
+@click.option("--data-seeds", metavar="N,N", help="Repeat each member with these seeds of the order.")
 @with_options(*_SLURM)
 @click.option("--dry-run", is_flag=True, help="Only list the members.")
 @training_options
 def sweep_command(grid: str, output: str, dry_run: bool, **options: Any) -> None:
     """Train, collect and measure many models, into one results table.
 
-    GRID is `paper` (30 architectures, 150 runs, 210 measurements), `seeds` (02x0768_01d and 20 repeats; the paper says
-    that they vary the order of the data, in one place also the initialization: --vary), or a product of depths, widths
-    and recipes such as 1,2x64,128 or 2x768_01d,10L. Run it again and finished work is not done again.
+    GRID is `paper` (30 architectures, 150 runs, 210 measurements), `seeds` (02x0768_01d and 20 repeats with another
+    order of the data; --vary changes this), or a product of depths, widths and recipes such as 1,2x64,128 or
+    2x768_01d,10L. If you run the same command again, finished work is kept.
 
     \b
     collapse zoo sweep 1,2x64,128 --data-seeds 0,1 --generated --chunk-length 256
@@ -58,7 +58,7 @@ def sweep_command(grid: str, output: str, dry_run: bool, **options: Any) -> None
     repeats = {name: _numbers(name, options[name] or "") for name in ("seeds", "data_seeds")}
     members = members_of(grid, vary=options["vary"], **repeats)
     for member in members:
-        member.name.recipe(heads=options["heads"])  # report heads that do not divide a width before reading any text
+        member.name.recipe(heads=options["heads"])  # report invalid heads before any text is read
     if dry_run:
         for member in members:
             say(" ".join(f"{member.name.short}@{k}" for k in member.checkpoints))
@@ -94,8 +94,8 @@ def _report(made: Any, output: str) -> None:
     if made.problems:
         lines = "\n".join(f"  {name}: {problem}" for name, problem in made.problems.items())
         raise CollapseError(
-            f"{len(made.problems)} of {counted(made.members, 'member')} failed; correct this, and run the same command "
-            f"again:\n{lines}"
+            f"{len(made.problems)} of {counted(made.members, 'member')} failed: correct the errors, and run the same "
+            f"command again:\n{lines}"
         )
 
 
@@ -111,7 +111,7 @@ def status_command(folder: str, format_: str | None, output: str | None) -> None
     members = status(folder)
     if not members:
         raise UsageError(
-            f"there is no run in {folder}: give the folder of --output, or start with: collapse zoo sweep GRID"
+            f"there is no run in {folder}: give the --output of a sweep, or start one with: collapse zoo sweep GRID"
         )
     rows = [list(each.values()) for each in members]
     deliver(format_, output, Table("", list(members[0]), rows, source=Results.from_records(members)))

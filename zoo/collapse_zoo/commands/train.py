@@ -13,18 +13,18 @@ from collapse_zoo.commands._options import given_source, recipe_values, training
 @click.command()
 @click.argument("model")
 @click.option("--output", metavar="DIR", help="The run directory.  [default: runs/NAME]")
-@click.option("--seed", type=int, help="Seed of the initialization.  [default: as the name says, else 42]")
-@click.option("--data-seed", type=int, help="Seed of the order of the chunks.  [default: as the name says, else 42]")
-@click.option("--measure", is_flag=True, help="Measure neural collapse at the end of every epoch, once trained.")
+@click.option("--seed", type=int, help="Seed of the initialization.  [default: from the name, or 42]")
+@click.option("--data-seed", type=int, help="Seed of the order of the chunks.  [default: from the name, or 42]")
+@click.option("--measure", is_flag=True, help="After training, measure neural collapse at every epoch's checkpoint.")
 @training_options
 def command(
     model: str, output: str | None, seed: int | None, data_seed: int | None, measure: bool, **options: Any
 ) -> None:
-    """Train a model of the paper's form.
+    """Train a model with the paper's recipe.
 
-    MODEL is depth x width, or a whole name: 12x1024, 2x768_10L (10 epochs, decay 0.1), TinyStories-02x0768_01d07. The
-    rest of the recipe is the paper's, unless an option says otherwise. Interrupted, the same command continues.
-    Several GPUs: torchrun --nproc-per-node 8 -m collapse zoo train MODEL divides the batch among them.
+    MODEL is depth x width, or a longer name: 12x1024, 2x768_10L (10 epochs, decay 0.1), TinyStories-02x0768_01d07.
+    Options change the rest of the paper's recipe. To resume after an interruption, run the same command again.
+    With several GPUs, torchrun --nproc-per-node 8 -m collapse zoo train MODEL divides the batch among them.
 
     \b
     collapse zoo train 12x1024
@@ -37,7 +37,7 @@ def command(
     name = parse(model)  # report an invalid name before anything is loaded
     name.recipe(heads=options["heads"])
     if name.checkpoint is not None:
-        raise click.UsageError(f"{model}: training always covers all epochs: leave out @{name.checkpoint}")
+        raise click.UsageError(f"{model}: training always covers all epochs: remove @{name.checkpoint}")
     from collapse.cli.progress_bar import progress
     from collapse_zoo.training import leave_group, train
 
@@ -71,4 +71,4 @@ def _print_run(run: Any) -> None:
     if measured := run.results():
         print_rows(measured[-1:], plugins().headlines(), more=f"in {run.path}/results.csv")
         say(f"Every measurement of every epoch: {run.path}/results.csv; the statistics: {run.path}/stores/")
-    say(f"{run.path} is trained; measure it: collapse measure {shlex.quote(str(run.path))} --all")
+    say(f"{run.path} is trained; measure it with: collapse measure {shlex.quote(str(run.path))} --all")

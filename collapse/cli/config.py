@@ -1,0 +1,133 @@
+"""``--config`` and ``--save-config``: the options and arguments of any command in a YAML file.
+
+What a file holds is added to the words of the command line, so that a value means the same in both: it is text as it is
+typed. A flag is true or false, and several values are a list.
+"""
+
+import shlex
+from typing import Any, ClassVar
+
+import click
+
+from collapse.core.paths import expanded
+from collapse.errors import CollapseError, UsageError, near_names
+from collapse.stores.writing import write_output
+
+_NO_KEYS = ("config", "save_config", "version", "help")
+
+
+def with_config(cli: click.Group, words: list[str]) -> list[str]:
+    """Return a command line with what the file of ``--config`` adds to it; write that of ``--save-config``.
+
+    Raises:
+        UsageError: A key of the file is none of the command's, or a value has another form.
+        CollapseError: A file cannot be read or written.
+    """
+    own, _, _ = cli.make_parser(_context(cli, "collapse")).parse_args(list(words))
+    path, save = own.get("config"), own.get("save_config")
+    if not (path or save):
+        return words
+    held = _read(path) if path else {}
+    if named := own.get("plugin") or held.get("plugin"):  # whose analyses are commands
+        from collapse.plugin.plugin_manager import add_plugins
+
+        add_plugins([named] if isinstance(named, str) else named)
+    context, rest, given = _parsed(cli, words)
+    if isinstance(context.command, click.Group):  # without a command, or an unknown one
+        return words
+    everywhere = _keys(cli)
+    known = everywhere | _keys(context.command)
+    before, options, arguments = list[str](), list[str](), list[str]()
+    for key, value in held.items():
+        if key not in known:
+            raise UsageError(f"{path}: {context.command_path} has no {key!r}; {near_names(key, known)}")
+        if not _is_given(given.get(known[key].name)):
+            more = arguments if isinstance(known[key], click.Argument) else before if key in everywhere else options
+            more += _as_words(key, known[key], value, str(path))
+    end = ["--"] if arguments and "--" not in rest else []
+    words = [*before, *words[: len(words) - len(rest)], *options, *rest, *end, *arguments]
+    if save:
+        _, _, given = _parsed(cli, words)
+        values = dict[str, Any]()
+        for key, parameter in known.items():
+            if (value := _as_value(parameter, given.get(parameter.name))) is not None:
+                values[key] = value
+                del given[parameter.name]  # another option may have the same name
+        _write(save, context.command_path, values)
+    return words
+
+
+def _parsed(cli: click.Group, words: list[str]) -> tuple[click.Context, list[str], dict[Any, Any]]:
+    """Return the context of the command that words call, the words after its name, and what all words give, by name."""
+    context, rest, given = _context(cli, "collapse"), words, dict[Any, Any]()
+    while True:
+        command = context.command
+        found, left, _ = command.make_parser(context).parse_args(list(rest))
+        given |= found
+        called = command.get_command(context, left[0]) if isinstance(command, click.Group) and left else None
+        if called is None:
+            return context, rest, given
+        context, rest = _context(called, left[0], context), left[1:]
+
+
+def _context(command: click.Command, name: str, parent: click.Context | None = None) -> click.Context:
+    return click.Context(command, parent, name, **command.context_settings)
+
+
+def _keys(command: click.Command) -> dict[str, click.Parameter]:
+    """Return the parameters of a command by their keys: the long name of an option, and the name of an argument."""
+    return {max(each.opts, key=len).lstrip("-"): each for each in command.params if each.name not in _NO_KEYS}
+
+
+def _is_given(value: Any) -> bool:
+    return isinstance(value, str | bool | list | tuple) and value != ()
+
+
+def _as_words(key: str, parameter: click.Parameter, value: Any, path: str) -> list[str]:
+    """Return an option or argument as it is typed."""
+    number, listed = parameter.nargs, value if isinstance(value, list) else [value]
+    if is_flag := getattr(parameter, "is_flag", False):
+        form, valid = "true or false", value in ("true", "false")
+    else:
+        several = number == -1 or getattr(parameter, "multiple", False)
+        form = "one or several texts" if several else "a text" if number == 1 else f"{number} texts"
+        valid = (several or len(listed) == number) and all(isinstance(each, str) and each for each in listed)
+    if not valid:
+        raise UsageError(f"{path}: {key} must be {form}, got {value!r:.60}")
+    if is_flag:
+        return [f"--{key}"] if value == "true" else parameter.secondary_opts[:1]
+    if isinstance(parameter, click.Argument):
+        return listed
+    # a value beside its name may begin with a dash
+    return [f"--{key}={each}" for each in listed] if number == 1 else [f"--{key}", *listed]
+
+
+def _as_value(parameter: click.Parameter, given: Any) -> Any:
+    """Return what the file holds of an option or argument; None if it is not given."""
+    if isinstance(given, bool):
+        return str(given).lower()
+    if isinstance(parameter, click.Option) and parameter.is_flag:  # one of several for a value
+        return "true" if given == parameter.flag_value else None
+    return given if _is_given(given) else None
+
+
+def _read(path: str) -> dict[str, Any]:
+    import yaml
+
+    try:
+        held = yaml.load(expanded(path).read_bytes(), yaml.BaseLoader)  # texts, lists and dictionaries only
+    except yaml.YAMLError as error:
+        raise CollapseError(f"{path} cannot be read as YAML: {' '.join(str(error).split())}") from error
+    if not isinstance(held or {}, dict):
+        raise UsageError(f"{path} must hold an option or argument per line, such as max-chunks: 100")
+    return held or {}
+
+
+def _write(path: str, command: str, values: dict[str, Any]) -> None:
+    import yaml
+
+    class Plain(yaml.SafeDumper):
+        yaml_implicit_resolvers: ClassVar[dict[str, Any]] = {}  # 100 and true are texts, and need no quotes
+
+    text = yaml.dump(values, Dumper=Plain, sort_keys=False, allow_unicode=True)
+    write_output(expanded(path), f"# {command} --config {shlex.quote(path)}\n{text}".encode())

@@ -1,0 +1,120 @@
+"""What the difference of two models means: a word for each measurement, its caveats, and the notes that define them."""
+
+import math
+import re
+from collections.abc import Container, Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from collapse.errors import counted
+from collapse.measurement.columns import Column, direction, one_width
+from collapse.measurement.part_errors import Error
+from collapse.measurement.results import Row
+from collapse.measurement.row_tables import remarks_by_text
+from collapse.plugin.plugin_manager import plugins
+
+Errors = Mapping[str, Mapping[str, Error]]
+"""Standard errors by yardstick and measurement: :data:`NOISE` of the difference, :data:`SEEDS` of either model."""
+NOISE, SEEDS = "noise", "seed noise"
+_YARDSTICKS = {NOISE: (1.0, "|t| ≤ {:.1f}"), SEEDS: (math.sqrt(2), "|B−A| ≤ {:.1f} seeds' sd")}
+"""What a difference within it is called: its standard errors in the yardstick's, and how the note says its limit."""
+
+_SAID = {
+    "better": "better, worse: beyond noise; better is nearer to full collapse, or less loss",
+    "rounding": "rounding: B−A is less than a millionth of A or B",
+    "unknown": "unknown: no standard error; use --parts or --seeds",
+}
+_SAID["worse"] = _SAID["better"]
+_ROUNDING = 1e-6  # losses are exact to a millionth, and embeddings have 24 bits
+_LINE, _CLAUSE = 73, 15  # characters of a definition that fit in a line of a terminal, and that say enough
+_NUMBER = re.compile(r"\d[\d.,]*")
+
+
+def meaning_of(name: str, rows: Sequence[Row], yardsticks: Errors, different: Container[str]) -> str | None:
+    """Return whether B is better, worse, higher or lower than A, or why that is not known; None if it has no meaning.
+
+    A difference within a yardstick has its name. ``different`` are the fields in which A and B differ.
+    """
+    import pandas as pd
+
+    a, b = values = np.array([row.measurements[name] for row in rows], dtype=np.float64)
+    if "tokenizer" in different and "validation" in _needs(name):
+        return None
+    if a == b:
+        return "equal"
+    if _needs(name) != {"n_params"}:
+        if abs(b - a) <= _ROUNDING * abs(values).max():
+            return "rounding"
+        for word, errors in yardsticks.items():
+            if name in errors and abs(b - a) <= _limit(word, errors[name][1]) * errors[name][0]:
+                return word
+        if not any(name in errors for errors in yardsticks.values()):
+            return "unknown"
+    frame = pd.DataFrame({"classes": [row.classes for row in rows], "dim": [row.dim for row in rows]})
+    lower = direction(Column(name, name, (name,), values), frame, one_width(frame))
+    return ("higher" if b > a else "lower") if lower is None else "worse" if lower * (b - a) > 0 else "better"
+
+
+def _limit(word: str, degrees: int) -> float:
+    """Return how many of a yardstick's standard errors a difference exceeds in 5 % of cases if nothing differs."""
+    from scipy.special import stdtrit
+
+    return _YARDSTICKS[word][0] * float(stdtrit(degrees, 0.975))
+
+
+def caveats_of(rows: Sequence[Row], names: Iterable[str], different: Mapping[str, str]) -> dict[str, list[str]]:
+    """Return the caveats of each measurement; those of one model begin with A or B.
+
+    ``different`` has the values of each field in which A and B differ.
+    """
+    remarks, caveats = [remarks_by_text(row, row.measurements, errors=True) for row in rows], {}
+    for name in names:
+        said: dict[str, dict[str, str]] = {}
+        for side, by_text in zip("AB", remarks, strict=True):
+            for text, of in by_text.items():
+                if name in of or ("*" in of and "validation" in _needs(name)):
+                    said.setdefault(_NUMBER.sub("", text), {})[side] = text
+        caveats[name] = [_joined(each) for each in said.values()]
+        for field, values in different.items() if _needs(name) != {"n_params"} else ():
+            if "validation" not in field or "validation" in _needs(name):
+                caveats[name].append(f"A and B differ in {values}")
+    return caveats
+
+
+def _needs(name: str) -> set[str]:
+    return {*plugins().measurements()[name][0].needs}
+
+
+def _joined(said: Mapping[str, str]) -> str:
+    """Join what is said of A and of B, which differs in numbers only.
+
+    >>> _joined({"A": "1 of 9 left out", "B": "2 of 9 left out"}), _joined({"B": "1 of 9 left out"})
+    ('1 and 2 of 9 left out', 'B: 1 of 9 left out')
+    """
+    (side, text), *others = said.items()
+    if not others:
+        return f"{side}: {text}"
+    numbers = zip(*map(_NUMBER.findall, said.values()), strict=True)
+    return _NUMBER.sub(lambda _: " and ".join(dict.fromkeys(next(numbers))), text)
+
+
+def notes_on(records: Sequence[Mapping[str, Any]], marks: Sequence[str], yardsticks: Errors) -> list[str]:
+    """Return the notes below a comparison, a line each: its marks, its yardsticks, its intervals and its words."""
+    notes = [f"[{at}] {_in_a_line(text)}" for at, text in enumerate(marks, 1)]
+    compared = [each["measurement"] for each in records if each["meaning"]]
+    used = [(word, *errors[name][1:]) for word, errors in yardsticks.items() for name in compared if name in errors]
+    for word, degrees, how in dict.fromkeys(used):
+        notes.append(f"{how}; {word}: {_YARDSTICKS[word][1].format(_limit(word, degrees))}")
+    if used:
+        by_chance = f"about {len(used) / 20:.2g} would exclude 0 by chance"
+        notes.append(f"{counted(len(used), 'interval')} at 95 %, uncorrected: {by_chance}")
+    return notes + sorted({_SAID[each["meaning"]] for each in records if each["meaning"] in _SAID})
+
+
+def _in_a_line(text: str) -> str:
+    """Cut a definition to a line, behind a clause if possible."""
+    if len(text) <= _LINE:
+        return text
+    clause = text[:_LINE].rpartition(": ")[0]
+    return clause if len(clause) > _CLAUSE else f"{text[: _LINE - 2].rpartition(' ')[0]} …"
