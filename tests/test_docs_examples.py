@@ -14,11 +14,11 @@ import collapse
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 FENCED = re.compile(r"```(python|console|bash)([^\n]*)\n(.*?)```", re.DOTALL)
-INDENTED = re.compile(r"(?:^ {4}.*\n|^\n(?= {4}))+", re.MULTILINE)
 
 NOT_RUN = {
     "python3 -m venv": "makes an environment; .ci/run does",
     "pip install": "needs a package index; .ci/run runs it",
+    "collapse measure smollm2": "needs the model's file; tests/test_loading.py measures a small one",
     "hf auth login": "asks for a password",
     "hf download": "is the Hub's own; tests/test_offline.py uses what it fetches",
     "pytest": "runs tests; .ci/run does",
@@ -53,15 +53,8 @@ def blocks() -> list[tuple[str, str, str]]:
     """Page, kind and text of each example."""
     found = []
     for page in PAGES:
-        text = page.read_text("utf-8")
-        if page.name == "README.md" and page.parent == ROOT:
-            for block in INDENTED.findall(text):
-                code = "\n".join(line[4:] for line in block.splitlines())
-                kind = "python" if code.lstrip().startswith("import ") else "console"
-                if not code.lstrip().startswith("#"):  # the plugin file, which is plugins.md's
-                    found.append((page.name, kind, code))
-        elif page.name not in ELSEWHERE:
-            found += [(page.name, kind, code) for kind, _, code in FENCED.findall(text)]
+        if page.name not in ELSEWHERE:
+            found += [(page.name, kind, code) for kind, _, code in FENCED.findall(page.read_text("utf-8"))]
     return found
 
 
@@ -158,3 +151,10 @@ def test_the_python_runs(world, as_user, code):
         as_user(python=smaller(code), cwd=world)
     else:
         exec(compile(smaller(code), "example", "exec"), {})
+
+
+def test_links_to_files_beside_the_docs_exist():
+    for page in [*ROOT.glob("*.md"), *ROOT.glob("examples/*.ipynb")]:
+        links = re.findall(r'\]\(([^)#:]+)[^):]*\)|src=\\?"([^":\\]+)', page.read_text("utf-8"))
+        missing = [link for link in map("".join, links) if not (page.parent / link).exists()]
+        assert missing == [], page.name
