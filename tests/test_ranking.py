@@ -223,7 +223,7 @@ def test_memory_does_not_grow_with_samples_times_vocabulary(monkeypatch):
     made = decider(torch.randn(5000, 8, generator=draw))
     made.linear(torch.randn(3000, 8, generator=draw).double(), torch.zeros(3000).long())
     sizes = work_sizes(torch.device("cpu"))
-    assert 0 < largest <= sizes.samples * sizes.rows
+    assert 0 < largest <= sizes.batch * sizes.rows
 
 
 @pytest.mark.parametrize("classes", [40, 600])

@@ -34,7 +34,7 @@ def nulls(results: Results) -> Drawing:
         "no nearer to these than its nulls are shows no collapse: that of GNC2 is the value of random points."
     )
     left_out = len(results) - len(with_nulls)
-    notes = (f"{counted(left_out, 'row')} without nulls left out",) if left_out else ()
+    notes = (f"{counted(left_out, 'row')} without nulls not drawn",) if left_out else ()
     return Drawing(together(panels), caption, notes=notes)
 
 

@@ -157,7 +157,7 @@ def test_ctrl_c_leaves_no_traceback(words, tmp_path):
 @pytest.mark.parametrize(
     ("given", "said"),
     [
-        (["2x64@0"], "leave out @0"),
+        (["2x64@0"], "remove @0"),
         (["2x64", "--generated"], "--generated uses its own texts: remove --text"),
         (["2x64", "--epochs", "0"], "epochs must be at least 1, got 0"),
         (["2x64", "--config-arg", "hidden_size=32"], "--config-arg hidden_size"),
