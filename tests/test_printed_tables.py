@@ -111,6 +111,12 @@ def test_short_headings_are_never_broken_and_long_ones_only_where_space_is_short
     assert " r > 0" in shown
 
 
+def test_a_divided_table_repeats_no_row_without_values(printed):
+    rows = [["NC4", "agreement", 0.5, 0.25], ["", "± standard error", 0.01, ""]]
+    shown = printed(Table("", ["property", "measurement", "value", "untrained"], rows, keys=2), 40)
+    assert [shown.count(each) for each in ("NC4", "agreement", "± standard error")] == [2, 2, 1]
+
+
 def test_models_of_other_shapes_have_ranges_of_limits():
     rows, names = [], ["nc1.cdnv", "nc2.interference", "nc2.interference_std", UNIFORM]
     for classes, dim in ((6, 8), (11, 8)):
