@@ -45,18 +45,20 @@ def collect(
 ) -> Store | Part:
     """Collect a model's embedding statistics into a store, or open the store that already holds them.
 
-    Without ``store``, this looks in the local cache first, then for a published store of the same identity in the
-    model's own repository (see :func:`collapse.inputs.resolving.find_store`).
+    Without ``store``, this looks in the local cache first, then in the model's own repository for a published store of
+    the model, with any text, chunk length and number of chunks that the options do not specify.
 
     Args:
         model: A local folder, a Hub id (``repo@revision``), or a features file.
-        store: Folder of the store; None for the local cache, where stores are found by their identity.
+        store: Folder of the store; None for the local cache, where stores are found by their identity (for a features
+            file: for a store in memory).
         progress: Called as progress(what, done, total).
         {options}
 
     Returns:
         The store: complete, or without a validation text trained but not validated. With ``part``, while slices are
-        missing in the folder, a :class:`collapse.Part` (see :func:`collapse.merge`).
+        missing in the folder: a :class:`collapse.Part`, or the trained store, whose folder holds a part of the
+        validation (see :func:`collapse.merge`).
 
     Raises:
         UsageError: An option is invalid, or no corpus is known.

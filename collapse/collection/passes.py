@@ -114,7 +114,10 @@ class Collection:
     _clock: Clock = field(init=False)
 
     def run(self, store: Store | None = None) -> Store | Part:
-        """Run the passes that an existing store lacks; return the store, or the part if slices are still missing."""
+        """Run the passes that an existing store lacks; return the store.
+
+        While training slices are missing, return the part; while validation slices are missing, the trained store.
+        """
         keep_freed_memory()
         source, self._clock = self.source, self.source.clock
         check_classifier(source.weight, source.bias, source.names, source.remedy)

@@ -26,7 +26,7 @@ def resolve(model: str, spec: CollectionSpec, folder: Path | None) -> Request | 
     Args:
         model: A local folder, a Hub id, a GGUF file or a features file.
         spec: The options.
-        folder: Folder of the store; None for the cache.
+        folder: Folder of the store; None for the cache (for a features file: for a store in memory).
 
     Raises:
         UsageError: An option is invalid, or no corpus is known.

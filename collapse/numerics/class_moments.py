@@ -47,7 +47,7 @@ class ClassMoments:
         """Add a batch of embeddings of any float dtype with their labels.
 
         Raises:
-            CollapseError: An embedding is NaN or infinite; the message and ``error.row`` give its row.
+            NotFinite: An embedding is NaN or infinite; the message and ``error.row`` give its row.
         """
         batch, squares_K = self._split(h_Bd, y_B)
         before = self._merge(batch.side, squares_K)

@@ -35,7 +35,7 @@ _LOG2_E = math.log2(math.e)
 
 @dataclass(frozen=True)
 class Found:
-    """Candidates for each sample's highest score among the rows of this part and of earlier parts.
+    """Candidates for each sample's highest score among the rows of the first part, or of the first two, and so on.
 
     Attributes:
         samples, rows: Samples and their candidates, as rows of the matrix.

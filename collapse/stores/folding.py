@@ -1,4 +1,4 @@
-"""Fold the shards of a phase into a store: class moments, then decisions and loss."""
+"""Fold the shards of a phase into a store: class moments, then decisions and loss. (merging.py checks parts first.)"""
 
 import logging
 from collections.abc import Iterable, Mapping, Sequence
@@ -188,10 +188,9 @@ def joined(parts: Iterable[Part | str | Path]) -> Part:
         StoreError: As in :func:`ordered`.
     """
     opened = [each if isinstance(each, Part) else Part.load(each) for each in parts]
-    shards = ordered([shard for part in opened for shard in part.shards])
-    if len(shards) < 2:
-        raise UsageError(f"at least two parts are needed, got {len(shards)}: collect with --part 1/n to --part n/n")
-    return Part(opened[0].path, shards)
+    if len(opened) < 2:
+        raise UsageError(f"at least two parts are needed, got {len(opened)}: collect with --part 1/n to --part n/n")
+    return Part(opened[0].path, ordered([shard for part in opened for shard in part.shards]))
 
 
 def ordered(shards: Sequence[Shard]) -> list[Shard]:

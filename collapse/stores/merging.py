@@ -1,4 +1,4 @@
-"""Merge the parts of one collection into a store."""
+"""Merge the parts of one collection into a store: check what is given; folding.py combines the states."""
 
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -30,7 +30,7 @@ def merge(parts: Iterable[str | Path | Part | Store], *, store: str | Path) -> S
         CollapseError: The result's folder holds another store, or cannot be written.
     """
     given = [parts] if isinstance(parts, str | Path | Part | Store) else parts
-    folders = [expanded(str(each)) for each in given]
+    folders = [_folder_of(each) for each in given]
     if not folders:
         raise UsageError("nothing to merge: give the folders of the parts")
     target = expanded(store)
@@ -51,6 +51,13 @@ def merge(parts: Iterable[str | Path | Part | Store], *, store: str | Path) -> S
         if not is_store(target):
             return fold(target)
     return load_same(target, fold(None))  # check that the target already holds this result
+
+
+def _folder_of(part: str | Path | Part | Store) -> Path:
+    folder = part.path if isinstance(part, Part | Store) else expanded(part)
+    if folder is None:
+        raise StoreError(f"{part} is not a part of a collection: merge parts that were collected into folders")
+    return folder
 
 
 def _covering(folders: Sequence[Path], phase: str) -> list[Shard]:

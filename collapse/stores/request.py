@@ -7,9 +7,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from collapse.core.paths import home
 from collapse.core.progress import Report
 from collapse.errors import StoreError, UsageError, counted
-from collapse.stores.files import home, sha256_of
+from collapse.stores.files import sha256_of
 from collapse.stores.manifest import KNOWN_LATER, OF_VALIDATION, SHARDS, VERSION, differences, is_store
 from collapse.stores.shards import Part, Run, Shard, gaps, remove_shards, repair_shards, shards_in
 from collapse.stores.store import Store, another_store
@@ -20,11 +21,12 @@ log = logging.getLogger("collapse")
 
 @dataclass(frozen=True)
 class Request:
-    """What to collect; two requests are equal if and only if their identities are.
+    """What to collect; requests with equal identities describe the same collection.
 
     Attributes:
         identity: Everything that affects a stored number and is known without loading a model.
-        names: The names of the model, its texts and its tokenizer; they are not part of the identity.
+        names: The names of the model, its texts and its tokenizer, and the training step as "step"; they are not part
+            of the identity.
         load: Returns the samples, a :class:`collapse.inputs.source.Source`. Its arguments are the store that lacks only
             its validation, or None, and a progress callback.
         validates: Whether there is a validation text.
@@ -92,7 +94,7 @@ class Request:
         folder = self.folder
         if folder is None:
             return collect(None).called(self.names)
-        done = None
+        done: Store | Part | None = None
         if is_store(folder):
             done = None if self.recollect else self._find_in(folder)  # readers need no lock
         elif self.published and (found := self.published()):
@@ -103,7 +105,7 @@ class Request:
                     done = self._collect_again(folder, collect)
                 else:
                     repair_shards(folder)
-                    done = self._find_in(folder) or collect(folder)
+                    done = self._find_in(folder) or self._part_in(folder) or collect(folder)
         if done.state == "complete":
             remove_shards(folder)  # which a killed process may have left
         return done.called(self.names)
@@ -118,11 +120,11 @@ class Request:
                     f"Choose another --store, or delete {folder}"
                 )
         else:
-            refuse_unfinished(folder, self._held_in(folder)[1])  # shards of another collection are not overwritten
+            refuse_unfinished(folder, self._differences_in(folder))  # shards of another collection are not overwritten
         new = folder / RECOLLECTED
         repair_shards(new)
         try:
-            _, differ = self._held_in(new)
+            differ = self._differences_in(new)
         except StoreError as error:  # it is damaged
             differ = [str(error)]
         if differ:
@@ -134,25 +136,32 @@ class Request:
         replace_by_recollected(folder)
         return Store.load(folder)
 
-    def _find_in(self, folder: Path) -> Store | Part | None:
-        """Return the store or part in a folder if it holds everything requested; None if something is missing."""
-        held, differ = self._held_in(folder)
-        if isinstance(held, Store):
-            if differ:
-                raise another_store(folder, differ, "give the same options, or choose another --store")
-            return None if self.lacks_validation(held) else held
-        refuse_unfinished(folder, differ)
-        if not self.part or not held or gaps(held, part_of(held[0].slices, self.part)):
+    def _find_in(self, folder: Path) -> Store | None:
+        """Return the store in a folder if it holds everything requested; None if something is missing."""
+        if not is_store(folder):
             return None
-        return Part(folder, held)
+        if differ := self._differences_in(folder):
+            raise another_store(folder, differ, "give the same options, or choose another --store")
+        store = Store.load(folder)
+        return None if self.lacks_validation(store) else store
 
-    def _held_in(self, folder: Path) -> tuple[Store | list[Shard], list[str]]:
-        """Return the store in a folder, or else its training shards, and how they differ from the request."""
+    def _part_in(self, folder: Path) -> Store | Part | None:
+        """Return the part in a locked folder, or the trained store with a part of its validation, if it is finished."""
+        trained = Store.load(folder) if is_store(folder) else None
+        shards = shards_in(folder, "validation" if trained else "train")
+        refuse_unfinished(folder, self._shard_differences(shards))
+        if not self.part or not shards or not gaps(shards):  # shards of the whole text must still be folded
+            return None
+        return None if gaps(shards, part_of(shards[0].slices, self.part)) else trained or Part(folder, shards)
+
+    def _differences_in(self, folder: Path) -> list[str]:
+        """Describe how the store in a folder, or else its training shards, differ from the request."""
         if is_store(folder):
-            store = Store.load(folder).check()
-            return store, self.store_differences(store)
-        shards = shards_in(folder, "train")
-        return shards, self.identity_differences(shards[0].about["identity"]) if shards else []
+            return self.store_differences(Store.load(folder).check())
+        return self._shard_differences(shards_in(folder, "train"))
+
+    def _shard_differences(self, shards: Sequence[Shard]) -> list[str]:
+        return self.identity_differences(shards[0].about["identity"]) if shards else []
 
 
 def cached_folder(identity: Mapping[str, Any]) -> Path:
