@@ -5,7 +5,7 @@ from typing import Any
 import click
 
 from collapse.cli.options import collecting_options, given_options
-from collapse.cli.terminal import installed, say
+from collapse.cli.terminal import plugins_reporting_problems, say
 
 
 @click.command()
@@ -28,7 +28,7 @@ def command(model: str, store: str, **options: Any) -> None:
     from collapse.stores.manifest import SHARDS
     from collapse.stores.shards import Part
 
-    plugins, given = installed(), given_options(options)
+    plugins, given = plugins_reporting_problems(), given_options(options)
     with progress() as report:
         made = collect(model, store=store, progress=report, **given)
     if "part" in given and (expanded(store) / SHARDS).is_dir():  # slices of other parts are missing

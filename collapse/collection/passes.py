@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from collapse.collection.slices import run_slices
+from collapse.collection.running_slices import run_slices
 from collapse.core.progress import Report
 from collapse.errors import StoreError
 from collapse.inputs.language_model import fitting
@@ -28,7 +28,7 @@ from collapse.plugin.plugin_manager import plugins
 from collapse.stores.folding import Kinds, fold_training, fold_validation, training_hash, usable
 from collapse.stores.manifest import OF_VALIDATION, differences, shape_of
 from collapse.stores.provenance import Clock, device_name, versions
-from collapse.stores.request import part_of, refuse_unfinished
+from collapse.stores.request import part_of, refuse_if_shards_differ
 from collapse.stores.shards import Part, Shard, compared, gaps, shards_in
 from collapse.stores.store import Store
 
@@ -120,7 +120,7 @@ class Collection:
         """
         keep_freed_memory()
         source, self._clock = self.source, self.source.clock
-        check_classifier(source.weight, source.bias, source.names, source.remedy)
+        check_classifier(source.weight, source.bias, source.classifier_words, source.remedy)
         if (first := source.train or source.validation) is not None:  # both use the same model
             with fitting(source.model["name"], source.device):
                 first.check()
@@ -167,7 +167,7 @@ class Collection:
         of_pass = {"model": self.source.model, "corpus": self.source.corpus, "coverage": phase.coverage(), **of_phase}
         shards = [] if self.folder is None else shards_in(self.folder, phase.name)
         for shard in shards:
-            refuse_unfinished(self.folder, differences(compared(shard.about), compared(of_pass)))
+            refuse_if_shards_differ(self.folder, differences(compared(shard.about), compared(of_pass)))
         todo = gaps(shards, part_of(of_pass["coverage"]["slices"], self.part))
         for start, stop in todo:  # each run fills one gap, and extends the shard that ends where the gap begins
             before = next((shard for shard in shards if shard.stop == start), None)

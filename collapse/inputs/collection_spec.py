@@ -267,11 +267,11 @@ def accepts(function: Callable[P, R]) -> Callable[P, R]:
     options = [each for each in fields(CollectionSpec) if each.name not in own]
     more = [Parameter(f.name, Parameter.KEYWORD_ONLY, default=f.default, annotation=f.type) for f in options]
     run.__signature__ = plain.replace(parameters=[*own.values(), *more])  # type: ignore[attr-defined]
-    run.__doc__ = (function.__doc__ or "").replace("{options}", described())
+    run.__doc__ = (function.__doc__ or "").replace("{options}", options_text())
     return run
 
 
-def described() -> str:
+def options_text() -> str:
     """Describe the options of a collection for the ``Args`` section of a docstring."""
     lines = [
         f"{name}: {each.help}{f' None: {each.unset}.' if each.unset else ''}" for name, each in options_of().items()

@@ -17,7 +17,7 @@ from collapse.inputs.checkpoints import check_code, check_kernels, check_kind, l
 from collapse.inputs.collection_spec import CollectionSpec
 from collapse.inputs.gguf import check_gguf
 from collapse.inputs.language_model import LanguageModel, fitting
-from collapse.inputs.model_hooks import prepare
+from collapse.inputs.model_hooks import speed_up
 from collapse.inputs.references import ModelReference
 from collapse.inputs.weight_checks import check_loaded
 from collapse.numerics.devices import pick_device
@@ -65,7 +65,7 @@ def load_model(reference: ModelReference, spec: CollectionSpec, report: Report |
                 tensor.data = tensor.data.clone()
     model.config.return_dict = True  # outputs are read by name
     loaded = LanguageModel.of(model)
-    loaded.attention = (prepare(loaded) if spec.fast_attention else None) or loaded.attention
+    loaded.attention = (speed_up(loaded) if spec.fast_attention else None) or loaded.attention
     return loaded
 
 

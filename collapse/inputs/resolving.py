@@ -111,5 +111,6 @@ def _chosen(stores: Iterable[Store], request: Request) -> Store | None:
     limits = {"tokens per chunk": "chunk_length", "chunks": "max_chunks", "validation chunks": "max_validation_chunks"}
     what = [f"{store.identity[name]} {words}" for words, name in limits.items() if store.identity.get(name)]
     message = "%s: using the existing store %s (%s). To collect it yourself, add --recollect"
-    log.warning(message, request.names["model"], store, ", ".join([store.corpus, *what]))
-    return store.called({kind: name for kind, name in request.names.items() if kind not in request.any_value_of})
+    log.warning(message, request.shown_names["model"], store, ", ".join([store.corpus, *what]))
+    names = request.shown_names.items()
+    return store.with_names({kind: name for kind, name in names if kind not in request.open_fields})

@@ -29,7 +29,7 @@ class Texts:
     optional: bool = False
 
     @property
-    def names(self) -> dict[str, str | None]:
+    def shown_names(self) -> dict[str, str | None]:
         """The names of the texts."""
         both = {"corpus": self.training, "validation": self.validation}
         return {key: text.name if text else None for key, text in both.items()}

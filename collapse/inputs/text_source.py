@@ -145,7 +145,7 @@ def open_texts(
         if chunks is not None:
             _check_ids(chunks, tokenize, model, reference.name)
     identity = {**identity, "attention": model.attention, "head": {"tied": model.tied, "bias": model.bias is not None}}
-    corpus = {"name": texts.names["corpus"], "validation": texts.names["validation"]}
+    corpus = {"name": texts.shown_names["corpus"], "validation": texts.shown_names["validation"]}
     if packs_validation and validation is None:  # there is no validation text, or its split is absent
         identity = {name: each for name, each in identity.items() if name not in OF_VALIDATION} | {"validation": None}
         corpus["validation"] = None

@@ -31,13 +31,13 @@ class Evaluation:
     Attributes:
         metrics: One result per metric, in the given order.
         s: The statistics.
-        counts: Numbers of pairs: by field, the pairs treated as equal because of float64 rounding; under "close", if a
-            metric uses ``sqdist``, the pairs of unequal means closer than the embeddings' rounding.
+        pair_counts: Numbers of pairs: by field, the pairs treated as equal because of float64 rounding; under "close",
+            if a metric uses ``sqdist``, the pairs of unequal means closer than the embeddings' rounding.
     """
 
     metrics: list[MetricResult]
     s: EmbeddingStatistics
-    counts: Counter[str] = field(default_factory=Counter)
+    pair_counts: Counter[str] = field(default_factory=Counter)
 
     @property
     def influences(self) -> dict[str, Float[Tensor, " S"]]:

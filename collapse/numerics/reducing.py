@@ -13,7 +13,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from collapse.errors import CollapseError, PluginError
-from collapse.plugin.guarding import Failed, Wrote, described
+from collapse.plugin.guarding import Failed, Wrote, error_line
 from collapse.plugin.measures import Measure
 from collapse.plugin.metrics import Metric, Noted
 
@@ -194,4 +194,4 @@ class MetricResult:
         except Exception as error:  # a plugin's measure can raise anything
             if isinstance(error, CollapseError) and not isinstance(error, PluginError):
                 raise
-            self.failed = Failed(self.metric.function, described(error))
+            self.failed = Failed(self.metric.function, error_line(error))

@@ -24,7 +24,7 @@ from collapse.stores.provenance import versions
 from collapse.stores.shards import Part, Shard, compared, remove_shards, spans
 from collapse.stores.store import Store, Tensors
 from collapse.stores.store_folder import new_files
-from collapse.stores.tensor_files import check_tensors, described, tensor_bytes
+from collapse.stores.tensor_files import check_tensors, manifest_entry, tensor_bytes
 
 log = logging.getLogger("collapse")
 
@@ -109,7 +109,7 @@ def build(
         for name, tensors in files.items():
             check_tensors(name, tensors, about)
             data = tensor_bytes(tensors)
-            entries[name] = described(data)
+            entries[name] = manifest_entry(data)
             if write:
                 write(name, data)
         manifest = sealed({"format": "collapse", "version": VERSION, **about, "files": entries}, provenance)

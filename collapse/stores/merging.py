@@ -10,7 +10,7 @@ from collapse.stores.folding import fold_training, fold_validation, ordered, tra
 from collapse.stores.manifest import is_store
 from collapse.stores.shards import Part, Shard, gaps, shards_in, spans
 from collapse.stores.store import Store, load_same
-from collapse.stores.store_folder import writing
+from collapse.stores.store_folder import locked_store_folder
 
 
 @outside_inference_mode
@@ -47,7 +47,7 @@ def merge(parts: Iterable[str | Path | Part | Store], *, store: str | Path) -> S
     def fold(folder: Path | None) -> Store:
         return fold_validation(folder, trained[0].check(), shards) if of_validation else fold_training(folder, shards)
 
-    with writing(target):
+    with locked_store_folder(target):
         if not is_store(target):
             return fold(target)
     return load_same(target, fold(None))  # check that the target already holds this result

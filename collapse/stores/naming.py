@@ -22,7 +22,7 @@ class Named:
     about: Mapping[str, Any]
     named: dict[str, str]
 
-    def called(self: N, names: Mapping[str, str | None]) -> N:
+    def with_names(self: N, names: Mapping[str, str | None]) -> N:
         """Set :attr:`named` to the names in the user's request, without the None values."""
         self.named = {kind: name for kind, name in names.items() if name is not None}
         return self

@@ -14,7 +14,7 @@ from collapse.stores.files import sha256_of
 from collapse.stores.manifest import KNOWN_LATER, OF_VALIDATION, SHARDS, VERSION, differences, is_store
 from collapse.stores.shards import Part, Run, Shard, gaps, remove_shards, repair_shards, shards_in
 from collapse.stores.store import Store, another_store
-from collapse.stores.store_folder import RECOLLECTED, replace_by_recollected, writing
+from collapse.stores.store_folder import RECOLLECTED, locked_store_folder, replace_by_recollected
 
 log = logging.getLogger("collapse")
 
@@ -25,24 +25,23 @@ class Request:
 
     Attributes:
         identity: Everything that affects a stored number and is known without loading a model.
-        names: The names of the model, its texts and its tokenizer, and the training step as "step"; they are not part
-            of the identity.
+        shown_names: Names of the model, its texts and tokenizer, and "step", the training step; not in the identity.
         load: Returns the samples, a :class:`collapse.inputs.source.Source`. Its arguments are the store that lacks only
             its validation, or None, and a progress callback.
         validates: Whether there is a validation text.
         split_may_be_absent: Whether the validation split is a default, which the data set may lack.
-        any_value_of: Fields of the identity for which a published store may have any value.
+        open_fields: Fields of the identity for which a published store may have any value.
         folder: Folder of the store; None for a store in memory.
         published: Finds a published store, which is used if the folder has none; None if only the folder counts.
         part, batch_size, deterministic, recollect, without: As in :func:`collapse.collect`.
     """
 
     identity: Mapping[str, Any]
-    names: Mapping[str, str | None]
+    shown_names: Mapping[str, str | None]
     load: Callable[[Store | None, Report | None], Any]
     validates: bool
     split_may_be_absent: bool = False
-    any_value_of: frozenset[str] = frozenset()
+    open_fields: frozenset[str] = frozenset()
     folder: Path | None = None
     published: Callable[[], Store | None] | None = None
     part: tuple[int, int] | None = None
@@ -56,7 +55,7 @@ class Request:
 
         Validation fields are not compared if the store is only trained, because it may be validated on any text.
         """
-        apart = KNOWN_LATER | self.any_value_of
+        apart = KNOWN_LATER | self.open_fields
         if trained or (identity.get("validation") is None and (self.split_may_be_absent or not self.validates)):
             apart |= OF_VALIDATION
         return differences(identity, self.identity, apart=apart)
@@ -93,14 +92,14 @@ class Request:
         """
         folder = self.folder
         if folder is None:
-            return collect(None).called(self.names)
+            return collect(None).with_names(self.shown_names)
         done: Store | Part | None = None
         if is_store(folder):
             done = None if self.recollect else self._find_in(folder)  # readers need no lock
         elif self.published and (found := self.published()):
             return found
         if done is None:
-            with writing(folder):
+            with locked_store_folder(folder):
                 if self.recollect:
                     done = self._collect_again(folder, collect)
                 else:
@@ -108,7 +107,7 @@ class Request:
                     done = self._find_in(folder) or self._part_in(folder) or collect(folder)
         if done.state == "complete":
             remove_shards(folder)  # which a killed process may have left
-        return done.called(self.names)
+        return done.with_names(self.shown_names)
 
     def _collect_again(self, folder: Path, collect: Callable[[Path | None], Store | Part]) -> Store:
         """Collect into a subfolder of the locked folder; at the end, the new store replaces the old one."""
@@ -120,7 +119,7 @@ class Request:
                     f"Choose another --store, or delete {folder}"
                 )
         else:
-            refuse_unfinished(folder, self._differences_in(folder))  # shards of another collection are not overwritten
+            refuse_if_shards_differ(folder, self._differences_in(folder))  # they are not overwritten
         new = folder / RECOLLECTED
         repair_shards(new)
         try:
@@ -149,7 +148,7 @@ class Request:
         """Return the part in a locked folder, or the trained store with a part of its validation, if it is finished."""
         trained = Store.load(folder) if is_store(folder) else None
         shards = shards_in(folder, "validation" if trained else "train")
-        refuse_unfinished(folder, self._shard_differences(shards))
+        refuse_if_shards_differ(folder, self._shard_differences(shards))
         if not self.part or not shards or not gaps(shards):  # shards of the whole text must still be folded
             return None
         return None if gaps(shards, part_of(shards[0].slices, self.part)) else trained or Part(folder, shards)
@@ -169,7 +168,7 @@ def cached_folder(identity: Mapping[str, Any]) -> Path:
     return home() / "stores" / sha256_of([VERSION, identity])[:40]
 
 
-def refuse_unfinished(folder: Path | None, differ: Sequence[str]) -> None:
+def refuse_if_shards_differ(folder: Path | None, differ: Sequence[str]) -> None:
     """Raise StoreError if the unfinished collection in a folder differs from the request."""
     if differ:
         raise StoreError(
