@@ -91,7 +91,7 @@ def _collect_missing(request: Request, report: Report | None, folder: Path | Non
     known = plugins().statistics
     kinds = [kind for name, kind in sorted(known.items()) if name not in request.without]
     trained = Store.load(folder) if folder is not None and is_store(folder) else None
-    with exact_arithmetic(deterministic=request.deterministic):  # torch asks cuBLAS once, at its first product
+    with exact_arithmetic(deterministic=request.deterministic):  # before the first product: torch asks cuBLAS once
         source = request.load(trained, report)
-    with exact_arithmetic(deterministic=request.deterministic):  # the model's code may have changed settings
+    with exact_arithmetic(deterministic=request.deterministic):  # again: loading the model may reset it
         return Collection(source, folder, kinds, request.batch_size, request.part, report).run(trained)

@@ -75,7 +75,7 @@ def text_request(
     return Request(
         identity=identity,
         shown_names={"model": reference.name, **step, **own, **texts.shown_names},
-        load=partial(open_texts, identity, whole, reference, tokenizer, texts),
+        load=partial(open_texts, identity=identity, spec=whole, reference=reference, tokenizer=tokenizer, texts=texts),
         validates=texts.validation is not None,
         split_may_be_absent=texts.optional,
         folder=folder or cached_folder(identity),
@@ -93,11 +93,7 @@ def _texts_of(
 ) -> tuple[Texts, dict[str, Any] | None]:
     """Return the texts of a request, and the identity of its training text if only the held store knows it.
 
-    Args:
-        spec, reference: As in :func:`text_request`.
-        whole: The options, with options that the store or a plugin adds.
-        held: The store in the folder, or None.
-        open_fields: Fields of the identity that may have any value.
+    ``whole`` has also the options that the store or a plugin adds; ``open_fields`` of the identity may have any value.
     """
     if "corpus" in open_fields:  # any training text matches
         return Texts(None, find_validation(whole, whole.validation_text) if whole.validation_text else None), None

@@ -105,23 +105,24 @@ class TextPhase(Phase):
 
 
 def open_texts(
+    trained: Store | None,
+    report: Report | None,
+    *,
     identity: Mapping[str, Any],
     spec: CollectionSpec,
     reference: ModelReference,
     tokenizer: ModelReference,
     texts: Texts,
-    trained: Store | None,
-    report: Report | None,
 ) -> Source:
     """Load a model and pack texts.
 
     Args:
+        trained: The store that lacks only its validation, or None.
+        report: Called as report(what, done, total).
         identity: The identity of the request.
         spec: The options.
         reference, tokenizer: The model and the tokenizer.
         texts: The texts.
-        trained: The store that lacks only its validation, or None.
-        report: Called as report(what, done, total).
 
     Raises:
         UsageError: A text is too short for one chunk.

@@ -110,14 +110,14 @@ def evaluate_store(
     ids, class_set = _class_set(classes_of, opened.identity.get("tokenizer") if isinstance(opened, Store) else None)
 
     @torch.inference_mode()  # torch raises an exception for a later write to tensors that are made here
-    def fresh() -> Values:
+    def new_values() -> Values:
         s = opened.statistics(fresh=True) if isinstance(opened, Store) else copied(opened)
         s = s.keep(min_count, ids, class_set)
         return Values(s.to(float64_device(pick_device(device))) if device else s)
 
     message = out_of_memory_message("the measurements", classes, dim, pick_device(device or "cpu"), "--min-count")
     with explaining_out_of_memory(message):
-        return opened, evaluate(fresh, chosen, **options)
+        return opened, evaluate(new_values, chosen, **options)
 
 
 def _class_set(classes_of: Classes, tokenizer: str | None) -> tuple[Tensor | None, str | None]:

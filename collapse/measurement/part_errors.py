@@ -66,10 +66,8 @@ def _shards_of_parts(store: Store, parts: Iterable[Part | str | Path]) -> list[l
         raise UsageError(f"{part} is not a part of {store}: they differ in {'; '.join(differ)}")
     if gaps(part.shards):
         raise CollapseError(f"the parts of {store} hold only {part.covered()}: give all parts")
-    by_folder: dict[Path | None, list[Shard]] = {}
-    for shard in part.shards:
-        by_folder.setdefault(shard.folder, []).append(shard)
-    return list(by_folder.values())
+    folders = dict.fromkeys(shard.folder for shard in part.shards)
+    return [[shard for shard in part.shards if shard.folder == folder] for folder in folders]
 
 
 def _without(parts: Sequence[Sequence[Shard]], at: int, **options: Any) -> dict[str, Any]:

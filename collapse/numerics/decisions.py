@@ -156,8 +156,8 @@ class ValidationTally:
         self,
         h_Bd: Float[Tensor, "B d"],
         y_B: Int[Tensor, " B"],
-        units: int = 1,
         first: int = 0,
+        units: int = 1,
         block_B: Int[Tensor, " B"] | None = None,
     ) -> None:
         """Add a batch of whole units of equal length.

@@ -140,7 +140,7 @@ class TopPairs:
 
 @dataclass
 class MetricResult:
-    """The result of evaluating one metric.
+    """The result of evaluating one metric: evaluating.py fills it, and :mod:`collapse.numerics.pairs` adds to tallies.
 
     Attributes:
         metric, measures: The metric and the chosen measures.

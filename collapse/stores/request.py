@@ -1,4 +1,7 @@
-"""A request describes what to collect, and compares it with what a folder already holds."""
+"""A request describes what to collect, and compares it with what a folder already holds.
+
+Its identity is built in inputs/text_request.py and inputs/features.py, and compared by :func:`manifest.differences`.
+"""
 
 import logging
 import shutil
@@ -26,8 +29,8 @@ class Request:
     Attributes:
         identity: Everything that affects a stored number and is known without loading a model.
         shown_names: Names of the model, its texts and tokenizer, and "step", the training step; not in the identity.
-        load: Returns the samples, a :class:`collapse.inputs.source.Source`. Its arguments are the store that lacks only
-            its validation, or None, and a progress callback.
+        load: Returns the samples, a :class:`collapse.inputs.source.Source`. :func:`collapse.collect` calls it while the
+            folder is locked, with the store that lacks only its validation, or None, and a progress callback.
         validates: Whether there is a validation text.
         split_may_be_absent: Whether the validation split is a default, which the data set may lack.
         open_fields: Fields of the identity for which a published store may have any value.
@@ -80,19 +83,20 @@ class Request:
         ]
         return found + ([f"it is not complete ({store.state})"] if whole and self.lacks_validation(store) else [])
 
-    def find_or(self, collect: Callable[[Path | None], Store | Part]) -> Store | Part:
+    def find_or(self, collect_missing: Callable[[Path | None], Store | Part]) -> Store | Part:
         """Open the store or part in the folder, or a published store; first collect what is missing.
 
         Args:
-            collect: Collects what a folder lacks, while the folder is locked; with None, collects into memory.
+            collect_missing: Collects what a folder lacks. It is called with None to collect into memory, with the
+                locked folder, or, for ``recollect``, with a subfolder of it.
 
         Raises:
             StoreError: The folder holds something else, or a file was altered.
-            CollapseError: The folder cannot be written; or as ``collect`` raises it.
+            CollapseError: The folder cannot be written; or as ``collect_missing`` raises it.
         """
         folder = self.folder
         if folder is None:
-            return collect(None).with_names(self.shown_names)
+            return collect_missing(None).with_names(self.shown_names)
         done: Store | Part | None = None
         if is_store(folder):
             done = None if self.recollect else self._find_in(folder)  # readers need no lock
@@ -101,15 +105,15 @@ class Request:
         if done is None:
             with locked_store_folder(folder):
                 if self.recollect:
-                    done = self._collect_again(folder, collect)
+                    done = self._collect_again(folder, collect_missing)
                 else:
                     repair_shards(folder)
-                    done = self._find_in(folder) or self._part_in(folder) or collect(folder)
+                    done = self._find_in(folder) or self._part_in(folder) or collect_missing(folder)
         if done.state == "complete":
             remove_shards(folder)  # which a killed process may have left
         return done.with_names(self.shown_names)
 
-    def _collect_again(self, folder: Path, collect: Callable[[Path | None], Store | Part]) -> Store:
+    def _collect_again(self, folder: Path, collect_missing: Callable[[Path | None], Store | Part]) -> Store:
         """Collect into a subfolder of the locked folder; at the end, the new store replaces the old one."""
         if is_store(folder):
             there = Store.load(folder)
@@ -131,7 +135,7 @@ class Request:
             log.warning(discarding, folder, "; ".join(differ))
             shutil.rmtree(new)
         if self._find_in(new) is None:
-            collect(new)
+            collect_missing(new)
         replace_by_recollected(folder)
         return Store.load(folder)
 
@@ -160,7 +164,7 @@ class Request:
         return self._shard_differences(shards_in(folder, "train"))
 
     def _shard_differences(self, shards: Sequence[Shard]) -> list[str]:
-        return self.identity_differences(shards[0].about["identity"]) if shards else []
+        return self.identity_differences(shards[0].header["identity"]) if shards else []
 
 
 def cached_folder(identity: Mapping[str, Any]) -> Path:
