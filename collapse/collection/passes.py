@@ -35,7 +35,7 @@ from collapse.stores.store import Store
 log = logging.getLogger("collapse")
 
 State = Mapping[str, Tensor]
-NewAccumulator = Callable[[Kinds, State | None], "Training | Validation"]
+NewAccumulator = Callable[[Kinds, State | None], "Training | ValidationTally"]
 
 
 class Training:
@@ -69,28 +69,12 @@ class Training:
         return state
 
 
-class Validation:
-    """Accumulate a run of the validation pass: decisions and losses.
-
-    Args:
-        phase: The samples.
-        decider: The classifiers.
-        kinds, state: As in :class:`Training`.
-    """
-
-    def __init__(self, phase: Phase, decider: Decider, kinds: Kinds, state: State | None) -> None:
-        self.phase, self.tally = phase, ValidationTally(decider, Filled(kinds))
-        if state is not None:
-            self.tally.resume(state, kinds)
-        self.filled = self.tally.filled
-
-    def add(self, h_nd: Tensor, y_n: Tensor, first: int, units: int) -> None:
-        """Add samples of some units."""
-        self.tally.add(h_nd, y_n, first=first, units=units, block_B=self.phase.blocks(first, first + units))
-
-    def state(self) -> dict[str, Tensor]:
-        """See :meth:`Training.state`."""
-        return self.tally.state()
+def new_validation(phase: Phase, decider: Decider, kinds: Kinds, state: State | None) -> ValidationTally:
+    """Return the accumulator of a run of the validation pass; ``kinds`` and ``state`` are as in :class:`Training`."""
+    tally = ValidationTally(decider, Filled(kinds), phase.blocks)
+    if state is not None:
+        tally.resume(state, kinds)
+    return tally
 
 
 @dataclass
@@ -137,7 +121,7 @@ class Collection:
             fields = {"identity": self._identity_beside(store), "trained": training_hash(store)}
             with self._explaining_out_of_memory(source.validation, shape_of(store.manifest)[0]):
                 decider = Decider(store.statistics(), source.weight, source.bias, exact_loss=source.exact_loss)
-                shards = self._pass(source.validation, partial(Validation, source.validation, decider), **fields)
+                shards = self._pass(source.validation, partial(new_validation, source.validation, decider), **fields)
                 if not gaps(shards):
                     store = fold_validation(self.folder, store, shards, self.kinds)
         return store
@@ -154,15 +138,9 @@ class Collection:
         return kept | {name: identity[name] for name in OF_VALIDATION & identity.keys()}
 
     def _pass(self, phase: Phase, new_accumulator: NewAccumulator, **fields: Any) -> list[Shard]:
-        """Collect the slices of this part that no shard in the folder holds.
+        """Collect the slices of this part that no shard in the folder holds; return all shards of the phase, in order.
 
-        Args:
-            phase: The samples.
-            new_accumulator: Returns an accumulator for the samples of one run, given its statistics and state.
-            **fields: Fields of the shards' headers in addition to model, corpus and coverage.
-
-        Returns:
-            All shards of the phase, in the order of their slices.
+        Each run fills one gap, with a ``new_accumulator`` for its statistics and state. Headers also have ``fields``.
         """
         fields |= {"model": self.source.model, "corpus": self.source.corpus, "coverage": phase.coverage()}
         shards = [] if self.folder is None else shards_in(self.folder, phase.name)
@@ -170,7 +148,7 @@ class Collection:
             differ = differences(fields_to_compare(shard.header), fields_to_compare(fields))
             refuse_if_shards_differ(self.folder, differ)
         todo = gaps(shards, part_of(fields["coverage"]["slices"], self.part))
-        for start, stop in todo:  # each run fills one gap, and extends the shard that ends where the gap begins
+        for start, stop in todo:  # a run extends the shard that ends where the gap begins
             before = next((shard for shard in shards if shard.stop == start), None)
             made = self._run(phase, new_accumulator, fields, before, start, stop)
             shards = sorted([*(each for each in shards if each is not before), made], key=lambda each: each.start)

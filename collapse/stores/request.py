@@ -70,12 +70,7 @@ class Request:
         return store.state == "trained" and self.validates and not absent
 
     def store_differences(self, store: Store, *, whole: bool = False) -> list[str]:
-        """Describe how a store differs from the request, including its statistics.
-
-        Args:
-            store: The store.
-            whole: Whether a missing validation is a difference.
-        """
+        """Describe how a store differs from the request, also in statistics, and if ``whole`` in lacking validation."""
         held = store.manifest["statistics"]
         found = self.identity_differences(store.identity, trained=store.state == "trained")
         found += [
