@@ -37,7 +37,7 @@ def merge(parts: Iterable[str | Path | Part | Store], *, store: str | Path) -> S
     target = expanded(store)
     stores = [Store.load(folder) for folder in folders if is_store(folder)]
     # a part of the validation pass is in a copy of the trained store; a part of the training pass is not in a store
-    of_validation = len(stores) == len(folders)
+    of_validation = len(stores) == len(folders)  # otherwise each folder must hold only training shards
     for each in stores:
         if not of_validation or each.state == "complete":
             raise StoreError(f"{each} is a {each.state} store, not a part of a collection: merge the parts without it")

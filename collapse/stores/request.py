@@ -1,6 +1,6 @@
 """A request describes what to collect, and compares it with what a folder already holds.
 
-Its identity is built in inputs/text_request.py and inputs/features.py, and compared by :func:`manifest.differences`.
+Its identity is built in inputs/text_request.py and inputs/features.py; ``differences`` in manifest.py compares two.
 """
 
 import logging
