@@ -16,12 +16,12 @@ from torch import Tensor
 import collapse
 from benchmarks.record import Record
 from benchmarks.timing import growth_of, in_turn, peak_growth
-from collapse.collection.passes import Training, Validation
+from collapse.collection.passes import Training, new_validation
 from collapse.inputs.language_model import LanguageModel
 from collapse.inputs.packing import Chunks
 from collapse.inputs.source import Source
 from collapse.inputs.text_source import TextPhase
-from collapse.numerics.decisions import Decider
+from collapse.numerics.decisions import Decider, ValidationTally
 from collapse.plugin.plugin_manager import plugins
 from collapse_zoo.fast_gpt_neo import prepare
 from collapse_zoo.model import build
@@ -80,7 +80,7 @@ def _add(record: Record, configuration: Any, length: int, device: str) -> None:
     for kind in plugins().statistics.values():
         kinds[kind.phase].append(kind)
 
-    def over(run: Training | Validation) -> None:
+    def over(run: Training | ValidationTally) -> None:
         for first in range(0, text.units, _GPU_BATCH):
             run.add(*text.samples(first, first + _GPU_BATCH), first, _GPU_BATCH)
 
@@ -90,7 +90,7 @@ def _add(record: Record, configuration: Any, length: int, device: str) -> None:
     decider = Decider(s, loaded.weight, loaded.bias)
 
     def validate(decider: Decider) -> None:
-        over(Validation(text, decider, kinds["validation"], None))
+        over(new_validation(text, decider, kinds["validation"], None))
 
     works: dict[str, Callable[[], object]] = {
         _BARE: _forwards(model.get_decoder(), tokens_ST.to(device).split(_GPU_BATCH)),

@@ -15,7 +15,7 @@ _PUBLIC = {
     "collection.arrays": "collect_arrays",
     "collection.collecting": "collect",
     "collection.loaded": "collect_loaded",
-    "collection.measuring_arrays": "measure",
+    "collection.measuring_any": "measure",
     "collection.nulls": "measure_with_nulls",
     "errors": "CollapseError",
     "hub.opening": "load",
@@ -52,7 +52,7 @@ if TYPE_CHECKING:
     from collapse.collection.arrays import collect_arrays as collect_arrays
     from collapse.collection.collecting import collect as collect
     from collapse.collection.loaded import collect_loaded as collect_loaded
-    from collapse.collection.measuring_arrays import measure as measure
+    from collapse.collection.measuring_any import measure as measure
     from collapse.collection.nulls import measure_with_nulls as measure_with_nulls
     from collapse.errors import CollapseError as CollapseError
     from collapse.hub.opening import load as load

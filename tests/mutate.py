@@ -51,7 +51,7 @@ TESTS = {
     "collapse/numerics/statistics.py": f"tests/test_statistics.py {PAIRS}",
     "collapse/plugin/measures.py": f"tests/test_measures.py {PAIRS}",
     "collapse/inputs/packing.py": "tests/test_packing.py",
-    "collapse/collection/slices.py": "tests/test_slice_runs.py",
+    "collapse/collection/running_slices.py": "tests/test_slice_runs.py",
     "collapse/stores/shards.py": "tests/test_shards.py tests/test_merging.py",
     "collapse/stores/folding.py": "tests/test_merging.py",
 }

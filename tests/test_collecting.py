@@ -119,6 +119,19 @@ def test_validation_in_parts_equals_one_pass(tiny, parts, whole, tmp_path):
     close(again, one, "validation")
 
 
+def test_a_finished_part_is_found_without_the_model(tiny, parts, out, tmp_path):
+    store, did = collapse.merge(parts, store=tmp_path / "s").path, []
+    said = "when all parts are collected: collapse merge STORE… --store DIR\n"
+    shown = out("collect", *tiny.words("--store", store, "--part", "1/3"))
+    assert shown == f"{store} holds a part of the validation; {said}"
+    assert out("collect", *tiny.words("--store", parts[1], "--part", f"2/{PARTS}")).endswith(said)
+    for folder, part in ((parts[1], (2, PARTS)), (store, (1, 3))):
+        collapse.collect(tiny.model, store=folder, part=part, progress=lambda *what: did.append(what), **tiny.options())
+    assert did == []
+    with pytest.raises(StoreError, match=r"holds an unfinished collection that differs in max_validation_chunks: none"):
+        collapse.collect(tiny.model, store=store, part=(1, 3), max_validation_chunks=9, **tiny.options())
+
+
 def test_another_request_on_a_store_is_refused_with_both_values(tiny, whole, tmp_path):
     (tmp_path / "tokenizer").mkdir()
     (tmp_path / "tokenizer" / "tokenizer.json").write_text("{}")

@@ -12,7 +12,7 @@ from collapse.cli.options import collecting_options, given_options
 from collapse.errors import UsageError
 from collapse.inputs.collection_spec import CollectionSpec, accepts, options_of
 from collapse.inputs.option_words import key_value, key_values, typed
-from collapse.stores.described import CUT
+from collapse.stores.store_columns import CUT
 
 
 @click.command()

@@ -6,9 +6,9 @@ from golden_store import GOLDEN
 
 from collapse.measurement.comparable import corpora_of, distinct, mixed
 from collapse.measurement.results import Row
-from collapse.stores.described import about
 from collapse.stores.files import sha256_of
 from collapse.stores.store import Store
+from collapse.stores.store_columns import row_columns
 
 A, B = "a" * 64, "b" * 64
 
@@ -21,21 +21,21 @@ def golden(**identity: object) -> Store:
 
 def test_a_row_is_of_a_store():
     store = golden()
-    row, identity = about(store), store.identity
+    row, identity = row_columns(store), store.identity
     assert (row["model"], row["corpus"], row["validation"]) == ("model", "text.jsonl", "validation.jsonl")
     assert (row["store"], row["chunk_length"], row["max_chunks"]) == (store.digest, 32, 40)
     assert row["corpus_id"] == sha256_of(identity["corpus"])
-    store.called({"model": "m", "corpus": "c", "validation": None})
-    named = about(store)
+    store.with_names({"model": "m", "corpus": "c", "validation": None})
+    named = row_columns(store)
     assert (named["model"], named["corpus"], named["validation"]) == ("m", "c", "validation.jsonl")
-    without = about(golden(validation=None, corpus=None, weights=None))
+    without = row_columns(golden(validation=None, corpus=None, weights=None))
     assert without["validation_id"] is without["corpus_id"] is without["weights"] is None
-    assert about(golden(features=A))["weights"] == f"features:{A}"
+    assert row_columns(golden(features=A))["weights"] == f"features:{A}"
 
 
 @pytest.mark.parametrize("option", [{"shards": 7}, {"eos_between": True}])
 def test_a_text_that_is_laid_out_otherwise_is_another(option):
-    assert [each.split(" are mixed")[0] for each in mixed([about(golden()), about(golden(**option))])] == [
+    assert [each.split(" are mixed")[0] for each in mixed([row_columns(golden()), row_columns(golden(**option))])] == [
         "rows of different training texts",
         "rows of different validation texts",
     ]
@@ -53,7 +53,7 @@ def test_a_text_that_is_laid_out_otherwise_is_another(option):
 def test_arguments_tell_models_of_one_name_apart(arguments, name):
     store = golden(model_args=arguments)
     weights = store.identity["weights"]
-    row = about(store)
+    row = row_columns(store)
     assert row["model"] == name
     assert row["weights"] == (f"{weights}+{sha256_of(arguments)[:12]}" if arguments else weights)
 

@@ -88,6 +88,8 @@ def test_a_whole_store_among_parts_is_named(parts, trained, validated, tmp_path)
     complete = collapse.merge([validated[part] for part in PARTS[:3]], store=tmp_path / "complete")
     with pytest.raises(StoreError, match="/complete is a complete store, not a part of a collection"):
         collapse.merge([validated[1, 2], complete], store=tmp_path / "merged")
+    with pytest.raises(StoreError, match=r"arrays \(in memory\) is not a part of a collection"):
+        collapse.merge(collapse.collect_arrays(torch.eye(4), [0, 1, 0, 1], torch.eye(2, 4)), store=tmp_path / "merged")
 
 
 def test_parts_of_something_else_are_refused_with_both_values(parts, made, tmp_path):

@@ -122,7 +122,7 @@ def test_any_tiling_leaves_out_the_same_pairs():
     for tile in (1, 2, 3, 4, 8, 9, 100):
         found = swept(s, *LEFT_OUT, tile=tile, by_class=True)
         # equal bits are no rounding
-        assert found.counts == {"sqdist": 1, "unit_sqdist": 1, "uncentred_unit_sqdist": 1, "close": len(CLOSE)}
+        assert found.pair_counts == {"sqdist": 1, "unit_sqdist": 1, "uncentred_unit_sqdist": 1, "close": len(CLOSE)}
         for left_out, each in zip(LEFT_OUT.values(), found.metrics, strict=True):
             kept = [pair for pair in combinations(range(9), 2) if pair not in left_out]
             values = torch.stack([s.variances[i] + s.variances[j] for i, j in kept])
@@ -162,7 +162,7 @@ def test_close_is_what_the_dtype_of_the_embeddings_rounds(dtype, bits):
     for factor, close in ((0.7, 1), (1.0, 0), (1.4, 0)):
         means = torch.tensor([[0, 4.0], [0, 0], [factor * near, 0], [0, -3]], dtype=torch.float64)
         for tile in (1, 4):
-            assert swept(statistics(means, dtype=dtype), distinct, tile=tile).counts["close"] == close
+            assert swept(statistics(means, dtype=dtype), distinct, tile=tile).pair_counts["close"] == close
 
 
 @pytest.mark.parametrize("scale", [1.0, 2.0**20, 2.0**-20])
@@ -236,7 +236,7 @@ def nearly_equal():
 def test_points_are_equal_up_to_the_rounding_of_float64(function, means, rounded, left_out):
     for tile in (1, 2, 3, 4, 6):
         found = swept(statistics(means, dtype="float64"), function, tile=tile)
-        assert found.counts[FIELD[function]] == rounded
+        assert found.pair_counts[FIELD[function]] == rounded
         assert found.metrics[0].left_out["m.mean"] == left_out
 
 

@@ -7,7 +7,7 @@ from safetensors.torch import load_file, save
 
 import collapse
 from collapse.stores.manifest import render, sealed
-from collapse.stores.tensor_files import described
+from collapse.stores.tensor_files import manifest_entry
 
 FOLDER = "collapse/text.jsonl-T32-24"
 
@@ -51,7 +51,7 @@ def forged(store):
     files = contents(store)
     tensors = load_file(store.path / "top/train.safetensors")
     files["top/train.safetensors"] = save({**tensors, "means": tensors["means"].flip(1)})
-    entries = store.manifest["files"] | {"top/train.safetensors": described(files["top/train.safetensors"])}
+    entries = store.manifest["files"] | {"top/train.safetensors": manifest_entry(files["top/train.safetensors"])}
     content = {k: v for k, v in store.manifest.items() if k not in ("digest", "checksum", "provenance")}
     files["collapse.json"] = render(sealed(content | {"files": entries}, store.manifest["provenance"]))
     return files

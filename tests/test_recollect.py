@@ -144,7 +144,7 @@ def test_killed_at_any_file_of_the_replacement_the_next_command_finishes_it(
             places.replace_by_recollected(folder)
         with suppress(StoreError):  # between two stores there is none
             assert Store.load(folder).verify() == []
-        with places.writing(folder):
+        with places.locked_store_folder(folder):
             pass
         there = Store.load(folder)
         assert there.digest in (old.digest, new.digest)

@@ -56,10 +56,10 @@ def test_the_identity_says_everything(model):
         "layers": ["top"],
     }
     texts = {"corpus": "text.jsonl", "validation": "validation.jsonl"}
-    assert made.names == {"model": "small", "tokenizer": str(model), **texts}
+    assert made.shown_names == {"model": "small", "tokenizer": str(model), **texts}
     without = request(model, validation_text=None)
     assert without.identity == made.identity | {"validation": None}
-    assert without.names["validation"] is None
+    assert without.shown_names["validation"] is None
 
 
 @pytest.mark.parametrize(
@@ -122,7 +122,7 @@ def test_without_a_text_the_card_names_it(model, offline, caplog):
     caplog.set_level("INFO", logger="collapse")
     made = request(model, text=None)
     assert made.identity["corpus"] == {"name": "owner/data", "revision": A, "split": "train", "column": "text"}
-    assert made.names["corpus"] == "owner/data"
+    assert made.shown_names["corpus"] == "owner/data"
     assert "corpus: owner/data, named by the card of small" in caplog.text
     own = request(model, text=None, validation_text=None, validation_split="test")
     assert not own.split_may_be_absent  # a split that is named must be there

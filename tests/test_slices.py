@@ -46,10 +46,10 @@ def test_a_killed_collection_keeps_the_batch_size_that_memory_allowed(tiny, opti
     with pytest.raises(Stopped):
         collapse.collect(tiny.model, store=tmp_path / "s", batch_size=6, progress=stop_at("train", 30), **options)
     (shard,) = shards_in(tmp_path / "s", "train")
-    halved = replace(shard, about={**shard.about, "batch_size": 3}, held=shard.tensors())
+    halved = replace(shard, header={**shard.header, "batch_size": 3}, held=shard.tensors())
     halved.write(tmp_path / "s")
     for asked, used in ((6, 3), (2, 2)):
         stop = stop_at("train", 60 if asked == 6 else 80)
         with pytest.raises(Stopped):
             collapse.collect(tiny.model, store=tmp_path / "s", batch_size=asked, progress=stop, **options)
-        assert shards_in(tmp_path / "s", "train")[0].about["batch_size"] == used
+        assert shards_in(tmp_path / "s", "train")[0].header["batch_size"] == used

@@ -14,7 +14,7 @@ from collapse.measurement.last_results import keep_row, kept_row
 from collapse.stores.lock import locked
 from collapse.stores.manifest import MANIFEST, differences, read_manifest, render
 from collapse.stores.store import Store
-from collapse.stores.tensor_files import described
+from collapse.stores.tensor_files import manifest_entry
 
 
 @pytest.fixture
@@ -45,7 +45,7 @@ def test_a_file_that_another_program_wrote_is_copied_as_it_is(copy, tmp_path):
     """A third party's store."""
     file = copy / "top" / "train.safetensors"
     save_file(load_file(file), file, metadata={"format": "pt"})
-    entry = described(file.read_bytes())
+    entry = manifest_entry(file.read_bytes())
     seal(
         copy,
         lambda manifest: manifest.update(provenance={}, files=manifest["files"] | {"top/train.safetensors": entry}),
@@ -125,7 +125,8 @@ def forge(store, name, change):
     tensors = {key: each.clone() for key, each in load_file(file).items()}
     change(tensors)
     save_file(tensors, file)
-    seal(store, lambda manifest: manifest["files"].update({f"top/{name}.safetensors": described(file.read_bytes())}))
+    entry = {f"top/{name}.safetensors": manifest_entry(file.read_bytes())}
+    seal(store, lambda manifest: manifest["files"].update(entry))
 
 
 def put(tensor, value, at=3):

@@ -153,13 +153,14 @@ def test_sums_and_blocks_add_up_over_chunks_batches_and_parts(problem):
     s, weight, bias, h, y = problem
     decider = Decider(s, weight, bias, exact_loss=True)
     block = torch.repeat_interleave(torch.arange(5), torch.tensor([7, 20, 3, 21, 9]))  # across chunks of 5
-    whole = ValidationTally(decider)
-    whole.add(h, y, units=12, block_B=block)
-    batches, parts = ValidationTally(decider), []
+    blocks = {"blocks": lambda start, stop: block[start * 5 : stop * 5]}
+    whole = ValidationTally(decider, **blocks)
+    whole.add(h, y, units=12)
+    batches, parts = ValidationTally(decider, **blocks), []
     for run in (slice(0, 10), slice(10, 15), slice(15, 60)):
-        given = {"units": len(h[run]) // 5, "first": run.start // 5, "block_B": block[run]}
+        given = {"units": len(h[run]) // 5, "first": run.start // 5}
         batches.add(h[run], y[run], **given)
-        part = ValidationTally(decider)
+        part = ValidationTally(decider, **blocks)
         part.add(h[run], y[run], **given)
         parts.append(ValidationStatistics(**part.state()))
     totals = whole.state()["block_totals"]

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal, Union, get_args, get_origin
 import click
 
 from collapse.cli.formats import deliver, prints_a_table
-from collapse.cli.terminal import installed
+from collapse.cli.terminal import plugins_reporting_problems
 
 if TYPE_CHECKING:
     from collapse.plugin.metrics import Analysis
@@ -26,7 +26,7 @@ class Analyses(click.Group):
         """Return their names, sorted."""
         from collapse.plugin.plugin_manager import plugins
 
-        return sorted((plugins() if ctx.resilient_parsing else installed()).analyses)
+        return sorted((plugins() if ctx.resilient_parsing else plugins_reporting_problems()).analyses)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command:
         """Return the command of an analysis.
@@ -40,7 +40,7 @@ class Analyses(click.Group):
 
     def invoke(self, ctx: click.Context) -> Any:
         """Print a line for each plugin with a problem, then run the analysis."""
-        installed()
+        plugins_reporting_problems()
         return super().invoke(ctx)
 
 

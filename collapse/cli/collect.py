@@ -5,7 +5,7 @@ from typing import Any
 import click
 
 from collapse.cli.options import collecting_options, given_options
-from collapse.cli.terminal import installed, say
+from collapse.cli.terminal import plugins_reporting_problems, say
 
 
 @click.command()
@@ -24,13 +24,16 @@ def command(model: str, store: str, **options: Any) -> None:
     """
     from collapse.cli.progress_bar import progress
     from collapse.collection.collecting import collect
+    from collapse.core.paths import expanded
+    from collapse.stores.manifest import SHARDS
     from collapse.stores.shards import Part
 
-    plugins, given = installed(), given_options(options)
+    plugins, given = plugins_reporting_problems(), given_options(options)
     with progress() as report:
         made = collect(model, store=store, progress=report, **given)
-    if isinstance(made, Part):
-        say(f"{made} holds {made.covered()}; when all parts are collected: collapse merge STORE… --store DIR")
+    if "part" in given and (expanded(store) / SHARDS).is_dir():  # slices of other parts are missing
+        held = made.covered() if isinstance(made, Part) else "a part of the validation"
+        say(f"{made} holds {held}; when all parts are collected: collapse merge STORE… --store DIR")
     else:
         say(
             f"{made} is {made.state}: {made.size / 1e6:,.1f} MB, digest {made.digest[:12]}; measure it with: "

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from collapse.cli.formats import deliver, prints_a_table
-from collapse.cli.terminal import installed
+from collapse.cli.terminal import plugins_reporting_problems
 
 if TYPE_CHECKING:
     from collapse.stores.shards import Part
@@ -60,7 +60,7 @@ def command(
     from collapse.hub.opening import load
     from collapse.measurement.comparing import compare
 
-    headlines = installed().headlines()
+    headlines = plugins_reporting_problems().headlines()
     with progress() as report:
         table = compare(
             load(a),

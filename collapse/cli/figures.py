@@ -4,7 +4,7 @@ from typing import Any
 
 import click
 
-from collapse.cli.terminal import installed, say
+from collapse.cli.terminal import plugins_reporting_problems, say
 from collapse.errors import CollapseError, UsageError
 
 
@@ -37,7 +37,7 @@ def command(sources: tuple[str, ...], out: str | None, listing: bool, **options:
     from collapse.measurement.table import Table
     from collapse.showing.saving import save_figures
 
-    found = installed().figures
+    found = plugins_reporting_problems().figures
     if listing:
         rows = [[name, each.of, ", ".join(each.needs) or "–", each.title] for name, each in sorted(found.items())]
         print_table(Table("", ["figure", "of", "needs", "title"], rows))

@@ -29,7 +29,7 @@ def command(path: str, as_json: bool) -> None:
         manifest: Mapping[str, Any] = {**part.about, "slices": runs_of(part.shards)}
         state: dict[str, Any] = {"part": path, "model": part.model, "state": f"part: {part.covered()}"}
         state["chunks per slice"] = part.about["coverage"]["slice_chunks"]
-        made = {"provenance": {"parts": [shard.about["provenance"] for shard in part.shards]}}
+        made = {"provenance": {"parts": [shard.header["provenance"] for shard in part.shards]}}
     else:
         store = load(path)
         if store.origin is None:

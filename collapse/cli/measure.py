@@ -10,7 +10,7 @@ import click
 
 from collapse.cli.formats import deliver, prints_a_table
 from collapse.cli.options import Counts, collecting_options, given_options
-from collapse.cli.terminal import installed, say_aside, say_error
+from collapse.cli.terminal import plugins_reporting_problems, say_aside, say_error
 from collapse.errors import UsageError, first_line
 
 if TYPE_CHECKING:
@@ -81,7 +81,7 @@ def command(
     from collapse.measurement.row_tables import whole_table_of
     from collapse.numerics.devices import pick_device
 
-    plugins = installed()
+    plugins = plugins_reporting_problems()
     names = plugins.select(metrics) if metrics else None  # report an unknown name now, not after hours of collecting
     given = given_options(options)
     device = given.get("device", "auto")

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 import click
 
 from collapse.cli.formats import deliver, prints_a_table
-from collapse.cli.terminal import installed
+from collapse.cli.terminal import plugins_reporting_problems
 
 if TYPE_CHECKING:
     from collapse.measurement.table import Table
@@ -30,7 +30,7 @@ def command(
     """
     from collapse.measurement.listing import metrics
 
-    plugins = installed()
+    plugins = plugins_reporting_problems()
     deliver(format_, output, _parameters(plugins) if parameters else metrics(measurements, classes=classes, dim=dim))
 
 

@@ -5,7 +5,7 @@ from typing import Any
 
 import click
 
-from collapse.cli.terminal import installed, say_aside
+from collapse.cli.terminal import plugins_reporting_problems, say_aside
 
 
 @click.command()
@@ -31,7 +31,7 @@ def command(sources: tuple[str, ...], **options: Any) -> None:
     from collapse.showing.report import report
     from collapse.vocabulary.token_table import tokens
 
-    installed()
+    plugins_reporting_problems()
     with progress() as shown:
         of_store = partial(tokens, tokenizer=options.pop("tokenizer"), progress=shown)
         written = report(sources, options.pop("output"), tokens=of_store, progress=shown, **options)

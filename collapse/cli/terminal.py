@@ -41,7 +41,7 @@ def say_json(value: Any) -> None:
     say(as_json(value))
 
 
-def installed() -> "Plugins":
+def plugins_reporting_problems() -> "Plugins":
     """Print a line for each problem of a plugin, and return the plugins."""
     from collapse.plugin.plugin_manager import plugins
 

@@ -6,7 +6,7 @@ from typing import Any
 import click
 
 from collapse.cli.formats import deliver, prints_a_table
-from collapse.cli.terminal import installed
+from collapse.cli.terminal import plugins_reporting_problems
 from collapse.errors import UsageError
 
 _TOP = 20
@@ -63,7 +63,7 @@ def command(
             raise UsageError(f"{' and '.join(flags)} cannot be combined: give one of them")
     named = _named(**{name: given.pop(name, None) for name in _NAMING})
     how: dict[str, Any] = {"min_count": min_count, "tokenizer": tokenizer}
-    installed()
+    plugins_reporting_problems()
     with progress() as report:
         if mode == "pairs":
             table = confusable.confusable_pairs(store, given.pop("pairs"), progress=report, **given, **how)

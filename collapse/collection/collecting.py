@@ -45,18 +45,20 @@ def collect(
 ) -> Store | Part:
     """Collect a model's embedding statistics into a store, or open the store that already holds them.
 
-    Without ``store``, this looks in the local cache first, then for a published store of the same identity in the
-    model's own repository (see :func:`collapse.inputs.resolving.find_store`).
+    Without ``store``, this looks in the local cache first, then in the model's own repository for a published store of
+    the model, with any text, chunk length and number of chunks that the options do not specify.
 
     Args:
         model: A local folder, a Hub id (``repo@revision``), or a features file.
-        store: Folder of the store; None for the local cache, where stores are found by their identity.
+        store: Folder of the store; None for the local cache, where stores are found by their identity (for a features
+            file: for a store in memory).
         progress: Called as progress(what, done, total).
         {options}
 
     Returns:
         The store: complete, or without a validation text trained but not validated. With ``part``, while slices are
-        missing in the folder, a :class:`collapse.Part` (see :func:`collapse.merge`).
+        missing in the folder: a :class:`collapse.Part`, or the trained store, whose folder holds a part of the
+        validation (see :func:`collapse.merge`).
 
     Raises:
         UsageError: An option is invalid, or no corpus is known.
@@ -89,7 +91,7 @@ def _collect_missing(request: Request, report: Report | None, folder: Path | Non
     known = plugins().statistics
     kinds = [kind for name, kind in sorted(known.items()) if name not in request.without]
     trained = Store.load(folder) if folder is not None and is_store(folder) else None
-    with exact_arithmetic(deterministic=request.deterministic):  # torch asks cuBLAS once, at its first product
+    with exact_arithmetic(deterministic=request.deterministic):  # before the first product: torch asks cuBLAS once
         source = request.load(trained, report)
-    with exact_arithmetic(deterministic=request.deterministic):  # the model's code may have changed settings
+    with exact_arithmetic(deterministic=request.deterministic):  # again: loading the model may reset it
         return Collection(source, folder, kinds, request.batch_size, request.part, report).run(trained)

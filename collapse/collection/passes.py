@@ -14,10 +14,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from collapse.collection.slices import run_slices
+from collapse.collection.running_slices import run_slices
 from collapse.core.progress import Report
 from collapse.errors import StoreError
-from collapse.inputs.language_model import fitting
+from collapse.inputs.language_model import explaining_large_model
 from collapse.inputs.source import Phase, Source
 from collapse.numerics.class_moments import ClassMoments
 from collapse.numerics.decisions import Decider, ValidationTally
@@ -28,14 +28,14 @@ from collapse.plugin.plugin_manager import plugins
 from collapse.stores.folding import Kinds, fold_training, fold_validation, training_hash, usable
 from collapse.stores.manifest import OF_VALIDATION, differences, shape_of
 from collapse.stores.provenance import Clock, device_name, versions
-from collapse.stores.request import part_of, refuse_unfinished
-from collapse.stores.shards import Part, Shard, compared, gaps, shards_in
+from collapse.stores.request import part_of, refuse_if_shards_differ
+from collapse.stores.shards import Part, Shard, fields_to_compare, gaps, shards_in
 from collapse.stores.store import Store
 
 log = logging.getLogger("collapse")
 
 State = Mapping[str, Tensor]
-Begin = Callable[[Kinds, State | None], "Training | Validation"]
+NewAccumulator = Callable[[Kinds, State | None], "Training | ValidationTally"]
 
 
 class Training:
@@ -69,28 +69,12 @@ class Training:
         return state
 
 
-class Validation:
-    """Accumulate a run of the validation pass: decisions and losses.
-
-    Args:
-        phase: The samples.
-        decider: The classifiers.
-        kinds, state: As in :class:`Training`.
-    """
-
-    def __init__(self, phase: Phase, decider: Decider, kinds: Kinds, state: State | None) -> None:
-        self.phase, self.tally = phase, ValidationTally(decider, Filled(kinds))
-        if state is not None:
-            self.tally.resume(state, kinds)
-        self.filled = self.tally.filled
-
-    def add(self, h_nd: Tensor, y_n: Tensor, first: int, units: int) -> None:
-        """Add samples of some units."""
-        self.tally.add(h_nd, y_n, units=units, first=first, block_B=self.phase.blocks(first, first + units))
-
-    def state(self) -> dict[str, Tensor]:
-        """See :meth:`Training.state`."""
-        return self.tally.state()
+def new_validation(phase: Phase, decider: Decider, kinds: Kinds, state: State | None) -> ValidationTally:
+    """Return the accumulator of a run of the validation pass; ``kinds`` and ``state`` are as in :class:`Training`."""
+    tally = ValidationTally(decider, Filled(kinds), phase.blocks)
+    if state is not None:
+        tally.resume(state, kinds)
+    return tally
 
 
 @dataclass
@@ -114,27 +98,30 @@ class Collection:
     _clock: Clock = field(init=False)
 
     def run(self, store: Store | None = None) -> Store | Part:
-        """Run the passes that an existing store lacks; return the store, or the part if slices are still missing."""
+        """Run the passes that an existing store lacks; return the store.
+
+        While training slices are missing, return the part; while validation slices are missing, the trained store.
+        """
         keep_freed_memory()
         source, self._clock = self.source, self.source.clock
-        check_classifier(source.weight, source.bias, source.names, source.remedy)
+        check_classifier(source.weight, source.bias, source.classifier_words, source.remedy)
         if (first := source.train or source.validation) is not None:  # both use the same model
-            with fitting(source.model["name"], source.device):
+            with explaining_large_model(source.model["name"], source.device):
                 first.check()
         if store is None:
             assert source.train is not None  # without a store, the training samples are needed
             with self._explaining_out_of_memory(source.train):
-                shards = self._pass(source.train, partial(Training, source), {"identity": source.identity})
+                shards = self._pass(source.train, partial(Training, source), identity=source.identity)
                 if gaps(shards):
                     assert self.folder is not None  # arrays have no parts
                     return Part(self.folder, shards)
                 store = fold_training(self.folder, shards, self.kinds)
             self._clock = Clock()
         if store.state == "trained" and source.validation is not None:
-            of_phase = {"identity": self._identity_beside(store), "trained": training_hash(store)}
+            fields = {"identity": self._identity_beside(store), "trained": training_hash(store)}
             with self._explaining_out_of_memory(source.validation, shape_of(store.manifest)[0]):
                 decider = Decider(store.statistics(), source.weight, source.bias, exact_loss=source.exact_loss)
-                shards = self._pass(source.validation, partial(Validation, source.validation, decider), of_phase)
+                shards = self._pass(source.validation, partial(new_validation, source.validation, decider), **fields)
                 if not gaps(shards):
                     store = fold_validation(self.folder, store, shards, self.kinds)
         return store
@@ -150,41 +137,33 @@ class Collection:
         kept = {name: value for name, value in store.identity.items() if name not in OF_VALIDATION}
         return kept | {name: identity[name] for name in OF_VALIDATION & identity.keys()}
 
-    def _pass(self, phase: Phase, begin: Begin, of_phase: Mapping[str, Any]) -> list[Shard]:
-        """Collect the slices of this part that no shard in the folder holds.
+    def _pass(self, phase: Phase, new_accumulator: NewAccumulator, **fields: Any) -> list[Shard]:
+        """Collect the slices of this part that no shard in the folder holds; return all shards of the phase, in order.
 
-        Args:
-            phase: The samples.
-            begin: Returns an accumulator for the samples of one run.
-            of_phase: Fields that the shards of this pass record in addition to model, corpus and coverage.
-
-        Returns:
-            All shards of the phase, in the order of their slices.
+        Each run fills one gap, with a ``new_accumulator`` for its statistics and state. Headers also have ``fields``.
         """
-        of_pass = {"model": self.source.model, "corpus": self.source.corpus, "coverage": phase.coverage(), **of_phase}
+        fields |= {"model": self.source.model, "corpus": self.source.corpus, "coverage": phase.coverage()}
         shards = [] if self.folder is None else shards_in(self.folder, phase.name)
         for shard in shards:
-            refuse_unfinished(self.folder, differences(compared(shard.about), compared(of_pass)))
-        todo = gaps(shards, part_of(of_pass["coverage"]["slices"], self.part))
-        for start, stop in todo:  # each run fills one gap, and extends the shard that ends where the gap begins
+            differ = differences(fields_to_compare(shard.header), fields_to_compare(fields))
+            refuse_if_shards_differ(self.folder, differ)
+        todo = gaps(shards, part_of(fields["coverage"]["slices"], self.part))
+        for start, stop in todo:  # a run extends the shard that ends where the gap begins
             before = next((shard for shard in shards if shard.stop == start), None)
-            made = self._run(phase, begin, of_pass, before, start, stop)
+            made = self._run(phase, new_accumulator, fields, before, start, stop)
             shards = sorted([*(each for each in shards if each is not before), made], key=lambda each: each.start)
         return shards
 
     def _run(
         self,
         phase: Phase,
-        begin: Begin,
-        of_pass: Mapping[str, Any],
+        new_accumulator: NewAccumulator,
+        fields: Mapping[str, Any],
         before: Shard | None,
         start: int,
         stop: int,
     ) -> Shard:
-        """Collect the slices from ``start`` to ``stop``.
-
-        If a shard ``before`` is given, it is extended; otherwise a new shard is made.
-        """
+        """Collect the slices from ``start`` to ``stop`` into a new shard, or into the shard ``before`` them."""
         batch = first_batch = min(phase.batch_units(self.batch_size), phase.slice_units)
         kinds = [kind for kind in self.kinds if kind.phase == phase.name]
         begins = start if before is None else before.start
@@ -193,15 +172,14 @@ class Collection:
             kinds, unfit = usable(kinds, before)
             for name, why in unfit.items():
                 log.warning("statistic %s is not collected: the earlier run that is resumed %s", name, why)
-            if before.about["first_batch"] == first_batch:  # otherwise another batch size is requested now
-                batch = int(before.about["batch_size"])
-        accumulator = begin(kinds, None if before is None else before.tensors())
+            if before.header["first_batch"] == first_batch:  # otherwise another batch size is requested now
+                batch = int(before.header["batch_size"])
+        accumulator = new_accumulator(kinds, None if before is None else before.tensors())
 
         def save(done: int, batch_now: int) -> Shard:
-            # also outside the provenance, because resuming reads it
-            sizes = {"batch_size": batch_now, "first_batch": first_batch}
-            of_shard = {**of_pass, **self._made(phase, accumulator.filled, batch_now, before), **sizes}
-            shard = Shard(phase.name, begins, done, of_shard, held=accumulator.state())
+            made = self._made(phase, accumulator.filled, batch_now, before)
+            header = {**fields, **made, "batch_size": batch_now, "first_batch": first_batch}  # resuming reads the sizes
+            shard = Shard(phase.name, begins, done, header, held=accumulator.state())
             return shard if self.folder is None else shard.write(self.folder)
 
         return run_slices(phase, start, stop, batch=batch, add=accumulator.add, save=save, report=self.report)
@@ -218,7 +196,7 @@ class Collection:
         return explaining_out_of_memory(message)
 
     def _made(self, phase: Phase, filled: Filled, batch: int, before: Shard | None) -> dict[str, Any]:
-        """Return what a shard records about its statistics and its provenance."""
+        """Return what a shard's header says of its statistics and its provenance."""
         provenance: dict[str, Any] = {
             **self._clock.times(),
             "device": device_name(self.source.device),

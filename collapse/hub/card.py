@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 from collapse.core.escaping import markdown, visible
 from collapse.hub.client import is_repo_id
-from collapse.stores.described import kept_results
+from collapse.stores.store_columns import kept_results
 
 if TYPE_CHECKING:
     from huggingface_hub import EvalResult

@@ -14,10 +14,10 @@ from collapse.errors import StoreError
 from collapse.hub.card import card
 from collapse.hub.committing import commit_files, create_repo, read_branch
 from collapse.hub.opening import FOLDER, find_published
-from collapse.stores.described import kept_results
 from collapse.stores.files import sha256_of
 from collapse.stores.manifest import KNOWN_LATER, MANIFEST, RESULTS, is_store, render
 from collapse.stores.store import Store
+from collapse.stores.store_columns import kept_results
 
 _HASH = 8  # digits of the identity's hash in the name of a folder
 

@@ -1,7 +1,8 @@
 """Every option of a collection, defined once.
 
 The fields of :class:`CollectionSpec` generate the command-line options, the signature and documentation of
-:func:`collapse.collect`, the checks of values, and the values recorded in a store's identity.
+:func:`collapse.collect`, the checks of values, and the values recorded in a store's identity, which text_request.py
+completes with hashes of the model and texts.
 """
 
 import os
@@ -267,11 +268,11 @@ def accepts(function: Callable[P, R]) -> Callable[P, R]:
     options = [each for each in fields(CollectionSpec) if each.name not in own]
     more = [Parameter(f.name, Parameter.KEYWORD_ONLY, default=f.default, annotation=f.type) for f in options]
     run.__signature__ = plain.replace(parameters=[*own.values(), *more])  # type: ignore[attr-defined]
-    run.__doc__ = (function.__doc__ or "").replace("{options}", described())
+    run.__doc__ = (function.__doc__ or "").replace("{options}", options_text())
     return run
 
 
-def described() -> str:
+def options_text() -> str:
     """Describe the options of a collection for the ``Args`` section of a docstring."""
     lines = [
         f"{name}: {each.help}{f' None: {each.unset}.' if each.unset else ''}" for name, each in options_of().items()

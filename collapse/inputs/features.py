@@ -114,7 +114,7 @@ def features_request(path: Path, spec: CollectionSpec, folder: Path | None = Non
     source.command = f"collapse collect {shlex.quote(path.name)}"
     return Request(
         identity=source.identity,
-        names={"model": path.stem, "corpus": path.name},
+        shown_names={"model": path.stem, "corpus": path.name},
         load=lambda trained, report: source,
         validates=source.validation is not None,
         folder=folder,
@@ -161,7 +161,7 @@ def source_of(
         bias=features.get("classifier_bias"),
         train=phases["train"],
         validation=phases.get("validation"),
-        names=(f"{called}: classifier", f"{called}: classifier_bias"),
+        classifier_words=(f"{called}: classifier", f"{called}: classifier_bias"),
         remedy="correct the row, or remove its class",
     )
 

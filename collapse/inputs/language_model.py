@@ -19,7 +19,7 @@ class _HeadReached(Exception):
     """Raised with the embeddings to stop a forward pass before the output embedding, whose result is not needed."""
 
 
-def fitting(name: str, device: torch.device) -> AbstractContextManager[None]:
+def explaining_large_model(name: str, device: torch.device) -> AbstractContextManager[None]:
     """Report that a model does not fit into memory, where a smaller batch would not help.
 
     Raises:

@@ -19,7 +19,7 @@ _PROBED = 512
 """Number of tokens in the probe; more than the window of a local attention."""
 
 
-def prepare(loaded: "LanguageModel") -> str | None:
+def speed_up(loaded: "LanguageModel") -> str | None:
     """Let the first plugin that supports a model make it faster; return the name that the plugin gives, or None.
 
     Raises:

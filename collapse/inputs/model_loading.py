@@ -16,8 +16,8 @@ from collapse.hub.fingerprints import inside, tokenizer_files, weight_files
 from collapse.inputs.checkpoints import check_code, check_kernels, check_kind, loading_error
 from collapse.inputs.collection_spec import CollectionSpec
 from collapse.inputs.gguf import check_gguf
-from collapse.inputs.language_model import LanguageModel, fitting
-from collapse.inputs.model_hooks import prepare
+from collapse.inputs.language_model import LanguageModel, explaining_large_model
+from collapse.inputs.model_hooks import speed_up
 from collapse.inputs.references import ModelReference
 from collapse.inputs.weight_checks import check_loaded
 from collapse.numerics.devices import pick_device
@@ -58,14 +58,14 @@ def load_model(reference: ModelReference, spec: CollectionSpec, report: Report |
         else:
             model = _trained(reference, spec, arguments, report)
     # a checkpoint may have layers in other dtypes than requested, such as dequantized GGUF norms
-    with fitting(reference.name, target):
+    with explaining_large_model(reference.name, target):
         model = model.to(device=target, dtype=getattr(torch, spec.dtype)).eval()
         if target.type == "cpu":  # weights are memory-mapped, so a later write to their file would change them
             for tensor in (*model.parameters(), *model.buffers()):
                 tensor.data = tensor.data.clone()
     model.config.return_dict = True  # outputs are read by name
     loaded = LanguageModel.of(model)
-    loaded.attention = (prepare(loaded) if spec.fast_attention else None) or loaded.attention
+    loaded.attention = (speed_up(loaded) if spec.fast_attention else None) or loaded.attention
     return loaded
 
 

@@ -26,7 +26,7 @@ def resolve(model: str, spec: CollectionSpec, folder: Path | None) -> Request | 
     Args:
         model: A local folder, a Hub id, a GGUF file or a features file.
         spec: The options.
-        folder: Folder of the store; None for the cache.
+        folder: Folder of the store; None for the cache (for a features file: for a store in memory).
 
     Raises:
         UsageError: An option is invalid, or no corpus is known.
@@ -111,5 +111,6 @@ def _chosen(stores: Iterable[Store], request: Request) -> Store | None:
     limits = {"tokens per chunk": "chunk_length", "chunks": "max_chunks", "validation chunks": "max_validation_chunks"}
     what = [f"{store.identity[name]} {words}" for words, name in limits.items() if store.identity.get(name)]
     message = "%s: using the existing store %s (%s). To collect it yourself, add --recollect"
-    log.warning(message, request.names["model"], store, ", ".join([store.corpus, *what]))
-    return store.called({kind: name for kind, name in request.names.items() if kind not in request.any_value_of})
+    log.warning(message, request.shown_names["model"], store, ", ".join([store.corpus, *what]))
+    names = request.shown_names.items()
+    return store.with_names({kind: name for kind, name in names if kind not in request.open_fields})

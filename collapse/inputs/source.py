@@ -98,7 +98,7 @@ class Source:
         bias: Bias of the classifier, shape (V,), or None.
         train: The training samples; None if a store already holds their statistics.
         validation: The validation samples, or None.
-        names: Names of the classifier and of its bias in messages.
+        classifier_words: Names of the classifier and of its bias in messages.
         remedy: Advice in messages if the classifier is not finite.
         command: A command line that collects the same.
         exact_loss: Whether the loss is summed in float64.
@@ -112,7 +112,7 @@ class Source:
     bias: Float[Tensor, " V"] | None
     train: Phase | None
     validation: Phase | None
-    names: tuple[str, str] = ("the model's output embedding", "the bias of the model's output embedding")
+    classifier_words: tuple[str, str] = ("the model's output embedding", "the bias of the model's output embedding")
     remedy: str = ""
     command: str | None = None
     exact_loss: bool = True

@@ -19,7 +19,7 @@ class Texts:
     """The texts of a collection.
 
     Attributes:
-        training: The training text; None if a trained store only lacks its validation.
+        training: The training text; None if any text matches, or only a store knows it (it may lack its validation).
         validation: The validation text, or None.
         optional: Whether the validation split may be absent, because the user did not name it.
     """
@@ -29,7 +29,7 @@ class Texts:
     optional: bool = False
 
     @property
-    def names(self) -> dict[str, str | None]:
+    def shown_names(self) -> dict[str, str | None]:
         """The names of the texts."""
         both = {"corpus": self.training, "validation": self.validation}
         return {key: text.name if text else None for key, text in both.items()}

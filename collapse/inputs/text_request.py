@@ -61,8 +61,8 @@ def text_request(
     whole = _with_texts(spec, reference, held)
     if whole.chunk_length or not leave_open:
         whole = replace(whole, chunk_length=chunk_length_of(reference, whole.chunk_length))
-    unsaid = _unsaid(whole) if leave_open else frozenset()
-    texts, trained_on = _texts_of(spec, whole, reference, held, unsaid)
+    open_fields = _open_fields(whole) if leave_open else frozenset()
+    texts, trained_on = _texts_of(spec, whole, reference, held, open_fields)
     if held is not None and spec.validation_text is None and spec.validation_split is None:  # it is the held store's
         texts = replace(texts, optional=True)
     identity = _identity_of(whole, reference, tokenizer, texts) | ({"corpus": trained_on} if trained_on else {})
@@ -71,15 +71,15 @@ def text_request(
     step = {} if reference.step is None else {"step": str(reference.step)}
     own = {"tokenizer": tokenizer.location} if tokenizer.is_local else {}
     if texts.training and texts.validation:  # a named data set has its own validation split
-        unsaid -= {"validation"}
+        open_fields -= {"validation"}
     return Request(
         identity=identity,
-        names={"model": reference.name, **step, **own, **texts.names},
-        load=partial(open_texts, identity, whole, reference, tokenizer, texts),
+        shown_names={"model": reference.name, **step, **own, **texts.shown_names},
+        load=partial(open_texts, identity=identity, spec=whole, reference=reference, tokenizer=tokenizer, texts=texts),
         validates=texts.validation is not None,
         split_may_be_absent=texts.optional,
         folder=folder or cached_folder(identity),
-        any_value_of=unsaid,
+        open_fields=open_fields,
         **spec.beside_identity,
     )
 
@@ -89,17 +89,13 @@ def _texts_of(
     whole: CollectionSpec,
     reference: ModelReference,
     held: Store | None,
-    unsaid: frozenset[str],
+    open_fields: frozenset[str],
 ) -> tuple[Texts, dict[str, Any] | None]:
     """Return the texts of a request, and the identity of its training text if only the held store knows it.
 
-    Args:
-        spec, reference: As in :func:`text_request`.
-        whole: The options, with options that the store or a plugin adds.
-        held: The store in the folder, or None.
-        unsaid: Fields of the identity that may have any value.
+    ``whole`` has also the options that the store or a plugin adds; ``open_fields`` of the identity may have any value.
     """
-    if "corpus" in unsaid:  # any training text matches
+    if "corpus" in open_fields:  # any training text matches
         return Texts(None, find_validation(whole, whole.validation_text) if whole.validation_text else None), None
     if held is not None and whole.text is None:  # only the store knows the training text
         # use spec, because the store's limits in whole do not apply to a newly given text
@@ -152,7 +148,7 @@ def _with_texts(spec: CollectionSpec, model: ModelReference, held: Store | None)
     return CollectionSpec(**options_held(held.identity, spec.given, texts_only=True))
 
 
-def _unsaid(spec: CollectionSpec) -> frozenset[str]:
+def _open_fields(spec: CollectionSpec) -> frozenset[str]:
     """Return the fields of an identity that the options leave open."""
     any_text = spec.text is None and spec.split in (None, "train") and spec.text_column in (None, "text")
     any_validation = not (spec.validation_text or spec.validation_split)

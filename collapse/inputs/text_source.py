@@ -105,23 +105,24 @@ class TextPhase(Phase):
 
 
 def open_texts(
+    trained: Store | None,
+    report: Report | None,
+    *,
     identity: Mapping[str, Any],
     spec: CollectionSpec,
     reference: ModelReference,
     tokenizer: ModelReference,
     texts: Texts,
-    trained: Store | None,
-    report: Report | None,
 ) -> Source:
     """Load a model and pack texts.
 
     Args:
+        trained: The store that lacks only its validation, or None.
+        report: Called as report(what, done, total).
         identity: The identity of the request.
         spec: The options.
         reference, tokenizer: The model and the tokenizer.
         texts: The texts.
-        trained: The store that lacks only its validation, or None.
-        report: Called as report(what, done, total).
 
     Raises:
         UsageError: A text is too short for one chunk.
@@ -145,7 +146,7 @@ def open_texts(
         if chunks is not None:
             _check_ids(chunks, tokenize, model, reference.name)
     identity = {**identity, "attention": model.attention, "head": {"tied": model.tied, "bias": model.bias is not None}}
-    corpus = {"name": texts.names["corpus"], "validation": texts.names["validation"]}
+    corpus = {"name": texts.shown_names["corpus"], "validation": texts.shown_names["validation"]}
     if packs_validation and validation is None:  # there is no validation text, or its split is absent
         identity = {name: each for name, each in identity.items() if name not in OF_VALIDATION} | {"validation": None}
         corpus["validation"] = None

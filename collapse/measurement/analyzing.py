@@ -9,7 +9,7 @@ from collapse.errors import CollapseError, PluginError
 from collapse.measurement.results import Results
 from collapse.measurement.rows import Row
 from collapse.measurement.table import Table
-from collapse.plugin.guarding import described
+from collapse.plugin.guarding import error_line
 from collapse.plugin.metrics import Analysis, Declared
 from collapse.plugin.plugin_manager import plugins
 
@@ -55,7 +55,7 @@ def attempted(called: str, declared: Declared, make: Callable[[], T]) -> T:
             raise
         if missing := missing_package(error):
             raise CollapseError(f"{called} is not available: {missing}") from error
-        raise PluginError(f"{called} of {declared.function.__module__} failed: {described(error)}") from error
+        raise PluginError(f"{called} of {declared.function.__module__} failed: {error_line(error)}") from error
 
 
 def results_of(given: Results | Iterable[Row] | str | Path) -> Results:

@@ -16,7 +16,7 @@ from collapse.core.precision import exact_arithmetic
 from collapse.core.progress import Report
 from collapse.errors import CollapseError, PluginError, UsageError, near_names
 from collapse.measurement.measuring import Measurable, by_metric, evaluate_store, measured
-from collapse.measurement.noting import numbers_of
+from collapse.measurement.row_numbers import numbers_of
 from collapse.measurement.rows import Row
 from collapse.numerics.reducing import TopPairs
 from collapse.numerics.statistics import EmbeddingStatistics

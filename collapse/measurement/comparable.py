@@ -4,7 +4,7 @@ from collections.abc import Container, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from collapse.errors import counted, shortened, some
-from collapse.stores.described import FEATURES
+from collapse.stores.store_columns import FEATURES
 
 if TYPE_CHECKING:
     import pandas as pd

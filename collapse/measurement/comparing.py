@@ -21,8 +21,8 @@ from collapse.measurement.seeds import spread_of_seeds
 from collapse.measurement.table import Table
 from collapse.numerics.standard_errors import standard_error
 from collapse.plugin.guarding import outside_inference_mode
-from collapse.stores.described import about
 from collapse.stores.store import Store
+from collapse.stores.store_columns import row_columns
 
 _COLUMNS = ("measurement", "A", "B", "difference", "standard_error", "t", "seeds_sd", "meaning", "caveats")
 _SHOWN = {"measurement": "measurement", "A": "A", "B": "B", "difference": "B−A", "meaning": "meaning"}
@@ -76,7 +76,7 @@ def compare(
         CollapseError: The stores are of different texts, or one is incomplete or was altered.
     """
     stores = [each if isinstance(each, Store) else Store.load(each) for each in (a, b)]
-    differ = differing([about(each) for each in stores], _FIELDS).items()
+    differ = differing([row_columns(each) for each in stores], _FIELDS).items()
     different = {name: f"{_FIELDS[name]}: {' and '.join(values)}" for name, values in differ}
     of_text = [said for name, said in different.items() if name in ONE_TEXT]
     if of_text and not anyway:

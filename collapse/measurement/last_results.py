@@ -4,11 +4,11 @@ from contextlib import suppress
 
 from collapse.errors import CollapseError
 from collapse.measurement.rows import Row
-from collapse.stores.described import kept_results
 from collapse.stores.files import canonical, sha256_of
 from collapse.stores.lock import locked
 from collapse.stores.manifest import RESULTS
 from collapse.stores.store import Store
+from collapse.stores.store_columns import kept_results
 from collapse.stores.writing import write_atomic
 
 

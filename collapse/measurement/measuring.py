@@ -10,8 +10,8 @@ from torch import Tensor
 from collapse.core.precision import exact_arithmetic
 from collapse.core.progress import Report
 from collapse.errors import UsageError
-from collapse.measurement.noting import numbers_of, same_texts
 from collapse.measurement.results import Row
+from collapse.measurement.row_numbers import numbers_of, same_texts
 from collapse.numerics.devices import explaining_out_of_memory, float64_device, out_of_memory_message, pick_device
 from collapse.numerics.evaluating import Evaluation, evaluate
 from collapse.numerics.statistics import EmbeddingStatistics
@@ -20,9 +20,9 @@ from collapse.plugin.guarding import outside_inference_mode
 from collapse.plugin.metrics import Measure, Metric
 from collapse.plugin.plugin_manager import plugins
 from collapse.plugin.registry import Chosen, Wanted
-from collapse.stores.described import about
 from collapse.stores.manifest import shape_of
 from collapse.stores.store import Store
+from collapse.stores.store_columns import row_columns
 
 Measurable = Store | EmbeddingStatistics | str | Path
 """A store or its folder, or bare statistics."""
@@ -72,7 +72,7 @@ def measured(
     made, s = numbers_of(found), found.s
     notes = (*made.notes, *(same_texts(opened) if isinstance(opened, Store) else ()))
     bare = {"model": "", "revision": None, "corpus": "", "store": "", "dtype": s.dtype}
-    of = about(opened) if isinstance(opened, Store) else bare
+    of = row_columns(opened) if isinstance(opened, Store) else bare
     row = Row(
         **of,
         min_count=s.min_count,
@@ -110,14 +110,14 @@ def evaluate_store(
     ids, class_set = _class_set(classes_of, opened.identity.get("tokenizer") if isinstance(opened, Store) else None)
 
     @torch.inference_mode()  # torch raises an exception for a later write to tensors that are made here
-    def fresh() -> Values:
+    def new_values() -> Values:
         s = opened.statistics(fresh=True) if isinstance(opened, Store) else copied(opened)
         s = s.keep(min_count, ids, class_set)
         return Values(s.to(float64_device(pick_device(device))) if device else s)
 
     message = out_of_memory_message("the measurements", classes, dim, pick_device(device or "cpu"), "--min-count")
     with explaining_out_of_memory(message):
-        return opened, evaluate(fresh, chosen, **options)
+        return opened, evaluate(new_values, chosen, **options)
 
 
 def _class_set(classes_of: Classes, tokenizer: str | None) -> tuple[Tensor | None, str | None]:

@@ -38,9 +38,9 @@ def errors_of_parts(
         UsageError: A store has fewer than two parts, or a part is of another collection.
         CollapseError: The parts of a store overlap or do not cover the text, or one was altered.
     """
-    sides = [_shards_of(store, some) for store, some in zip(stores, parts, strict=True)]
+    sides = [_shards_of_parts(store, some) for store, some in zip(stores, parts, strict=True)]
     values = [[_without(side, at, **options) for at in range(len(side))] for side in sides]
-    slices = [[(shard.start, shard.stop) for shard in side] for side in sides]
+    slices = [[[(shard.start, shard.stop) for shard in part] for part in side] for side in sides]
     paired, fewest = one_text and slices[0] == slices[1], min(map(len, sides))
     how = (
         f"± error of the training text: jackknife of {counted(fewest, 'part')}, {'paired' if paired else 'not paired'}"
@@ -58,20 +58,22 @@ def errors_of_parts(
     return errors
 
 
-def _shards_of(store: Store, parts: Iterable[Part | str | Path]) -> list[Shard]:
-    """Return the shards in some parts of a store; they must cover its training text."""
+def _shards_of_parts(store: Store, parts: Iterable[Part | str | Path]) -> list[list[Shard]]:
+    """Return the shards of each part of a store; they must cover its training text."""
     part = joined(parts)
     differ = differences(store.identity, part.identity, apart=OF_VALIDATION, sides=("store", "part"))
     if differ:
         raise UsageError(f"{part} is not a part of {store}: they differ in {'; '.join(differ)}")
     if gaps(part.shards):
         raise CollapseError(f"the parts of {store} hold only {part.covered()}: give all parts")
-    return part.shards
+    folders = dict.fromkeys(shard.folder for shard in part.shards)
+    return [[shard for shard in part.shards if shard.folder == folder] for folder in folders]
 
 
-def _without(shards: Sequence[Shard], at: int, **options: Any) -> dict[str, Any]:
-    """Measure the training text without the shard at this index."""
+def _without(parts: Sequence[Sequence[Shard]], at: int, **options: Any) -> dict[str, Any]:
+    """Measure the training text without the part at this index."""
     known = plugins().measurements()
-    row, *_ = measured(statistics_of([*shards[:at], *shards[at + 1 :]]), **options)
+    shards = [shard for part in [*parts[:at], *parts[at + 1 :]] for shard in part]
+    row, *_ = measured(statistics_of(shards), **options)
     of_text = [name for name in row.measurements if not {"validation", "n_params"} & {*known[name][0].needs}]
     return {name: row.measurements[name] for name in of_text}

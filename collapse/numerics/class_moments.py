@@ -47,7 +47,7 @@ class ClassMoments:
         """Add a batch of embeddings of any float dtype with their labels.
 
         Raises:
-            CollapseError: An embedding is NaN or infinite; the message and ``error.row`` give its row.
+            NotFinite: An embedding is NaN or infinite; the message and ``error.row`` give its row.
         """
         batch, squares_K = self._split(h_Bd, y_B)
         before = self._merge(batch.side, squares_K)
@@ -120,7 +120,7 @@ class ClassMoments:
 
     def _merge(self, theirs: Side, squares_K: Tensor) -> Side:
         """Merge counts, means and squares; return the counts and means from before, which statistics need."""
-        rows_K = self._rows_for(theirs.classes)
+        rows_K = self._rows_adding(theirs.classes)
         before_counts_K = self._counts[rows_K].double()
         before_means_Kd = self._means.index_select(0, rows_K)
         total_K = before_counts_K + theirs.counts
@@ -132,7 +132,8 @@ class ClassMoments:
         self._counts[rows_K] = total_K.long()
         return Side(classes=theirs.classes.clone(), counts=before_counts_K, means=before_means_Kd)
 
-    def _rows_for(self, classes_K: Tensor) -> Tensor:
+    def _rows_adding(self, classes_K: Tensor) -> Tensor:
+        """Add the classes that are missing here, and return the rows of all, in the order in which they were added."""
         top = int(classes_K.max()) if len(classes_K) else -1
         if top >= len(self._row_of):
             self._row_of = _grown(self._row_of, top + 1, fill=-1)
@@ -167,7 +168,7 @@ class ClassMoments:
     ) -> "ClassMoments":
         """Restore an accumulator from :meth:`state`, with these statistics."""
         made = cls(state["means"].shape[1], device, Filled.from_state(state, device, kinds))
-        made._rows_for(state["classes"].to(device))
+        made._rows_adding(state["classes"].to(device))
         made._counts[: made._used] = state["counts"].to(device)
         made._means[: made._used] = state["means"].to(device)
         made._squares[: made._used] = state["squares"].to(device)

@@ -11,7 +11,7 @@ a batch.
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 import torch
@@ -142,29 +142,23 @@ class ValidationTally:
     Args:
         decider: The classifiers.
         filled: Plugin statistics of the validation phase.
+        blocks: Returns the number of each sample's block, ascending, for the units [start, stop); None if each unit is
+            a block.
     """
 
-    def __init__(self, decider: Decider, filled: Filled | None = None) -> None:
+    def __init__(
+        self, decider: Decider, filled: Filled | None = None, blocks: Callable[[int, int], Tensor] | None = None
+    ) -> None:
         vocabulary, device = len(decider.weight), decider.weight.device
         self.decider = decider
         self.filled = Filled() if filled is None else filled
+        self._blocks_of = blocks
         self._sums = {name: torch.zeros(vocabulary, dtype=dtype, device=device) for name, dtype in SUMS.items()}
         self._blocks = torch.zeros(0, 5, dtype=torch.float64, device=device)
         self._argmax_without_mean = 0
 
-    def add(
-        self,
-        h_Bd: Float[Tensor, "B d"],
-        y_B: Int[Tensor, " B"],
-        units: int = 1,
-        first: int = 0,
-        block_B: Int[Tensor, " B"] | None = None,
-    ) -> None:
-        """Add a batch of whole units of equal length.
-
-        ``first`` is the index of the first unit. ``block_B`` is the number of each sample's block, ascending; by
-        default each unit is a block.
-        """
+    def add(self, h_Bd: Float[Tensor, "B d"], y_B: Int[Tensor, " B"], first: int = 0, units: int = 1) -> None:
+        """Add a batch of whole units of equal length; ``first`` is the index of the first unit."""
         device = self.decider.weight.device
         h_Bd, y_B = h_Bd.to(device, torch.float64), y_B.to(device)
         if not within_range(h_Bd):
@@ -186,7 +180,7 @@ class ValidationTally:
         self._argmax_without_mean += int((~self.decider.has_mean[linear.vocabulary]).sum())
         place_B = torch.arange(len(y_B), device=device)
         chunk_B = place_B // (len(y_B) // units) + first
-        block_B = chunk_B if block_B is None else block_B.to(device)
+        block_B = chunk_B if self._blocks_of is None else self._blocks_of(first, first + units).to(device)
         per_sample = torch.stack([ones_B.double(), agree_B.double(), hit_B.double(), linear.loss], dim=1)
         self._blocks = with_samples(self._blocks, per_sample, chunk_B, block_B)
         if self.filled:

@@ -81,7 +81,10 @@ def is_out_of_memory(error: BaseException) -> bool:
 
 @contextmanager
 def explaining_out_of_memory(message: str) -> Iterator[None]:
-    """Raise an out-of-memory error again as a CollapseError with this message."""
+    """Raise an out-of-memory error again as a CollapseError with this message.
+
+    ``run_slices`` halves a batch instead; ``explaining_large_model`` covers loading, ``Collection`` the rest of passes.
+    """
     try:
         yield
     except Exception as error:  # libraries raise it as errors of many kinds, and others name it as their cause

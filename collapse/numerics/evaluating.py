@@ -31,13 +31,13 @@ class Evaluation:
     Attributes:
         metrics: One result per metric, in the given order.
         s: The statistics.
-        counts: Numbers of pairs: by field, the pairs treated as equal because of float64 rounding; under "close", if a
-            metric uses ``sqdist``, the pairs of unequal means closer than the embeddings' rounding.
+        pair_counts: Numbers of pairs: by field, the pairs treated as equal because of float64 rounding; under "close",
+            if a metric uses ``sqdist``, the pairs of unequal means closer than the embeddings' rounding.
     """
 
     metrics: list[MetricResult]
     s: EmbeddingStatistics
-    counts: Counter[str] = field(default_factory=Counter)
+    pair_counts: Counter[str] = field(default_factory=Counter)
 
     @property
     def influences(self) -> dict[str, Float[Tensor, " S"]]:
@@ -47,7 +47,7 @@ class Evaluation:
 
 
 def evaluate(
-    fresh: Callable[[], Values],
+    new_values: Callable[[], Values],
     chosen: Sequence[tuple[Metric, Sequence[Measure]]],
     *,
     by_class: bool = False,
@@ -60,7 +60,7 @@ def evaluate(
     If a metric writes to a shared tensor, it fails, and all others are evaluated again.
 
     Args:
-        fresh: Returns new, unshared tensors with the inputs of the metrics.
+        new_values: Returns new, unshared tensors with the inputs of the metrics.
         chosen: Metrics, each with its measures.
         by_class: Also keep the values behind each measurement, one per class.
         top: Also keep this many pairs with the largest values of each pair metric.
@@ -69,7 +69,7 @@ def evaluate(
     """
     wrote: dict[int, Failed | None] = {}
     while True:  # each turn but the last excludes at least one more metric that wrote to a shared tensor
-        values = fresh()
+        values = new_values()
         made = [
             MetricResult(metric, measures, remark=missing(values.s, metric), failed=wrote.get(id(metric)))
             for metric, measures in chosen
@@ -86,6 +86,7 @@ def evaluate(
 def _evaluate_all(
     wanted: Sequence[MetricResult], values: Values, by_class: bool, top: int, tile: int | None, progress: Report | None
 ) -> Counter[str]:
+    """Fill the results of metrics that nothing is missing for; return the ``pair_counts`` of :class:`Evaluation`."""
     pairs = []
     for each in wanted:
         with each.on_its_own():

@@ -33,7 +33,7 @@ def sweep(
         progress: Called as progress(what, tiles done, tiles).
 
     Returns:
-        The counts of :class:`collapse.numerics.tiles.ClassGeometry`.
+        The ``pair_counts`` of :class:`collapse.numerics.tiles.ClassGeometry`.
     """
     means = values.s.means
     tile = tile or tile_of(means.device)
@@ -54,7 +54,7 @@ def sweep(
                     _add(each, piece)
         if progress:
             progress("sweeping pairs", done, len(walk))
-    return geometry.counts
+    return geometry.pair_counts
 
 
 def _prepare(values: Values, function: Callable[..., Any]) -> None:

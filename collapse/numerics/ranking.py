@@ -35,7 +35,7 @@ _LOG2_E = math.log2(math.e)
 
 @dataclass(frozen=True)
 class Found:
-    """Candidates for each sample's highest score among the rows of this part and of earlier parts.
+    """Candidates for each sample's highest score among the rows of the first group, or of the first two, and so on.
 
     Attributes:
         samples, rows: Samples and their candidates, as rows of the matrix.
@@ -59,7 +59,7 @@ class Ranking:
 
     Args:
         matrix: Of any dtype, shape (V, d).
-        parts: Groups of rows, ascending within each. The candidates include the best rows of the first group, of the
+        groups: Groups of rows, ascending within each. The candidates include the best rows of the first group, of the
             first two together, and so on.
         bias: A bias for each row of the matrix, shape (V,), or None.
         originals: The matrix before rounding, to compare rows for equality; None if ``matrix`` is not rounded.
@@ -68,16 +68,16 @@ class Ranking:
     def __init__(
         self,
         matrix: Float[Tensor, "V d"],
-        parts: Sequence[Int[Tensor, " _"]],
+        groups: Sequence[Int[Tensor, " _"]],
         bias: Float[Tensor, " V"] | None,
         *,
         originals: Float[Tensor, "V d"] | None = None,
     ) -> None:
         self._matrix, self._all_biases, self._work = matrix, bias, work_sizes(matrix.device)
-        self._ids = torch.cat(list(parts))
+        self._ids = torch.cat(list(groups))
         self._bias = None if bias is None else bias[self._ids].double()
         self._highest_bias = 0.0 if self._bias is None else float(self._bias.max())
-        self._blocks, self._parts = _cut([len(part) for part in parts], self._work.rows)
+        self._blocks, self._groups = _cut([len(group) for group in groups], self._work.rows)
         count, self._dim = len(self._ids), matrix.shape[1]
         self._mean = torch.zeros(self._dim, dtype=torch.float64, device=matrix.device)
         for block in self._blocks:
@@ -113,7 +113,7 @@ class Ranking:
         highest_GB, total_GB = self._screen(x_Bd, share, dtype, sums=sums)
         error_GB = self.error(norm_B, dtype, highest_GB)
         least_GB, least_B = torch.empty_like(highest_GB), torch.full_like(norm_B, -torch.inf)
-        for blocks in self._parts:  # a lower bound of the highest score in this and earlier parts
+        for blocks in self._groups:  # a lower bound of the highest score in this and earlier groups
             least_B = torch.maximum(least_B, (highest_GB[blocks] - error_GB[blocks]).amax(dim=0))
             least_GB[blocks] = least_B
         open_GB = highest_GB + error_GB >= least_GB
@@ -258,7 +258,7 @@ class Ranking:
         return near_Pr & (score_Pr >= (highest_P - 2 * error_P).unsqueeze(1))
 
     def _first_of_equal(self, originals: Float[Tensor, "V d"]) -> Bool[Tensor, " n"]:
-        """Return for each row whether no earlier row of its part equals it in numbers and bias."""
+        """Return for each row whether no earlier row of its group equals it in numbers and bias."""
         device = self._ids.device
         draw = torch.Generator().manual_seed(0)
         x_d = torch.randn(self._dim, dtype=torch.float64, generator=draw).to(device)
@@ -267,11 +267,11 @@ class Ranking:
             score_n += self._bias
         at_n = torch.arange(len(score_n), device=device)
         first_n = at_n.clone()
-        for blocks in self._parts:
-            part = slice(self._blocks[blocks.start].start, self._blocks[blocks.stop - 1].stop)
-            _, kind = score_n[part].unique(return_inverse=True)
-            first_of = at_n.new_full((len(kind),), len(at_n)).scatter_reduce_(0, kind, at_n[part], "amin")
-            first_n[part] = first_of[kind]
+        for blocks in self._groups:
+            group = slice(self._blocks[blocks.start].start, self._blocks[blocks.stop - 1].stop)
+            _, kind = score_n[group].unique(return_inverse=True)
+            first_of = at_n.new_full((len(kind),), len(at_n)).scatter_reduce_(0, kind, at_n[group], "amin")
+            first_n[group] = first_of[kind]
         is_first = torch.ones_like(at_n, dtype=torch.bool)
         for some in (first_n != at_n).nonzero().squeeze(1).split(self._work.rows):
             equal = (originals[self._ids[some]] == originals[self._ids[first_n[some]]]).all(dim=1)
@@ -282,19 +282,19 @@ class Ranking:
 
 
 def _cut(lengths: Sequence[int], rows: int) -> tuple[list[slice], list[slice]]:
-    """Cut parts of the given lengths into blocks of similar length, at most ``rows``.
+    """Cut groups of the given lengths into blocks of similar length, at most ``rows``.
 
     Returns:
-        The rows of each block, and the blocks of each part.
+        The rows of each block, and the blocks of each group.
 
     >>> _cut([8, 3, 0], 5)
     ([slice(0, 4, None), slice(4, 8, None), slice(8, 11, None)], [slice(0, 2, None), slice(2, 3, None)])
     """
-    blocks, parts, first = list[slice](), list[slice](), 0
+    blocks, groups, first = list[slice](), list[slice](), 0
     for length in filter(None, lengths):
         count = -(-length // rows)
         step = -(-length // count)
-        parts.append(slice(len(blocks), len(blocks) + count))
+        groups.append(slice(len(blocks), len(blocks) + count))
         blocks += [slice(at, min(at + step, first + length)) for at in range(first, first + length, step)]
         first += length
-    return blocks, parts
+    return blocks, groups

@@ -13,7 +13,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from collapse.errors import CollapseError, PluginError
-from collapse.plugin.guarding import Failed, Wrote, described
+from collapse.plugin.guarding import Failed, Wrote, error_line
 from collapse.plugin.measures import Measure
 from collapse.plugin.metrics import Metric, Noted
 
@@ -140,7 +140,7 @@ class TopPairs:
 
 @dataclass
 class MetricResult:
-    """The result of evaluating one metric.
+    """The result of evaluating one metric: evaluating.py fills it, and :mod:`collapse.numerics.pairs` adds to tallies.
 
     Attributes:
         metric, measures: The metric and the chosen measures.
@@ -194,4 +194,4 @@ class MetricResult:
         except Exception as error:  # a plugin's measure can raise anything
             if isinstance(error, CollapseError) and not isinstance(error, PluginError):
                 raise
-            self.failed = Failed(self.metric.function, described(error))
+            self.failed = Failed(self.metric.function, error_line(error))

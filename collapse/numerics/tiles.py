@@ -96,8 +96,8 @@ class ClassGeometry:
         s: The statistics.
 
     Attributes:
-        counts: Numbers of pairs in the tiles so far: by field, the pairs treated as equal because of float64 rounding;
-            under "close", the pairs of unequal means closer than the embeddings' rounding.
+        pair_counts: Numbers of pairs in the tiles so far: by field, the pairs treated as equal because of float64
+            rounding; under "close", the pairs of unequal means closer than the embeddings' rounding.
     """
 
     @torch.inference_mode()
@@ -119,7 +119,7 @@ class ClassGeometry:
         self.mean_points = Points(lambda i: s.means[i], self.sqnorms, ROUNDING / 2 * lengths_C, close)
         self.directions = Points(lambda i: s.centred_means[i] / s.norms[i, None], unit_C, rounding_C)
         self.uncentred_directions = Points(lambda i: unit_rows(s.means[i]), unit_C, ROUNDING * unit_C)
-        self.counts = Counter[str]()
+        self.pair_counts = Counter[str]()
 
 
 class Tile:
@@ -244,5 +244,5 @@ class Tile:
 
     def _corrected(self, name: str, sqdist: Tensor, points: Points) -> Tensor:
         rounded, close = points.correct(sqdist, self.rows, self.columns)
-        self._of.counts.update({name: rounded, "close": close})
+        self._of.pair_counts.update({name: rounded, "close": close})
         return sqdist

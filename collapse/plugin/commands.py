@@ -3,7 +3,7 @@
 import click
 
 from collapse.errors import PluginError
-from collapse.plugin.guarding import described
+from collapse.plugin.guarding import error_line
 from collapse.plugin.loading import Plugin, entries, new_manager, register
 
 
@@ -20,7 +20,7 @@ def command_plugins(cli: click.Group) -> list[Plugin]:
             if taken:
                 raise PluginError(f"command {', '.join(taken)} already exists: give the new command another name")
         except Exception as error:  # a plugin may do anything at import
-            problem = f"plugin {name} ({origin}): {described(error)}"
+            problem = f"plugin {name} ({origin}): {error_line(error)}"
         cli.commands.update(before)
         found.append(Plugin(name, origin, entry.value, ("collapse_commands",), problem))
     return found

@@ -46,7 +46,7 @@ def call(function: Callable[..., Any], /, *arguments: Any, **named: Any) -> Any:
     except Exception as error:  # a plugin can raise anything
         if _REFUSED in str(error):
             raise Wrote(function, "it wrote to a tensor that others also read: write to a copy (x.clone())") from error
-        raise Failed(function, described(error)) from error
+        raise Failed(function, error_line(error)) from error
 
 
 def outside_inference_mode(function: Callable[P, R]) -> Callable[P, R]:
@@ -68,7 +68,7 @@ def called(function: Any) -> str:
     return f"{getattr(function, '__module__', '?')}.{getattr(function, '__name__', type(function).__name__)}"
 
 
-def described(error: BaseException) -> str:
+def error_line(error: BaseException) -> str:
     """Describe a plugin's exception in one line of limited length; a CollapseError only by its message."""
     name, text = type(error).__name__, first_line(error)
     return text if isinstance(error, CollapseError) or text == name else f"{name}: {text}"

@@ -14,7 +14,7 @@ from math import inf, nan
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from collapse.errors import PluginError, near_names
-from collapse.plugin.guarding import called, described
+from collapse.plugin.guarding import called, error_line
 from collapse.plugin.names import COLUMNS, OF_LIMITS
 
 if TYPE_CHECKING:
@@ -256,7 +256,7 @@ def limit_at(
         value = limit(**{name: given[name] for name in signature(limit).parameters if name in given})
         return None if value is None else float(value)
     except Exception as error:  # a plugin's function
-        raise PluginError(f"{called(limit)} failed for C = {classes}, d = {dim}: {described(error)}") from error
+        raise PluginError(f"{called(limit)} failed for C = {classes}, d = {dim}: {error_line(error)}") from error
 
 
 def _rows(*rows: "Tensor") -> "Tensor":

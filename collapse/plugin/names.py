@@ -11,7 +11,7 @@ HELD = {
     "classifier": "rows w_c of the output embedding, (C, d)",
     "bias": "bias of the output embedding, (C,)",
     "validation": "counts of the validation text, one number per label: a ValidationStatistics",
-    "chunks": "totals over the validation text: .samples, .agreements, .hits, .loss; needed for a standard error",
+    "chunks": "totals of validation blocks (historical name): .samples, .agreements, .hits, .loss; for standard errors",
     "n_params": "number of parameters of the model",
     "dtype": "dtype of the embeddings, such as 'float32'",
     "min_count": "least number of samples of a class",

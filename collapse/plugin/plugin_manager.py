@@ -10,7 +10,7 @@ from functools import cache
 from typing import Any
 
 from collapse.errors import PluginError, UsageError
-from collapse.plugin.guarding import described
+from collapse.plugin.guarding import error_line
 from collapse.plugin.loading import GIVEN, HOOKS, Plugin, candidates, declarations, new_manager, register
 from collapse.plugin.registry import Plugins
 
@@ -62,7 +62,7 @@ def plugins() -> Plugins:
 
 def _problem(loaded: Plugins, plugin: Plugin, error: Exception) -> str:
     """Record and return what is wrong with a plugin; raise UsageError if the user named the plugin."""
-    problem = f"plugin {plugin.name} ({plugin.origin}): {described(error)}"
+    problem = f"plugin {plugin.name} ({plugin.origin}): {error_line(error)}"
     if plugin.origin == GIVEN:
         raise UsageError(f"{problem}; correct it, or remove it from -p and COLLAPSE_PLUGINS") from error
     loaded.problems.append(problem)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from collapse.errors import CollapseError, PluginError, UsageError, near_names
 from collapse.plugin.figures import Figure
-from collapse.plugin.guarding import called, described
+from collapse.plugin.guarding import called, error_line
 from collapse.plugin.loading import Plugin
 from collapse.plugin.metrics import Analysis, Measure, Metric, declaration
 from collapse.plugin.names import HELD, OF_CLASSES, OF_PAIRS
@@ -134,7 +134,7 @@ class Plugins:
             except CollapseError:
                 raise
             except Exception as error:  # a plugin can raise anything
-                text = f"plugin {plugin}: {hook}() raised {described(error)}; correct the plugin, or disable it"
+                text = f"plugin {plugin}: {hook}() raised {error_line(error)}; correct the plugin, or disable it"
                 raise PluginError(text) from error
             yield plugin, answer
 

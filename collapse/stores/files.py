@@ -1,4 +1,4 @@
-"""The user's cache, hashes of files, and canonical JSON."""
+"""Hashes of files, and canonical JSON."""
 
 import hashlib
 import json
@@ -8,7 +8,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from collapse.core.paths import home as home
+from collapse.core.paths import home
 from collapse.core.reading import read_json
 from collapse.errors import CollapseError
 from collapse.stores.writing import write_atomic

@@ -1,4 +1,4 @@
-"""Fold the shards of a phase into a store: class moments, then decisions and loss."""
+"""Fold the shards of a phase into a store: class moments, then decisions and loss. (merging.py checks parts first.)"""
 
 import logging
 from collections.abc import Iterable, Mapping, Sequence
@@ -21,10 +21,10 @@ from collapse.plugin.statistic import Statistic
 from collapse.stores.files import sha256_of
 from collapse.stores.manifest import MANIFEST, VERSION, differences, file_of, now, render, sealed
 from collapse.stores.provenance import versions
-from collapse.stores.shards import Part, Shard, compared, remove_shards, spans
+from collapse.stores.shards import Part, Shard, fields_to_compare, remove_shards, spans
 from collapse.stores.store import Store, Tensors
 from collapse.stores.store_folder import new_files
-from collapse.stores.tensor_files import check_tensors, described, tensor_bytes
+from collapse.stores.tensor_files import check_tensors, manifest_entry, tensor_bytes
 
 log = logging.getLogger("collapse")
 
@@ -42,7 +42,7 @@ def fold_training(folder: Path | None, shards: Sequence[Shard], kinds: Kinds | N
     s, head = _folded(shards, _common(shards, kinds))
     moments = {name: getattr(s, name) for name in ("classes", "counts", "means", "variances")}
     layer: dict[str, Mapping[str, Tensor]] = {"train": moments, "classifier": head, **s.extra}
-    first = shards[0].about
+    first = shards[0].header
     about = {
         **{name: first[name] for name in ("identity", "model", "corpus")},
         "coverage": {"train": first["coverage"], "validation": None},
@@ -74,7 +74,7 @@ def fold_validation(folder: Path | None, store: Store, shards: Sequence[Shard], 
     if folder is None or folder != store.path:
         files |= {file_of(name): store.tensors(name) for name in store.names}
         kept = {}
-    first, held = shards[0].about, store.manifest
+    first, held = shards[0].header, store.manifest
     about = {
         "identity": first["identity"],
         "model": held["model"],
@@ -109,7 +109,7 @@ def build(
         for name, tensors in files.items():
             check_tensors(name, tensors, about)
             data = tensor_bytes(tensors)
-            entries[name] = described(data)
+            entries[name] = manifest_entry(data)
             if write:
                 write(name, data)
         manifest = sealed({"format": "collapse", "version": VERSION, **about, "files": entries}, provenance)
@@ -134,7 +134,7 @@ def statistics_of(shards: Sequence[Shard]) -> EmbeddingStatistics:
         shards: The shards in the order of their slices; they need not cover the text.
     """
     s, head = _folded(shards, _common(shards))
-    about = shards[0].about
+    about = shards[0].header
     return replace(
         s,
         classifier=head["weight"].double(),
@@ -170,10 +170,10 @@ def usable(kinds: Kinds, shard: Shard) -> tuple[list[type[Statistic]], dict[str,
     """Return the statistics of a shard that installed plugins can continue, and reasons why they cannot the others."""
     fit, unfit = [], {}
     for kind in kinds:
-        held = shard.about["statistics"].get(kind.name)
+        held = shard.header["statistics"].get(kind.name)
         if held is None:
             unfit[kind.name] = "did not fill it"
-        elif differ := conflict(kind, held, shard.about["statistics_by"].get(kind.name)):
+        elif differ := conflict(kind, held, shard.header["statistics_by"].get(kind.name)):
             unfit[kind.name] = differ
         else:
             fit.append(kind)
@@ -188,10 +188,9 @@ def joined(parts: Iterable[Part | str | Path]) -> Part:
         StoreError: As in :func:`ordered`.
     """
     opened = [each if isinstance(each, Part) else Part.load(each) for each in parts]
-    shards = ordered([shard for part in opened for shard in part.shards])
-    if len(shards) < 2:
-        raise UsageError(f"at least two parts are needed, got {len(shards)}: collect with --part 1/n to --part n/n")
-    return Part(opened[0].path, shards)
+    if len(opened) < 2:
+        raise UsageError(f"at least two parts are needed, got {len(opened)}: collect with --part 1/n to --part n/n")
+    return Part(opened[0].path, ordered([shard for part in opened for shard in part.shards]))
 
 
 def ordered(shards: Sequence[Shard]) -> list[Shard]:
@@ -204,7 +203,7 @@ def ordered(shards: Sequence[Shard]) -> list[Shard]:
     for other in in_order[1:]:
         first = in_order[0]
         sides = str(first.folder), str(other.folder)
-        if differ := differences(compared(first.about), compared(other.about), sides=sides):
+        if differ := differences(fields_to_compare(first.header), fields_to_compare(other.header), sides=sides):
             raise StoreError(
                 f"{' and '.join(sides)} are not parts of one collection: they differ in {'; '.join(differ)}. "
                 "Collect all parts with the same options"
@@ -223,7 +222,7 @@ def _common(shards: Sequence[Shard], known: Kinds | None = None) -> list[type[St
     """Return the known statistics that all shards hold; warn about statistics that are left out."""
     installed = plugins().statistics if known is None else {kind.name: kind for kind in known}
     kinds = []
-    for name in sorted({name for shard in shards for name in shard.about["statistics"]}):
+    for name in sorted({name for shard in shards for name in shard.header["statistics"]}):
         if why := _why_not(installed.get(name), shards):
             log.warning("statistic %s is left out: %s", name, why)
         else:
@@ -247,5 +246,5 @@ def _counts(state: Mapping[str, Tensor]) -> ValidationStatistics:
 
 
 def _provenance(shards: Sequence[Shard]) -> dict[str, Any]:
-    made = [dict(shard.about["provenance"]) for shard in shards]
+    made = [dict(shard.header["provenance"]) for shard in shards]
     return made[0] if len(made) == 1 else {"merged": now(), "versions": versions(), "parts": made}

@@ -121,7 +121,7 @@ def differences(
     Args:
         mine: An identity.
         theirs: Another identity.
-        apart: Fields that are not compared.
+        apart: Top-level fields that are not compared.
         prefix: Prefix of the names of fields.
         sides: Names of the two identities in the result.
 

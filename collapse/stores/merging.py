@@ -1,6 +1,7 @@
-"""Merge the parts of one collection into a store."""
+"""Merge the parts of one collection into a store: check what is given; folding.py combines the states."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from pathlib import Path
 
 from collapse.core.paths import expanded
@@ -10,7 +11,7 @@ from collapse.stores.folding import fold_training, fold_validation, ordered, tra
 from collapse.stores.manifest import is_store
 from collapse.stores.shards import Part, Shard, gaps, shards_in, spans
 from collapse.stores.store import Store, load_same
-from collapse.stores.store_folder import writing
+from collapse.stores.store_folder import locked_store_folder
 
 
 @outside_inference_mode
@@ -30,27 +31,34 @@ def merge(parts: Iterable[str | Path | Part | Store], *, store: str | Path) -> S
         CollapseError: The result's folder holds another store, or cannot be written.
     """
     given = [parts] if isinstance(parts, str | Path | Part | Store) else parts
-    folders = [expanded(str(each)) for each in given]
+    folders = [_folder_of(each) for each in given]
     if not folders:
         raise UsageError("nothing to merge: give the folders of the parts")
     target = expanded(store)
-    trained = [Store.load(folder) for folder in folders if is_store(folder)]
+    stores = [Store.load(folder) for folder in folders if is_store(folder)]
     # a part of the validation pass is in a copy of the trained store; a part of the training pass is not in a store
-    of_validation = len(trained) == len(folders)  # otherwise each folder must hold only training shards
-    for each in trained:
+    of_validation = len(stores) == len(folders)  # otherwise each folder must hold only training shards
+    for each in stores:
         if not of_validation or each.state == "complete":
             raise StoreError(f"{each} is a {each.state} store, not a part of a collection: merge the parts without it")
-    shards = _covering(folders, "validation" if of_validation else "train")
+    fold: Callable[[Path | None], Store]
     if of_validation:
-        _check_trained(trained, shards)
-
-    def fold(folder: Path | None) -> Store:
-        return fold_validation(folder, trained[0].check(), shards) if of_validation else fold_training(folder, shards)
-
-    with writing(target):
+        shards = _covering(folders, "validation")
+        _check_trained(stores, shards)
+        fold = partial(fold_validation, store=stores[0].check(), shards=shards)
+    else:
+        fold = partial(fold_training, shards=_covering(folders, "train"))
+    with locked_store_folder(target):
         if not is_store(target):
             return fold(target)
     return load_same(target, fold(None))  # check that the target already holds this result
+
+
+def _folder_of(part: str | Path | Part | Store) -> Path:
+    folder = part.path if isinstance(part, Part | Store) else expanded(part)
+    if folder is None:
+        raise StoreError(f"{part} is not a part of a collection: merge parts that were collected into folders")
+    return folder
 
 
 def _covering(folders: Sequence[Path], phase: str) -> list[Shard]:
@@ -77,5 +85,5 @@ def _check_trained(stores: Sequence[Store], shards: Sequence[Shard]) -> None:
     for other in stores[1:]:
         if other.digest != first.digest:
             raise StoreError(f"{first} and {other} are not copies of one trained store: validate copies of one of them")
-    if any(shard.about["trained"] != training_hash(first) for shard in shards):
+    if any(shard.header["trained"] != training_hash(first) for shard in shards):
         raise StoreError(f"{first} was trained again after its validation: collect its validation again")

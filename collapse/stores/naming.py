@@ -2,12 +2,9 @@
 
 from collections.abc import Mapping
 from pathlib import PurePosixPath
-from typing import Any, TypeVar
+from typing import Any, Self
 
 _PART_OF_A_REPOSITORY = ("subfolder", "gguf_file")  # model arguments that choose one of a repository's models
-
-
-N = TypeVar("N", bound="Named")
 
 
 class Named:
@@ -15,14 +12,14 @@ class Named:
 
     Attributes:
         about: The manifest, or the part of it that is known so far.
-        named: Names of the model, corpus and validation text in the user's request, and the folder of a local
-            tokenizer. They can differ from the names in ``about``, because a store is found by its content.
+        named: Names of the model, corpus and validation text in the user's request, the training step ("step"), and the
+            folder of a local tokenizer. They can differ from ``about``, because a store is found by its content.
     """
 
     about: Mapping[str, Any]
     named: dict[str, str]
 
-    def called(self: N, names: Mapping[str, str | None]) -> N:
+    def with_names(self, names: Mapping[str, str | None]) -> Self:
         """Set :attr:`named` to the names in the user's request, without the None values."""
         self.named = {kind: name for kind, name in names.items() if name is not None}
         return self

@@ -1,4 +1,7 @@
-"""A request describes what to collect, and compares it with what a folder already holds."""
+"""A request describes what to collect, and compares it with what a folder already holds.
+
+Its identity is built in inputs/text_request.py and inputs/features.py; ``differences`` in manifest.py compares two.
+"""
 
 import logging
 import shutil
@@ -7,40 +10,41 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from collapse.core.paths import home
 from collapse.core.progress import Report
 from collapse.errors import StoreError, UsageError, counted
-from collapse.stores.files import home, sha256_of
+from collapse.stores.files import sha256_of
 from collapse.stores.manifest import KNOWN_LATER, OF_VALIDATION, SHARDS, VERSION, differences, is_store
 from collapse.stores.shards import Part, Run, Shard, gaps, remove_shards, repair_shards, shards_in
 from collapse.stores.store import Store, another_store
-from collapse.stores.store_folder import RECOLLECTED, replace_by_recollected, writing
+from collapse.stores.store_folder import RECOLLECTED, locked_store_folder, replace_by_recollected
 
 log = logging.getLogger("collapse")
 
 
 @dataclass(frozen=True)
 class Request:
-    """What to collect; two requests are equal if and only if their identities are.
+    """What to collect; requests with equal identities describe the same collection.
 
     Attributes:
         identity: Everything that affects a stored number and is known without loading a model.
-        names: The names of the model, its texts and its tokenizer; they are not part of the identity.
-        load: Returns the samples, a :class:`collapse.inputs.source.Source`. Its arguments are the store that lacks only
-            its validation, or None, and a progress callback.
+        shown_names: Names of the model, its texts and tokenizer, and "step", the training step; not in the identity.
+        load: Returns the samples, a :class:`collapse.inputs.source.Source`. :func:`collapse.collect` calls it while the
+            folder is locked, with the store that lacks only its validation, or None, and a progress callback.
         validates: Whether there is a validation text.
         split_may_be_absent: Whether the validation split is a default, which the data set may lack.
-        any_value_of: Fields of the identity for which a published store may have any value.
+        open_fields: Fields of the identity for which a published store may have any value.
         folder: Folder of the store; None for a store in memory.
         published: Finds a published store, which is used if the folder has none; None if only the folder counts.
         part, batch_size, deterministic, recollect, without: As in :func:`collapse.collect`.
     """
 
     identity: Mapping[str, Any]
-    names: Mapping[str, str | None]
+    shown_names: Mapping[str, str | None]
     load: Callable[[Store | None, Report | None], Any]
     validates: bool
     split_may_be_absent: bool = False
-    any_value_of: frozenset[str] = frozenset()
+    open_fields: frozenset[str] = frozenset()
     folder: Path | None = None
     published: Callable[[], Store | None] | None = None
     part: tuple[int, int] | None = None
@@ -54,7 +58,7 @@ class Request:
 
         Validation fields are not compared if the store is only trained, because it may be validated on any text.
         """
-        apart = KNOWN_LATER | self.any_value_of
+        apart = KNOWN_LATER | self.open_fields
         if trained or (identity.get("validation") is None and (self.split_may_be_absent or not self.validates)):
             apart |= OF_VALIDATION
         return differences(identity, self.identity, apart=apart)
@@ -66,12 +70,7 @@ class Request:
         return store.state == "trained" and self.validates and not absent
 
     def store_differences(self, store: Store, *, whole: bool = False) -> list[str]:
-        """Describe how a store differs from the request, including its statistics.
-
-        Args:
-            store: The store.
-            whole: Whether a missing validation is a difference.
-        """
+        """Describe how a store differs from the request, also in statistics, and if ``whole`` in lacking validation."""
         held = store.manifest["statistics"]
         found = self.identity_differences(store.identity, trained=store.state == "trained")
         found += [
@@ -79,36 +78,37 @@ class Request:
         ]
         return found + ([f"it is not complete ({store.state})"] if whole and self.lacks_validation(store) else [])
 
-    def find_or(self, collect: Callable[[Path | None], Store | Part]) -> Store | Part:
+    def find_or(self, collect_missing: Callable[[Path | None], Store | Part]) -> Store | Part:
         """Open the store or part in the folder, or a published store; first collect what is missing.
 
         Args:
-            collect: Collects what a folder lacks, while the folder is locked; with None, collects into memory.
+            collect_missing: Collects what a folder lacks. It is called with None to collect into memory, with the
+                locked folder, or, for ``recollect``, with a subfolder of it.
 
         Raises:
             StoreError: The folder holds something else, or a file was altered.
-            CollapseError: The folder cannot be written; or as ``collect`` raises it.
+            CollapseError: The folder cannot be written; or as ``collect_missing`` raises it.
         """
         folder = self.folder
         if folder is None:
-            return collect(None).called(self.names)
-        done = None
+            return collect_missing(None).with_names(self.shown_names)
+        done: Store | Part | None = None
         if is_store(folder):
             done = None if self.recollect else self._find_in(folder)  # readers need no lock
         elif self.published and (found := self.published()):
             return found
         if done is None:
-            with writing(folder):
+            with locked_store_folder(folder):
                 if self.recollect:
-                    done = self._collect_again(folder, collect)
+                    done = self._collect_again(folder, collect_missing)
                 else:
                     repair_shards(folder)
-                    done = self._find_in(folder) or collect(folder)
+                    done = self._find_in(folder) or self._part_in(folder) or collect_missing(folder)
         if done.state == "complete":
             remove_shards(folder)  # which a killed process may have left
-        return done.called(self.names)
+        return done.with_names(self.shown_names)
 
-    def _collect_again(self, folder: Path, collect: Callable[[Path | None], Store | Part]) -> Store:
+    def _collect_again(self, folder: Path, collect_missing: Callable[[Path | None], Store | Part]) -> Store:
         """Collect into a subfolder of the locked folder; at the end, the new store replaces the old one."""
         if is_store(folder):
             there = Store.load(folder)
@@ -118,11 +118,11 @@ class Request:
                     f"Choose another --store, or delete {folder}"
                 )
         else:
-            refuse_unfinished(folder, self._held_in(folder)[1])  # shards of another collection are not overwritten
+            refuse_if_shards_differ(folder, self._differences_in(folder))  # they are not overwritten
         new = folder / RECOLLECTED
         repair_shards(new)
         try:
-            _, differ = self._held_in(new)
+            differ = self._differences_in(new)
         except StoreError as error:  # it is damaged
             differ = [str(error)]
         if differ:
@@ -130,29 +130,36 @@ class Request:
             log.warning(discarding, folder, "; ".join(differ))
             shutil.rmtree(new)
         if self._find_in(new) is None:
-            collect(new)
+            collect_missing(new)
         replace_by_recollected(folder)
         return Store.load(folder)
 
-    def _find_in(self, folder: Path) -> Store | Part | None:
-        """Return the store or part in a folder if it holds everything requested; None if something is missing."""
-        held, differ = self._held_in(folder)
-        if isinstance(held, Store):
-            if differ:
-                raise another_store(folder, differ, "give the same options, or choose another --store")
-            return None if self.lacks_validation(held) else held
-        refuse_unfinished(folder, differ)
-        if not self.part or not held or gaps(held, part_of(held[0].slices, self.part)):
+    def _find_in(self, folder: Path) -> Store | None:
+        """Return the store in a folder if it holds everything requested; None if something is missing."""
+        if not is_store(folder):
             return None
-        return Part(folder, held)
+        if differ := self._differences_in(folder):
+            raise another_store(folder, differ, "give the same options, or choose another --store")
+        store = Store.load(folder)
+        return None if self.lacks_validation(store) else store
 
-    def _held_in(self, folder: Path) -> tuple[Store | list[Shard], list[str]]:
-        """Return the store in a folder, or else its training shards, and how they differ from the request."""
+    def _part_in(self, folder: Path) -> Store | Part | None:
+        """Return the part in a locked folder, or the trained store with a part of its validation, if it is finished."""
+        trained = Store.load(folder) if is_store(folder) else None
+        shards = shards_in(folder, "validation" if trained else "train")
+        refuse_if_shards_differ(folder, self._shard_differences(shards))
+        if not self.part or not shards or not gaps(shards):  # shards of the whole text must still be folded
+            return None
+        return None if gaps(shards, part_of(shards[0].slices, self.part)) else trained or Part(folder, shards)
+
+    def _differences_in(self, folder: Path) -> list[str]:
+        """Describe how the store in a folder, or else its training shards, differ from the request."""
         if is_store(folder):
-            store = Store.load(folder).check()
-            return store, self.store_differences(store)
-        shards = shards_in(folder, "train")
-        return shards, self.identity_differences(shards[0].about["identity"]) if shards else []
+            return self.store_differences(Store.load(folder).check())
+        return self._shard_differences(shards_in(folder, "train"))
+
+    def _shard_differences(self, shards: Sequence[Shard]) -> list[str]:
+        return self.identity_differences(shards[0].header["identity"]) if shards else []
 
 
 def cached_folder(identity: Mapping[str, Any]) -> Path:
@@ -160,7 +167,7 @@ def cached_folder(identity: Mapping[str, Any]) -> Path:
     return home() / "stores" / sha256_of([VERSION, identity])[:40]
 
 
-def refuse_unfinished(folder: Path | None, differ: Sequence[str]) -> None:
+def refuse_if_shards_differ(folder: Path | None, differ: Sequence[str]) -> None:
     """Raise StoreError if the unfinished collection in a folder differs from the request."""
     if differ:
         raise StoreError(

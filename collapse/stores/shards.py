@@ -37,8 +37,9 @@ class Shard:
     Attributes:
         phase: "train" or "validation".
         start, stop: The slices.
-        about: Description: identity, model, corpus and coverage as in a manifest; versions and makers of its
-            statistics; batch sizes; provenance; for a validation, the hash of the training files (``trained``).
+        header: Description: identity, model, corpus and coverage as in a manifest; versions and makers of its
+            statistics; the batch size in use and the first one (``first_batch``), which resuming reads; provenance; for
+            a validation, the hash of the training files (``trained``).
         path: The file, or None for a shard in memory.
         held: The tensors of a shard in memory.
     """
@@ -46,14 +47,14 @@ class Shard:
     phase: str
     start: int
     stop: int
-    about: Mapping[str, Any]
+    header: Mapping[str, Any]
     path: Path | None = None
     held: "Mapping[str, Tensor] | None" = None
 
     @property
     def slices(self) -> int:
         """Number of slices of the whole phase."""
-        return int(self.about["coverage"]["slices"])
+        return int(self.header["coverage"]["slices"])
 
     @property
     def folder(self) -> Path | None:
@@ -61,8 +62,8 @@ class Shard:
         return self.path and self.path.parent.parent
 
     @property
-    def _header(self) -> dict[str, Any]:
-        return {**self.about, "phase": self.phase, "start": self.start, "stop": self.stop}
+    def _stored(self) -> dict[str, Any]:
+        return {**self.header, "phase": self.phase, "start": self.start, "stop": self.stop}
 
     def tensors(self) -> "dict[str, Tensor]":
         """Return the tensors; the tensors of a file are checked against its hash.
@@ -79,7 +80,7 @@ class Shard:
         try:
             header, digest = _header_of(self.path)
             tensors = load(self.path.read_bytes())
-            intact = header == self._header and digest == hash_of(header, tensors)
+            intact = header == self._stored and digest == hash_of(header, tensors)
         except (SafetensorError, ValueError, OSError) as error:
             raise StoreError(f"{self.path} is damaged or is not a shard of a collection") from error
         if not intact:
@@ -90,9 +91,9 @@ class Shard:
         """Write the shard into a folder, replacing the shard that it extends; return it with its file."""
         assert self.held is not None  # only shards in memory are written
         path = folder / SHARDS / f"{self.phase}-{self.start + 1}.safetensors"
-        field = canonical({"about": self._header, "sha256": hash_of(self._header, self.held)})
+        field = canonical({"about": self._stored, "sha256": hash_of(self._stored, self.held)})
         write_atomic(path, tensor_bytes(self.held, field.decode()))
-        return Shard(self.phase, self.start, self.stop, self.about, path, self.held)
+        return Shard(self.phase, self.start, self.stop, self.header, path, self.held)
 
 
 class Part(Named):
@@ -106,7 +107,7 @@ class Part(Named):
     state = "part"
 
     def __init__(self, path: Path, shards: Sequence[Shard]) -> None:
-        self.path, self.shards, self.about = path, list(shards), shards[0].about
+        self.path, self.shards, self.about = path, list(shards), shards[0].header
         self.named: dict[str, str] = {}
 
     @classmethod
@@ -138,9 +139,9 @@ class Part(Named):
         return f"Part({self}, {self.covered()})"
 
 
-def compared(about: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the fields of an :attr:`Shard.about` that must be equal in all shards of a pass."""
-    return {**about["identity"], "slices": about["coverage"], "training": about.get("trained")}
+def fields_to_compare(header: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the fields of a :attr:`Shard.header` that must be equal in all shards of a pass, as messages name them."""
+    return {**header["identity"], "slices": header["coverage"], "training": header.get("trained")}
 
 
 def shards_in(folder: Path, phase: str) -> list[Shard]:
@@ -204,9 +205,9 @@ def spans(runs: Sequence[Run]) -> str:
 
 def _opened(path: Path) -> Shard:
     try:
-        about, _ = _header_of(path)
-        phase, start, stop = (about.pop(name) for name in ("phase", "start", "stop"))
-        return Shard(phase, start, stop, about, path)
+        header, _ = _header_of(path)
+        phase, start, stop = (header.pop(name) for name in ("phase", "start", "stop"))
+        return Shard(phase, start, stop, header, path)
     except (ValueError, KeyError, OSError) as error:
         raise StoreError(f"{path} is damaged or is not a shard of a collection") from error
 

@@ -27,7 +27,7 @@ from collapse.stores.manifest import (
     why_absent,
 )
 from collapse.stores.naming import Named
-from collapse.stores.store_folder import new_files, writing
+from collapse.stores.store_folder import locked_store_folder, new_files
 from collapse.stores.tensor_files import check_file, check_tensors, tensor_bytes
 
 if TYPE_CHECKING:
@@ -218,7 +218,7 @@ class Store(Named):
             StoreError: The folder holds something else.
             CollapseError: The folder cannot be written, or a file of this store is not available.
         """
-        with writing(path := expanded(path)):
+        with locked_store_folder(path := expanded(path)):
             if is_store(path):
                 return load_same(path, self)
             with new_files(path) as write:

@@ -20,7 +20,7 @@ RECOLLECTED = ".collapse-recollect"
 
 
 @contextmanager
-def writing(folder: Path) -> Iterator[None]:
+def locked_store_folder(folder: Path) -> Iterator[None]:
     """Lock a store's folder for writing, and finish a replacement that a killed process began.
 
     This waits for another process that writes into the folder. A created folder is removed again if the block raises
@@ -78,7 +78,7 @@ def new_files(folder: Path) -> Iterator[Callable[[str, bytes], None]]:
 def replace_by_recollected(folder: Path) -> None:
     """Replace the store in a folder by the newly collected one; the caller holds the lock.
 
-    If the process is killed between the steps, the folder holds no store, and :func:`writing` finishes the steps.
+    If the process is killed between the steps, the folder holds no store; :func:`locked_store_folder` finishes them.
 
     Raises:
         CollapseError: A file cannot be moved.

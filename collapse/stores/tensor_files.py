@@ -45,7 +45,7 @@ def hash_of(about: Any, tensors: Mapping[str, "Tensor"]) -> str:
     return sha256_of([about, described])
 
 
-def described(data: bytes) -> dict[str, Any]:
+def manifest_entry(data: bytes) -> dict[str, Any]:
     """Return the manifest entry for a tensor file: size, sha256, and each tensor's dtype and shape."""
     header = json.loads(data[8 : 8 + int.from_bytes(data[:8], "little")])
     header.pop("__metadata__", None)

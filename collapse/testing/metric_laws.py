@@ -13,7 +13,7 @@ from typing import Any
 import torch
 
 from collapse.collection.arrays import collect_arrays
-from collapse.measurement.noting import numbers_of
+from collapse.measurement.row_numbers import numbers_of
 from collapse.numerics.evaluating import evaluate
 from collapse.numerics.statistics import EmbeddingStatistics
 from collapse.numerics.values import values_of

@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from collapse.core.paths import home
 from collapse.core.progress import Report
 from collapse.errors import CollapseError, UsageError
 from collapse.inputs.collection_spec import CollectionSpec, accepts
@@ -13,7 +14,7 @@ from collapse.inputs.model_loading import load_tokenizer
 from collapse.inputs.packing import Chunks, pack
 from collapse.inputs.references import ModelReference, find_tokenizer
 from collapse.inputs.text_pair import Texts, find_texts
-from collapse.stores.files import home, sha256_of
+from collapse.stores.files import sha256_of
 from collapse.stores.lock import locked
 from collapse_zoo.recipes import Name, Recipe
 from collapse_zoo.stories import stories, train_tokenizer, write_stories

@@ -1,4 +1,4 @@
-"""Measure a model, a store, or embeddings in memory."""
+"""Measure anything: a model, a store, or embeddings in memory."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -103,10 +103,10 @@ def measure(
         model = named_store(str(model), store=None if store is None else str(store), progress=progress, **given)
     else:
         refuse_options(model or "features", options)
-    measured = _collected(arrays, name) if model is None else model
+    opened = _collected(arrays, name) if model is None else model
     how: dict[str, Any] = {"metrics": wanted, "min_count": min_count, "classes_of": classes_of}
-    row = measure_store(measured, device=None if device == "auto" else device, progress=progress, **how)
-    if model is None and isinstance(measured, EmbeddingStatistics):
+    row = measure_store(opened, device=None if device == "auto" else device, progress=progress, **how)
+    if model is None and isinstance(opened, EmbeddingStatistics):
         row = replace(row, model=name, step=run_and_step(name)[1])
     return row if step is None else replace(row, step=step)
 

@@ -1,4 +1,4 @@
-"""Run a phase in slices: fixed runs of its units, after which the state can be saved.
+"""Run a phase in slices: fixed runs of its units, after which the state can be saved. (passes.py finds missing ones.)
 
 Slices depend only on the source, never on the batch size, and no batch crosses the border of a slice. A killed run
 resumes after the last saved slice, and gives the same bytes.
@@ -61,7 +61,7 @@ def run_slices(
         CollapseError: An embedding is not finite, or memory ran out with a single unit.
     """
     began = saved = time.perf_counter()
-    writing = 0.0
+    save_seconds = 0.0
     first, end = _units_of(phase, start)[0], _units_of(phase, stop - 1)[1]
     for index in range(start, stop):
         position, high = _units_of(phase, index)
@@ -80,11 +80,11 @@ def run_slices(
             if report:
                 report(f"collecting {phase.name}", position - first, end - first)
         now = time.perf_counter()
-        if index + 1 == stop or writing <= _SHARE * (now - saved):
+        if index + 1 == stop or save_seconds <= _SHARE * (now - saved):
             last = save(index + 1, batch)
             log.debug("%s: slice %d of %d done", phase.name, index + 1, stop)
             saved = time.perf_counter()
-            writing = saved - now
+            save_seconds = saved - now
     level = logging.INFO if phase.is_text else logging.DEBUG  # collecting rows in memory is too fast to report
     speed = (end - first) * phase.size / (time.perf_counter() - began)
     units_done = counted(end - first, phase.words[0])

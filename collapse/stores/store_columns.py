@@ -18,7 +18,7 @@ FEATURES = "features:"
 """Prefix of the fingerprint of a features file, which replaces the fingerprint of weights."""
 
 
-def about(store: "Store") -> dict[str, Any]:
+def row_columns(store: "Store") -> dict[str, Any]:
     """Return the fields of a row that identify what was measured."""
     identity, named = store.identity, store.named
     arguments, features = identity.get("model_args") or {}, identity.get("features")

@@ -112,11 +112,11 @@ def _reasons_left_out(each: MetricResult, found: Evaluation, s: EmbeddingStatist
     if each.tally.nan + each.tally.infinite:
         if zero and fields & _DIRECTIONS:
             said["zero_mean"] = f"{counted(zero, 'class')} with a centred mean of zero left out"
-        if rounded := max((found.counts[name] for name in fields), default=0):
+        if rounded := max((found.pair_counts[name] for name in fields), default=0):
             said["rounded"] = f"{counted(rounded, 'pair')} left out as equal up to float64 rounding"
         if not fields:
             said["left_out"] = _of_other_values(each.tally, "pair")
-    if fields & {"sqdist", "distance"} and (close := found.counts["close"]):
+    if fields & {"sqdist", "distance"} and (close := found.pair_counts["close"]):
         pairs = "pair of means is" if close == 1 else "pairs of means are"
         said["close"] = f"{close:,} {pairs} closer than the rounding of {s.dtype} embeddings"
     return said
