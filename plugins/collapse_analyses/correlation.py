@@ -196,7 +196,7 @@ def _explain(
         predicted_note(chosen.goal.label),
     ]
     if without:
-        notes.append(f"no p: without one {values}, it or {chosen.goal.label} is constant: {', '.join(without)}")
+        notes.append(f"no p for {', '.join(without)}: it or {chosen.goal.label} is constant without one {values}")
     return notes + ([f"groups: equal {chosen.within[0]}, at least {FEWEST_ROWS} rows"] if chosen.within else [])
 
 
