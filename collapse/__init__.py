@@ -19,7 +19,7 @@ _PUBLIC = {
     "collection.nulls": "measure_with_nulls",
     "errors": "CollapseError",
     "hub.opening": "load",
-    "hub.sharing": "pull push push_to_hub",
+    "hub.sharing": "pull push",
     "measurement.analyzing": "analyze permutation",
     "measurement.class_values": "vectors",
     "measurement.converging": "convergence",
@@ -58,7 +58,6 @@ if TYPE_CHECKING:
     from collapse.hub.opening import load as load
     from collapse.hub.sharing import pull as pull
     from collapse.hub.sharing import push as push
-    from collapse.hub.sharing import push_to_hub as push_to_hub
     from collapse.measurement.analyzing import analyze as analyze
     from collapse.measurement.analyzing import permutation as permutation
     from collapse.measurement.class_values import vectors as vectors

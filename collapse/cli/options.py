@@ -1,7 +1,7 @@
 """Make click options from the fields of :class:`collapse.inputs.collection_spec.CollectionSpec`; ordered groups."""
 
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import Field, fields
+from dataclasses import Field, fields, replace
 from typing import Any, TypeVar
 
 import click
@@ -29,25 +29,20 @@ class Counts(click.ParamType):
         return tuple(dict.fromkeys(one.convert(each.strip(), param, ctx) for each in value.split(",")))
 
 
-def collecting_options(
-    *,
-    only: Collection[str] | None = None,
-    besides: Collection[str] = (),
-    unset: Mapping[str, str] | None = None,
-    help: Mapping[str, str] | None = None,
-) -> Callable[[Command], Command]:
-    """Give a command the options of a collection: only some fields of the spec, or all besides some.
-
-    ``unset`` and ``help`` override the spec's description of a default and its help text.
-    """
+def with_options(*options: Callable[[Any], Any]) -> Callable[[Command], Command]:
+    """Return a decorator that gives a command several options, in this order."""
 
     def decorate(command: Command) -> Command:
-        for each in reversed(fields(CollectionSpec)):
-            if (only is None or each.name in only) and each.name not in besides:
-                command = _option(each, (unset or {}).get(each.name), (help or {}).get(each.name))(command)
+        for option in reversed(options):
+            command = option(command)
         return command
 
     return decorate
+
+
+def collecting_options(*, besides: Collection[str] = ()) -> Callable[[Command], Command]:
+    """Give a command the options of a collection besides some."""
+    return with_options(*(option_of(each) for each in fields(CollectionSpec) if each.name not in besides))
 
 
 def given_options(options: Mapping[str, Any]) -> dict[str, Any]:
@@ -68,12 +63,13 @@ def given_options(options: Mapping[str, Any]) -> dict[str, Any]:
     return given
 
 
-def _option(each: Field[Any], unset: str | None, help: str | None) -> Callable[[Command], Command]:
-    about: Option = each.metadata["option"]
-    flag, unset = flag_of(each.name, about), unset or about.unset
-    help = (help or about.off or about.help) + (f"  [default: {unset}]" if unset else "")
+def option_of(each: Field[Any], **changes: str) -> Callable[[Command], Command]:
+    """Return the click option of a field with an :class:`Option`, of which ``changes`` replace fields."""
+    about: Option = replace(each.metadata["option"], **changes)
+    flag, help = flag_of(each.name, about), about.off or about.help
     if isinstance(each.default, bool):
         return click.option(flag, each.name, is_flag=True, help=help)
-    kind = int if each.type in (int, int | None) else str
-    shown: dict[str, Any] = {} if each.default in (None, ()) else {"default": each.default, "show_default": True}
-    return click.option(flag, each.name, type=kind, metavar=about.metavar, multiple=about.many, help=help, **shown)
+    if about.unset or each.default not in (None, ()):
+        help += f"  [default: {about.unset or each.default}]"
+    kind = int if each.type in (int, int | None) else float if each.type is float else str
+    return click.option(flag, each.name, type=kind, metavar=about.metavar, multiple=about.many, help=help)

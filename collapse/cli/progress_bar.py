@@ -24,7 +24,7 @@ def progress(*, every: int = 10) -> Iterator[Report]:
 class _Lines:
     """Progress without a terminal: a line every few seconds, the first after two seconds."""
 
-    def __init__(self, every: int = 10) -> None:
+    def __init__(self, every: int) -> None:
         self._every = every
         self._next = time.monotonic() + 2
         self._began: dict[str, tuple[float, int, int]] = {}  # start time, units done then, units done last

@@ -1,7 +1,6 @@
 """collapse report: one HTML file of results and stores."""
 
 from functools import partial
-from typing import Any
 
 import click
 
@@ -13,7 +12,7 @@ from collapse.cli.terminal import plugins_reporting_problems, say_aside
 @click.option("-o", "--output", default="report.html", show_default=True, metavar="FILE", help="The .html file.")
 @click.option("--title", metavar="TEXT", help="Title of the report.  [default: the names of the sources]")
 @click.option("--tokenizer", metavar="DIR_OR_ID", help="Tokenizer of the stores.  [default: each store's own]")
-def command(sources: tuple[str, ...], **options: Any) -> None:
+def command(sources: tuple[str, ...], output: str, title: str | None, tokenizer: str | None) -> None:
     """Write a report on results and stores.
 
     The report is one HTML file with findings in words, interactive figures, tables and methods.
@@ -33,6 +32,6 @@ def command(sources: tuple[str, ...], **options: Any) -> None:
 
     plugins_reporting_problems()
     with progress() as shown:
-        of_store = partial(tokens, tokenizer=options.pop("tokenizer"), progress=shown)
-        written = report(sources, options.pop("output"), tokens=of_store, progress=shown, **options)
+        of_store = partial(tokens, tokenizer=tokenizer, progress=shown)
+        written = report(sources, output, title=title, tokens=of_store, progress=shown)
     say_aside(f"written to {written} ({written.stat().st_size / 1e6:,.1f} MB): open it in a browser")

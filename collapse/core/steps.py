@@ -3,15 +3,12 @@
 import re
 from pathlib import Path
 
-_STEP = re.compile(
-    r"(?:(?P<run>.*?)[/@_.-])?(?:checkpoint|ckpt|(?:global_?)?step|iter(?:ation)?)s?[-_@=]?(?P<step>\d{1,15})",
-    re.IGNORECASE,
-)
+_WORDS = r"(?:checkpoint|ckpt|(?:global_?)?step|iter(?:ation)?)s?"
+_STEP = re.compile(rf"(?:(?P<run>.*?)[/@_.-])?{_WORDS}[-_@=]?(?P<step>\d{{1,15}})", re.IGNORECASE)
 
 # Generic folder names, which name a checkpoint or a model, but not its run.
 _ANY_MODEL = re.compile(
-    r"((checkpoint|ckpt|epoch|(global_?)?step|iter(ation)?)s?[-_@]?)?\d*|[0-9a-f]{40}|snapshots|"
-    r"model|final|best|last|latest|output|hf",
+    rf"(({_WORDS}|epochs?)[-_@]?)?\d*|[0-9a-f]{{40}}|snapshots|model|final|best|last|latest|output|hf",
     re.IGNORECASE,
 )
 

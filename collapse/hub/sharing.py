@@ -95,10 +95,6 @@ def push(
     return Pushed(repo, folder, made.pr_url or made.commit_url, made.pr_revision or revision)
 
 
-push_to_hub = push
-"""The name of this function in other libraries for the Hub."""
-
-
 def files_of(store: Store, folder: str) -> dict[str, Path | bytes]:
     """Check a store on disk, and return the files to push: tensors, manifest and measurements."""
     assert store.path is not None  # a store in memory has no files

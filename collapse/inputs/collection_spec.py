@@ -65,8 +65,8 @@ class Option:
     choices: tuple[str, ...] = ()
 
 
-def option(help: str, role: str, *, default: Any = None, **how: Any) -> Any:
-    """Return a field of a :class:`CollectionSpec`; ``how`` are fields of :class:`Option`."""
+def option(help: str, role: str = "recorded", *, default: Any = None, **how: Any) -> Any:
+    """Return a field with an :class:`Option`; ``how`` are fields of :class:`Option`."""
     return field(default=default, metadata={"option": Option(help=help, role=role, **how)})
 
 
@@ -146,7 +146,7 @@ class CollectionSpec:
             if each.name in ("text", "validation_text", "without") and value is not None:
                 value = text_names(value)
             if value is not None and value != each.default:
-                _check(each, value)
+                check_value(each, value)
             object.__setattr__(self, each.name, dict(value or {}) if each.name == "model_args" else value)
 
     @property
@@ -178,8 +178,8 @@ class CollectionSpec:
         return {name: value for name, value in values.items() if value != getattr(plain, name)}
 
 
-def _check(each: Field[Any], value: Any) -> None:
-    """Raise UsageError for an invalid value of a field."""
+def check_value(each: Field[Any], value: Any) -> None:
+    """Raise UsageError for an invalid value of a field with an :class:`Option`."""
     about: Option = each.metadata["option"]
     if about.choices:
         valid, wanted = value in about.choices, " or ".join(about.choices)

@@ -27,7 +27,7 @@ def speed_up(loaded: "LanguageModel") -> str | None:
         CollapseError: The model no longer runs.
     """
     manager = plugins()
-    if not manager.hooks.get("collapse_prepare_model"):
+    if not manager.hooks.get("collapse_prepare_model"):  # save the forward pass of the probe
         return None
     length = min(_PROBED, limit_of(loaded.model.config.to_dict()) or _PROBED)
     tokens = (torch.arange(length) * 7919 % loaded.input_rows)[None]  # spread over the vocabulary

@@ -13,7 +13,7 @@ from collapse.inputs.collection_spec import CollectionSpec, flag_of, options_hel
 from collapse.inputs.references import ModelReference, chunk_length_of, code_of, find_model, find_tokenizer
 from collapse.inputs.text_pair import Texts, find_named_validation, find_texts, find_validation
 from collapse.inputs.text_source import open_texts
-from collapse.measurement.comparable import SAME_TEXTS
+from collapse.measurement.comparable import SAME_TEXTS, same_texts
 from collapse.plugin.plugin_manager import plugins
 from collapse.stores.manifest import LAYER, is_store
 from collapse.stores.request import Request, cached_folder
@@ -66,7 +66,7 @@ def text_request(
     if held is not None and spec.validation_text is None and spec.validation_split is None:  # it is the held store's
         texts = replace(texts, optional=True)
     identity = _identity_of(whole, reference, tokenizer, texts) | ({"corpus": trained_on} if trained_on else {})
-    if identity["validation"] and identity["validation"] == identity["corpus"]:
+    if same_texts(identity):
         log.warning(SAME_TEXTS)
     step = {} if reference.step is None else {"step": str(reference.step)}
     own = {"tokenizer": tokenizer.location} if tokenizer.is_local else {}

@@ -40,6 +40,11 @@ SAME_TEXTS = "the training and the validation text are the same: loss and NC4 ar
 """The remark shown with all numbers of such texts."""
 
 
+def same_texts(identity: Mapping[str, Any]) -> bool:
+    """Whether an identity has one text for training and validation; that of a features file has none."""
+    return bool(identity.get("corpus")) and identity["corpus"] == identity.get("validation")
+
+
 def distinct(rows: Sequence["Row"]) -> list[str]:
     """Return a name for each row.
 

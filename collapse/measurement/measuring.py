@@ -10,8 +10,9 @@ from torch import Tensor
 from collapse.core.precision import exact_arithmetic
 from collapse.core.progress import Report
 from collapse.errors import UsageError
+from collapse.measurement.comparable import SAME_TEXTS, same_texts
 from collapse.measurement.results import Row
-from collapse.measurement.row_numbers import numbers_of, same_texts
+from collapse.measurement.row_numbers import numbers_of
 from collapse.numerics.devices import explaining_out_of_memory, float64_device, out_of_memory_message, pick_device
 from collapse.numerics.evaluating import Evaluation, evaluate
 from collapse.numerics.statistics import EmbeddingStatistics
@@ -70,7 +71,8 @@ def measured(
     options = {"by_class": by_class, "top": top, "progress": progress}
     opened, found = evaluate_store(store, by_metric(wanted), min_count, classes_of, device, **options)
     made, s = numbers_of(found), found.s
-    notes = (*made.notes, *(same_texts(opened) if isinstance(opened, Store) else ()))
+    if isinstance(opened, Store) and same_texts(opened.identity):
+        made.note("*", "same_texts", SAME_TEXTS)
     bare = {"model": "", "revision": None, "corpus": "", "store": "", "dtype": s.dtype}
     of = row_columns(opened) if isinstance(opened, Store) else bare
     row = Row(
@@ -84,7 +86,7 @@ def measured(
         versions={measure.name: each.metric.version for each in found.metrics for measure in each.measures},
         made_by=plugins().made_by(wanted),
         excluded=made.excluded,
-        notes=notes,
+        notes=tuple(made.notes),
         standard_errors={
             each.measures[0].name: each.standard_error for each in found.metrics if each.standard_error is not None
         },

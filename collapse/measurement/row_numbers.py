@@ -6,7 +6,6 @@ from dataclasses import dataclass, field
 from torch import Tensor
 
 from collapse.errors import counted
-from collapse.measurement.comparable import SAME_TEXTS
 from collapse.measurement.rows import Note
 from collapse.numerics.evaluating import Evaluation
 from collapse.numerics.reducing import MetricResult, Tally
@@ -15,7 +14,6 @@ from collapse.plugin.guarding import Failed
 from collapse.plugin.metrics import CoV, Measure, Metric
 from collapse.plugin.plugin_manager import plugins
 from collapse.stores.provenance import without_folders
-from collapse.stores.store import Store
 
 _DIRECTIONS = {"cosine", "unit_sqdist"}
 """Fields that are NaN if a centred mean is zero."""
@@ -48,15 +46,15 @@ class Numbers:
 
 def numbers_of(found: Evaluation) -> Numbers:
     """Return the numbers of an evaluation with their notes."""
-    made, s = Numbers(), found.s
+    made = Numbers()
     for each in found.metrics:
-        reasons = _reasons_left_out(each, found, s)
+        reasons = _reasons_left_out(each, found)
         for measure in each.measures:
             name = measure.name
             made.values[name] = _number(made, each, measure, reasons)
             if each.error_failure is not None:
-                made.note(name, "error", f"no standard error: {failure(each.metric, each.error_failure)}")
-    _note_singletons(made, found, s)
+                made.note(name, "error", f"no standard error: {_failure(each.metric, each.error_failure)}")
+    _note_singletons(made, found)
     return made
 
 
@@ -64,7 +62,7 @@ def _number(made: Numbers, each: MetricResult, measure: Measure, reasons: dict[s
     """Return a measurement's number, or None if it has none, and note why."""
     name = measure.name
     if each.failed is not None:
-        made.note(name, "error", failure(each.metric, each.failed))
+        made.note(name, "error", _failure(each.metric, each.failed))
         return None
     if each.remark is not None:
         made.note(name, str(each.remark.kind), each.remark.text)
@@ -82,11 +80,11 @@ def _number(made: Numbers, each: MetricResult, measure: Measure, reasons: dict[s
         made.note(name, "near_zero_mean", f"the mean is nearly 0, 1/{abs(number):,.0f} of the std: use the std")
     if math.isfinite(number) or number == measure.towards:
         return number
-    if each.tally is not None or each.remark is None:  # a scalar's own remark already says why
-        advice = ": let it return collapse.Noted(None, reason) instead" if each.tally is None else ""
-        plugin = plugins().owner(each.metric.module).name
-        text = f"plugin {plugin}: {each.metric.called} gave {number}{advice}"
-        made.note(name, "not_finite", without_folders(text))
+    if each.tally is None and each.remark is not None:  # its own remark already says why
+        return None
+    advice = ": let it return collapse.Noted(None, reason) instead" if each.tally is None else ""
+    text = f"plugin {plugins().owner(each.metric.module).name}: {each.metric.called} gave {number}{advice}"
+    made.note(name, "not_finite", without_folders(text))
     return None
 
 
@@ -101,16 +99,16 @@ def _note_excluded(made: Numbers, name: str, tally: Tally, left_out: int, noun: 
     return left_out < tally.added
 
 
-def _reasons_left_out(each: MetricResult, found: Evaluation, s: EmbeddingStatistics) -> dict[str, str]:
+def _reasons_left_out(each: MetricResult, found: Evaluation) -> dict[str, str]:
     """Describe, by kind, the classes or pairs without a finite value, and pairs too close to be distinguished."""
     if each.tally is None:
         return {}
-    zero = int((s.norms == 0).sum())
+    s = found.s
     if each.undefined is not None:
         return _classes_left_out(each.tally, each.undefined, s)
     fields, said = each.metric.reads & _EXPLAINED, dict[str, str]()
     if each.tally.nan + each.tally.infinite:
-        if zero and fields & _DIRECTIONS:
+        if fields & _DIRECTIONS and (zero := int((s.norms == 0).sum())):
             said["zero_mean"] = f"{counted(zero, 'class')} with a centred mean of zero left out"
         if rounded := max((found.pair_counts[name] for name in fields), default=0):
             said["rounded"] = f"{counted(rounded, 'pair')} left out as equal up to float64 rounding"
@@ -140,29 +138,21 @@ def _of_other_values(tally: Tally, noun: str) -> str:
     return f"{counted(tally.nan + tally.infinite, noun)} left out: {', '.join(parts)}"
 
 
-def _note_singletons(made: Numbers, found: Evaluation, s: EmbeddingStatistics) -> None:
-    alone = int((s.counts == 1).sum())
+def _note_singletons(made: Numbers, found: Evaluation) -> None:
+    if not (alone := int((found.s.counts == 1).sum())):
+        return
     said = {note.measurement for note in made.notes if note.kind == "singletons"}  # the metric itself skips them
-    share = f"{alone:,} of {counted(s.n_classes, 'class')} ({alone / s.n_classes:.1%})"
+    share = f"{alone:,} of {counted(found.s.n_classes, 'class')} ({alone / found.s.n_classes:.1%})"
+    text = f"{share} have one sample, so variance 0: rare classes look collapsed (see --min-count)"
     for each in found.metrics:
-        for measure in each.measures:
-            name = measure.name
-            if alone and "variances" in each.metric.needs and made.values[name] is not None and name not in said:
-                text = f"{share} have one sample, so variance 0: rare classes look collapsed (see --min-count)"
-                made.note(name, "singletons", text)
+        for measure in each.measures if "variances" in each.metric.needs else ():
+            if made.values[measure.name] is not None and measure.name not in said:
+                made.note(measure.name, "singletons", text)
 
 
-def failure(metric: Metric, error: Failed) -> str:
+def _failure(metric: Metric, error: Failed) -> str:
     """Describe a failure: plugin, function and remedy; without folders, because notes are published."""
     plugin = plugins().owner(error.module)
     if not plugin.origin:  # the function is of another module, or of torch
         plugin = plugins().owner(metric.module)
     return without_folders(plugin.blamed(str(error)))
-
-
-def same_texts(store: Store) -> list[Note]:
-    """Return a note if the validation text is the training text, otherwise no note."""
-    corpus = store.identity.get("corpus")
-    if not corpus or corpus != store.identity.get("validation"):  # a features file has no texts
-        return []
-    return [Note("*", "same_texts", SAME_TEXTS)]

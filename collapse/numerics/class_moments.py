@@ -109,11 +109,7 @@ class ClassMoments:
     def merge(self, other: "ClassMoments") -> None:
         """Merge another accumulator, as if its samples had been added here."""
         used = other._used
-        side = Side(
-            classes=other._classes[:used].clone(),
-            counts=other._counts[:used].double(),
-            means=other._means[:used].clone(),
-        )
+        side = Side(classes=other._classes[:used], counts=other._counts[:used].double(), means=other._means[:used])
         before = self._merge(side, other._squares[:used])
         if self.filled:
             self.filled.merge(other.filled, before, side)
@@ -130,7 +126,7 @@ class ClassMoments:
         self._squares[rows_K] += squares_K + _row_squares(delta_Kd) * (before_counts_K * share_K)
         self._means[rows_K] = torch.addcmul(before_means_Kd, delta_Kd, share_K.unsqueeze(1), out=delta_Kd)
         self._counts[rows_K] = total_K.long()
-        return Side(classes=theirs.classes.clone(), counts=before_counts_K, means=before_means_Kd)
+        return Side(classes=theirs.classes, counts=before_counts_K, means=before_means_Kd)
 
     def _rows_adding(self, classes_K: Tensor) -> Tensor:
         """Add the classes that are missing here, and return the rows of all, in the order in which they were added."""
@@ -184,7 +180,7 @@ class ClassMoments:
             variances=state["squares"] / state["counts"],
             extra=self.filled.tensors(),
             versions=self.filled.versions,
-            made_by=self.filled.makers,
+            makers=self.filled.makers,
         )
 
 

@@ -119,7 +119,7 @@ def missing(s: EmbeddingStatistics, metric: Metric) -> Noted | None:
         if not s.has(need):
             advice = "" if need in HELD else ": collect again with the plugin that fills it (--recollect)"
             text = s.absent.get(need, f"no {need} in these statistics{advice}")
-        elif kind and need in s.versions and (differ := conflict(kind, s.versions[need], s.made_by.get(need))):
+        elif kind and need in s.versions and (differ := conflict(kind, s.versions[need], s.makers.get(need))):
             text = f"{need}: the collection {differ}: collect again (--recollect)"
         elif kind and s.left_out and not kind.per_class:
             text = f"{need} was collected over all classes: not available with --min-count or --classes-of"

@@ -58,9 +58,6 @@ class Tally:
         # that most rows are finite throughout.
         some = finite.any(dim=0)
         values, finite = values[:, some], finite[:, some]
-        if bool(finite.all()):
-            self._add(values, values.sum(dim=1, dtype=torch.float64), run)
-            return
         # add runs of rows that are finite throughout together, and each other row by itself
         start, whole = run.start or 0, finite.all(dim=1).tolist()
         for row, stop in _runs(whole):

@@ -79,7 +79,7 @@ class EmbeddingStatistics:
         class_set: Digests of the stores whose common classes are kept, or None for all classes.
         left_out: Number of classes excluded because they have fewer samples or are not in the class set.
         versions: Version of each plugin statistic by name; statistics without a version are not compared.
-        made_by: Distribution whose plugin filled each plugin statistic, by name; statistics without one are not
+        makers: Distribution whose plugin filled each plugin statistic, by name; statistics without one are not
             compared.
         absent: By name, why something that metrics need is missing and which command adds it.
     """
@@ -99,7 +99,7 @@ class EmbeddingStatistics:
     class_set: str | None = None
     left_out: int = 0
     versions: Mapping[str, int] = field(default_factory=dict)
-    made_by: Mapping[str, str] = field(default_factory=dict)
+    makers: Mapping[str, str] = field(default_factory=dict)
     absent: Mapping[str, str] = field(default_factory=dict)
 
     @property

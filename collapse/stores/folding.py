@@ -47,7 +47,7 @@ def fold_training(folder: Path | None, shards: Sequence[Shard], kinds: Kinds | N
         **{name: first[name] for name in ("identity", "model", "corpus")},
         "coverage": {"train": first["coverage"], "validation": None},
         "statistics": dict(s.versions),
-        "statistics_by": dict(s.made_by),
+        "statistics_by": dict(s.makers),
     }
     files = {file_of(name): tensors for name, tensors in layer.items()}
     return build(folder, about, files, provenance=_provenance(shards))

@@ -174,7 +174,7 @@ class Store(Named):
             n_params=self.manifest["model"].get("n_params"),
             dtype=str(self.manifest["identity"].get("dtype", "float32")),
             versions=self.manifest["statistics"],
-            made_by=self.manifest.get("statistics_by", {}),
+            makers=self.manifest.get("statistics_by", {}),
             absent=why_absent(self.manifest),
         )
 

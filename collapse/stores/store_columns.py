@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
 CUT = {"shards": 2, "eos_between": False}
 """Options of a collection that determine how a text is cut into chunks, with their defaults."""
+_SAME = ("chunk_length", "max_chunks", "max_validation_chunks", "dtype", "tokenizer")  # as in the identity
 FEATURES = "features:"
 """Prefix of the fingerprint of a features file, which replaces the fingerprint of weights."""
 
@@ -24,7 +25,7 @@ def row_columns(store: "Store") -> dict[str, Any]:
     arguments, features = identity.get("model_args") or {}, identity.get("features")
     model = shown_model(named["model"], arguments, store.revision) if named.get("model") else store.model
     step = named.get("step", store.manifest["model"].get("step"))
-    found = {
+    return {
         "model": model + (f" ({identity['null']})" if identity.get("null") else ""),
         "step": run_and_step(model)[1] if step is None else int(step),
         "revision": store.revision,
@@ -32,11 +33,10 @@ def row_columns(store: "Store") -> dict[str, Any]:
         "store": store.digest,
         "validation": named.get("validation") or store.manifest["corpus"].get("validation"),
         "weights": f"{FEATURES}{features}" if features else _weights(identity),
-        **{name: identity.get(name) for name in ("chunk_length", "max_chunks", "max_validation_chunks")},
-        **{name: identity.get(name) for name in ("dtype", "tokenizer")},
+        **{name: identity.get(name) for name in _SAME},
         **{f"{text}_id": _text_id(identity, text) for text in ("corpus", "validation")},
+        "origin": store.origin or store.pulled_from,
     }
-    return {**found, "origin": store.origin or store.pulled_from}
 
 
 def kept_results(store: "Store") -> dict[str, Any] | None:

@@ -84,6 +84,7 @@ def tiny_statistics() -> EmbeddingStatistics:
             linear_predictions=torch.tensor([2, 2]),
             ncc_predictions=torch.tensor([3, 1]),
             loss_sum=torch.tensor([2.0, 4.0], dtype=torch.float64),
+            # samples, agreements, vocabulary hits, loss, number of the block
             block_totals=torch.tensor([[4.0, 3.0, 2.0, 6.0, 0.0]], dtype=torch.float64),
             argmax_without_mean=torch.tensor([0]),
         ),

@@ -13,7 +13,7 @@ from collapse.measurement.columns import LOGARITHM, Column, choose_rows, read_co
 from collapse.measurement.model_names import training_of
 from collapse.measurement.prepared import TABLE_1, prepared, remarks_on, size_of
 from collapse.plugin.plugin_manager import plugins
-from collapse_analyses.fits import Codes, Explained, Floats, explained, is_explained
+from collapse_analyses.fits import Codes, Floats, LinearModel, linear_model
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -46,7 +46,7 @@ class Chosen:
     controls: list[Column]
     within: list[str]
     groupings: list[Codes]  # for each effect of groups, the group of each row, shape (rows,)
-    model: Explained  # the linear model of the groups and controls
+    model: LinearModel  # the linear model of the groups and controls
     notes: list[str]  # remarks on rows and columns that are left out or cannot be compared
 
     def __len__(self) -> int:
@@ -129,7 +129,7 @@ def choose(
     groupings = [groups_of(frame, names) for names in ([groups] if joint else [[name] for name in groups]) if names]
     if any(len(np.unique(groups_n)) == len(frame) for groups_n in groupings):
         raise UsageError(f"every row has a different {' or '.join(groups)}: choose a --within with larger groups")
-    model = explained(len(frame), groupings, [each.values for each in controls])
+    model = linear_model(len(frame), groupings, [each.values for each in controls])
     return _varying(Chosen(frame, goal, tested, controls, groups, groupings, model, notes), left_out)
 
 
@@ -179,9 +179,9 @@ def _varying(chosen: Chosen, left_out: list[str]) -> Chosen:
     constant = f"constant within equal {equal}" if equal else "constant"
     if model.degrees < 1:
         raise CollapseError(f"{counted(len(chosen), 'row')} leave no degree of freedom with {equal}: give more rows")
-    if is_explained(chosen.goal.values, model.residuals(chosen.goal.values)):
+    if model.explains(chosen.goal.values):
         raise CollapseError(f"{chosen.goal.label} is {constant}: nothing can correlate with it")
-    tested = [each for each in chosen.tested if not is_explained(each.values, model.residuals(each.values))]
+    tested = [each for each in chosen.tested if not model.explains(each.values)]
     left_out += [each.label for each in chosen.tested if each not in tested]
     note = [f"not tested ({constant}, or without a number in each row): {', '.join(left_out)}"] if left_out else []
     if not tested:

@@ -1,6 +1,8 @@
 """Correlation of columns with a goal, with intervals and corrected p-values; within groups, or with controls."""
 
+import math
 from collections.abc import Mapping, Sequence
+from itertools import zip_longest
 from typing import Any
 
 import numpy as np
@@ -8,11 +10,10 @@ import numpy as np
 from collapse import Results, Table, analysis
 from collapse.errors import UsageError, counted
 from collapse_analyses.choosing import LOG_CDNV, Chosen, cautions, choose, groups_of, names_of, whole
-from collapse_analyses.fits import FEWEST, Floats, Jackknife, holm, p_of_r
+from collapse_analyses.fits import FEWEST, ROUNDING, Floats, Jackknife
 from collapse_analyses.pearson import correlated
 from collapse_analyses.shown import SHARE, SIGNED, THREE, Cell, P, predicted_note, table_of
-from collapse_analyses.strata import FEWEST as FEWEST_ROWS
-from collapse_analyses.strata import in_each, p_of_whole_groups, signs_of
+from collapse_analyses.strata import FEWEST_ROWS, in_each, p_of_whole_groups, signs_of
 
 _HEADINGS: Mapping[str, Cell] = {
     "column": "column",
@@ -72,7 +73,7 @@ def correlation(
     Returns:
         A row per column, sorted by p: column, rows, r, r_low, r_high, spearman, spearman_low, spearman_high, predicted,
         agrees, R2, p, holm, bh; strata, strata_positive, strata_negative and strata_median_r (None without within). p
-        and intervals are None with fewer than 5 clusters.
+        and intervals are None with fewer than 5 clusters, and for a column that is constant without one of them.
 
     Raises:
         UsageError: A column or filter is unknown, or --strata is given without one column of --within.
@@ -99,27 +100,30 @@ def _correlated(chosen: Chosen, clusters: list[str], resamples: int) -> Table:
     whole_groups = len(names) > 1 and not clusters  # without several effects, a group's residuals are often one curve
     clusters = names[:1] if whole_groups else clusters
     fits = Jackknife(chosen.model, groups_of(chosen.frame, clusters) if clusters else None)
-    records = _records(chosen, fits, bool(clusters))
+    left_kn, few = _left(chosen), bool(clusters) and len(fits.kept) < FEWEST
+    records = _records(chosen, left_kn, fits, bool(clusters))
     how = f"t-test, clustered by {' and '.join(clusters)}" if clusters else "t-test of r"
-    if whole_groups and not chosen.controls and _permute(chosen, records, resamples):
+    if whole_groups and not few and not chosen.controls and _permute(chosen, left_kn, records, resamples):
         how = f"share of {resamples:,} random permutations of whole {names[0]} (seed 0), plus the observed order"
+    records.sort(key=lambda record: (record["p"] is None, record["p"], -abs(record["r"])))
     _correct(records)
-    records.sort(key=lambda record: (record["p"] or 0.0, -abs(record["r"])))
     title = f"Correlation with {chosen.goal.label}, {len(chosen)} rows"
     title += f", within {' and '.join(names)}" if names else ""
     title += f", controlled for {', '.join(each.label for each in chosen.controls)}" if chosen.controls else ""
-    notes = [*chosen.notes, *cautions(chosen), *_explain(chosen, len(records), fits, clusters, how)]
-    return table_of(title, records, notes, {**_HEADINGS, **(_OF_GROUPS if names else {})})
+    too_few = [f"no intervals and p: at least {FEWEST} clusters are needed, got {len(fits.kept)}"]
+    about = too_few if few else _explain(chosen, records, fits, clusters, how)
+    return table_of(
+        title, records, [*chosen.notes, *cautions(chosen), *about], {**_HEADINGS, **(_OF_GROUPS if names else {})}
+    )
 
 
-def _records(chosen: Chosen, fits: Jackknife, clustered: bool) -> list[dict[str, Any]]:
+def _records(chosen: Chosen, left_kn: Floats, fits: Jackknife, clustered: bool) -> list[dict[str, Any]]:
     """Return a record per column, without its corrected p-values."""
-    left_kn = _left(chosen)
     ranked = fits.correlations(left_kn if chosen.groupings or chosen.controls else chosen.values(), ranks=True)
     pearson, records = correlated(chosen, left_kn, fits), []
     for column, (about, found), (rho, low, high, *_) in zip(chosen.tested, pearson, ranked, strict=True):
         spearman = {"spearman": rho, "spearman_low": low, "spearman_high": high}
-        p = found.p if clustered else p_of_r(found.r, chosen.model.degrees)
+        p = found.p if clustered else _p_of_r(found.r, chosen.model.degrees)
         signs = signs_of(in_each(column, chosen.goal, chosen.groupings[0]) if chosen.groupings else None)
         records.append({"column": column.label, "rows": len(chosen), **about, **spearman, "p": p, **signs})
     return records
@@ -131,45 +135,68 @@ def _left(chosen: Chosen) -> Floats:
     left_kn = chosen.model.residuals(values_kn)
     if not (chosen.groupings or chosen.controls):
         return left_kn
-    step_k = 2.0 ** np.ceil(np.log2(64 * np.finfo(np.float64).eps * np.abs(values_kn).max(axis=1, keepdims=True)))
+    step_k = 2.0 ** np.ceil(np.log2(ROUNDING * np.abs(values_kn).max(axis=1, keepdims=True)))
     return np.asarray(np.round(left_kn / step_k) * step_k)
 
 
-def _permute(chosen: Chosen, records: list[dict[str, Any]], resamples: int) -> bool:
+def _permute(chosen: Chosen, left_kn: Floats, records: list[dict[str, Any]], resamples: int) -> bool:
     """Take p from permutations of whole groups of the first column of --within, if every cell has a row."""
     first_n, second_n = chosen.groupings[0], groups_of(chosen.frame, chosen.within[1:])
-    *left_kn, goal_n = _left(chosen)
-    found = [p_of_whole_groups(left_n, goal_n, first_n, second_n, n=resamples) for left_n in left_kn]
+    found = [p_of_whole_groups(left_n, left_kn[-1], first_n, second_n, n=resamples) for left_n in left_kn[:-1]]
     if None in found:
         return False
     for record, p in zip(records, found, strict=True):
-        record["p"] = None if record["p"] is None else p  # None for too few groups
+        record["p"] = p
     return True
 
 
 def _correct(records: list[dict[str, Any]]) -> None:
-    """Add p-values corrected for all columns; None if a column has no p."""
+    """Add p-values corrected for all columns with a p, which are the first."""
     from scipy.stats import false_discovery_control  # takes half a second
 
-    adjusted: list[list[float | None]] = [[None] * len(records)] * 2
-    if all(record["p"] is not None for record in records):
-        p_k = np.array([record["p"] for record in records])
-        adjusted = [holm(p_k).tolist(), false_discovery_control(p_k).tolist()]
-    for record, by_holm, by_bh in zip(records, *adjusted, strict=True):
-        record |= {"holm": by_holm, "bh": by_bh}
+    p_k = np.array([record["p"] for record in records if record["p"] is not None])
+    adjusted = _holm(p_k).tolist(), false_discovery_control(p_k).tolist()
+    for record, holm, bh in zip_longest(records, *adjusted):
+        record |= {"holm": holm, "bh": bh}
 
 
-def _explain(chosen: Chosen, columns: int, fits: Jackknife, clusters: Sequence[str], how: str) -> list[str]:
+def _p_of_r(r: float, degrees: int) -> float:
+    """Return the two-sided p-value of r = 0 by Student's t = r·√(degrees/(1−r²)), for independent normal rows.
+
+    >>> round(_p_of_r(0.5, degrees=1), 9)  # t = 1/√3
+    0.666666667
+    """
+    from scipy.stats import t as student  # takes half a second
+
+    return float(2 * student.sf(abs(r) * math.sqrt(degrees / (1 - r**2)), degrees)) if abs(r) < 1 else 0.0
+
+
+def _holm(p_k: Floats) -> Floats:
+    """Return Holm's step-down p-values, which bound the probability of any false discovery.
+
+    >>> _holm(np.array([0.01, 0.04, 0.03])).tolist()
+    [0.03, 0.06, 0.06]
+    """
+    order = np.argsort(p_k, kind="stable")
+    adjusted = np.empty_like(p_k)
+    adjusted[order] = np.minimum(np.maximum.accumulate((len(p_k) - np.arange(len(p_k))) * p_k[order]), 1)
+    return adjusted
+
+
+def _explain(
+    chosen: Chosen, records: Sequence[dict[str, Any]], fits: Jackknife, clusters: Sequence[str], how: str
+) -> list[str]:
     """Return notes on how to read the numbers."""
-    unit = f"of the {len(fits.kept)} values of {' and '.join(clusters)}" if clusters else "row"
-    if clusters and len(fits.kept) < FEWEST:
-        return [f"no intervals and p: at least {FEWEST} clusters are needed, got {len(fits.kept)}"]
+    values = f"of the {len(fits.kept)} values of {' and '.join(clusters)}"
+    without = [record["column"] for record in records if record["p"] is None]
     student = f"Fisher's z and Student's t with {counted(fits.degrees, 'degree')} of freedom"
     notes = [
-        f"intervals: jackknife that leaves out one {unit} at a time, with {student}",
-        f"p: {how}; Holm, BH: corrected for {counted(columns, 'column')}",
+        f"intervals: jackknife that leaves out one {values if clusters else 'row'} at a time, with {student}",
+        f"p: {how}; Holm, BH: corrected for {counted(len(records) - len(without), 'column')}",
         predicted_note(chosen.goal.label),
     ]
+    if without:
+        notes.append(f"no p for {', '.join(without)}: it or {chosen.goal.label} is constant without one {values}")
     return notes + ([f"groups: equal {chosen.within[0]}, at least {FEWEST_ROWS} rows"] if chosen.within else [])
 
 

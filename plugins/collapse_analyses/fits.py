@@ -26,22 +26,22 @@ class Correlation(NamedTuple):
 
 FEWEST = 5
 """With fewer rows or clusters, an interval or a p-value from clusters does not hold its level."""
-LEVEL = 0.95
-"""Confidence level of all intervals."""
+ROUNDING = 64 * np.finfo(np.float64).eps
+"""Differences below this share of a column's size can be rounding errors."""
+_LEVEL = 0.95  # confidence level of all intervals
 _NOTHING = 1e-10  # residuals below this share of a column's spread are rounding errors
-_ROUNDING = 64 * np.finfo(np.float64).eps
 _LARGEST = 1 - 1e-12  # |r| whose Fisher z is finite
 
 
 @dataclass(frozen=True)
-class Explained:
+class LinearModel:
     """A linear model of groups and controls: an additive effect for each group of each grouping, a slope per control.
 
     Attributes:
         basis_nq: (rows, q) orthonormal columns of the model, with the constant.
 
     >>> x = np.array([1.0, 2.0, 5.0, 6.0])
-    >>> explained(4, [np.array([0, 0, 1, 1])]).residuals(x).round(12).tolist()
+    >>> linear_model(4, [np.array([0, 0, 1, 1])]).residuals(x).round(12).tolist()
     [-0.5, 0.5, -0.5, 0.5]
     """
 
@@ -63,8 +63,22 @@ class Explained:
         rows, q = self.basis_nq.shape
         return rows - q - 1
 
+    def explains(self, values_n: Floats) -> bool:
+        """Whether the residuals of values are only rounding errors."""
+        left, spread = np.linalg.norm(self.residuals(values_n)), np.linalg.norm(values_n - values_n.mean())
+        return bool(left <= max(_NOTHING * spread, ROUNDING * np.abs(values_n).max() * np.sqrt(len(values_n))))
 
-def explained(rows: int, groupings: Sequence[Codes] = (), controls: Sequence[Floats] = ()) -> Explained:
+
+def is_constant(values_n: Floats) -> bool:
+    """Whether values differ by rounding errors at most.
+
+    >>> is_constant(np.array([0.1, 0.1, 0.1 + 1e-17])), is_constant(np.array([1e-20, 2e-20]))
+    (True, False)
+    """
+    return linear_model(len(values_n)).explains(values_n)
+
+
+def linear_model(rows: int, groupings: Sequence[Codes] = (), controls: Sequence[Floats] = ()) -> LinearModel:
     """Make the model of groupings (codes of shape (rows,)) and controls (numbers of shape (rows,)).
 
     Residuals of two crossed groupings, such as architecture and recipe, are those of a two-way analysis of variance.
@@ -76,22 +90,10 @@ def explained(rows: int, groupings: Sequence[Codes] = (), controls: Sequence[Flo
     return _spanned(design / np.maximum(np.linalg.norm(design, axis=0), 1e-300))
 
 
-def _spanned(columns_nq: Floats) -> Explained:
+def _spanned(columns_nq: Floats) -> LinearModel:
     """Make the model of columns that may be linearly dependent."""
     left, singular, _ = np.linalg.svd(columns_nq, full_matrices=False)
-    return Explained(left[:, singular > _NOTHING * singular[0]])
-
-
-def is_explained(values_n: Floats, residuals_n: Floats | None = None) -> bool:
-    """Whether the residuals, by default deviations from the mean, are only rounding errors.
-
-    >>> is_explained(np.array([0.1, 0.1, 0.1 + 1e-17])), is_explained(np.array([1e-20, 2e-20]))
-    (True, False)
-    """
-    centred_n = values_n - values_n.mean()
-    residuals_n = centred_n if residuals_n is None else residuals_n
-    rounding = _ROUNDING * np.abs(values_n).max() * np.sqrt(len(values_n))
-    return bool(np.linalg.norm(residuals_n) <= max(_NOTHING * np.linalg.norm(centred_n), rounding))
+    return LinearModel(left[:, singular > _NOTHING * singular[0]])
 
 
 class Jackknife:
@@ -105,7 +107,7 @@ class Jackknife:
     Source: Cook & Weisberg 1982, §2.2; Efron & Tibshirani 1993, §11.5; MacKinnon, Nielsen & Webb 2023 for clusters.
     """
 
-    def __init__(self, model: Explained, clusters_n: Codes | None = None, degrees: int | None = None) -> None:
+    def __init__(self, model: LinearModel, clusters_n: Codes | None = None, degrees: int | None = None) -> None:
         self.model = model
         units_n = np.arange(len(model.basis_nq)) if clusters_n is None else clusters_n
         self.kept = [units_n != unit for unit in range(int(units_n.max()) + 1)]
@@ -122,11 +124,10 @@ class Jackknife:
 
         found = []
         for kept, model in zip(self.kept, self.models, strict=True):
-            left_kn = rankdata(values_kn[:, kept], axis=1) if ranks else values_kn[:, kept]
-            centred_kn = left_kn - left_kn.mean(axis=1, keepdims=True)
-            left_kn = centred_kn if ranks else model.residuals(left_kn)
-            nothing = np.linalg.norm(left_kn, axis=1) <= _ROUNDING * np.linalg.norm(values_kn, axis=1)
-            left_kn[nothing] = np.nan
+            part_kn = rankdata(values_kn[:, kept], axis=1) if ranks else values_kn[:, kept]
+            left_kn = part_kn - part_kn.mean(axis=1, keepdims=True) if ranks else model.residuals(part_kn)
+            size_k = np.linalg.norm(part_kn if ranks else values_kn, axis=1)
+            left_kn[np.linalg.norm(left_kn, axis=1) <= ROUNDING * size_k] = np.nan
             found.append(left_kn @ left_kn.T)
         return np.array(found)
 
@@ -142,7 +143,7 @@ class Jackknife:
             degrees: Degrees of freedom; by default of the fits.
 
         >>> x = np.array([1.0, 2.0, 3.0, 4.0, 5.0])  # for a mean this is the usual interval
-        >>> [round(each, 3) for each in Jackknife(explained(5)).interval(3.0, (15 - x) / 4, degrees=4)]
+        >>> [round(each, 3) for each in Jackknife(linear_model(5)).interval(3.0, (15 - x) / 4, degrees=4)]
         [1.037, 4.963, 0.013]
         """
         from scipy.stats import t as student  # takes half a second
@@ -152,7 +153,7 @@ class Jackknife:
         if units < FEWEST or not np.isfinite(without_G).all():
             return None, None, None
         error = math.sqrt(degrees / units * float(((without_G - without_G.mean()) ** 2).sum()))
-        reach = float(student.ppf((1 + LEVEL) / 2, degrees)) * error
+        reach = float(student.ppf((1 + _LEVEL) / 2, degrees)) * error
         p = float(2 * student.sf(abs(value) / error, degrees)) if error > 0 else float(value == 0)
         return value - reach, value + reach, p
 
@@ -193,26 +194,3 @@ class Jackknife:
         degrees = float(shared_GG.trace() ** 2 / (shared_GG**2).sum())
         scale = math.sqrt(len(slope_G) / (degrees * float(x_n @ x_n) * float(shared_GG.trace())))
         return self.interval(slope, slope_G * scale, degrees)
-
-
-def p_of_r(r: float, degrees: int) -> float:
-    """Return the two-sided p-value of r = 0 by Student's t = r·√(degrees/(1−r²)), for independent normal rows.
-
-    >>> round(p_of_r(0.5, degrees=1), 9)  # t = 1/√3
-    0.666666667
-    """
-    from scipy.stats import t as student  # takes half a second
-
-    return float(2 * student.sf(abs(r) * math.sqrt(degrees / (1 - r**2)), degrees)) if abs(r) < 1 else 0.0
-
-
-def holm(p_k: Floats) -> Floats:
-    """Return Holm's step-down p-values, which bound the probability of any false discovery.
-
-    >>> holm(np.array([0.01, 0.04, 0.03])).tolist()
-    [0.03, 0.06, 0.06]
-    """
-    order = np.argsort(p_k, kind="stable")
-    adjusted = np.empty_like(p_k)
-    adjusted[order] = np.minimum(np.maximum.accumulate((len(p_k) - np.arange(len(p_k))) * p_k[order]), 1)
-    return adjusted

@@ -12,7 +12,7 @@ from collapse.measurement.columns import Column, direction, one_width
 from collapse.measurement.comparable import COMPARED
 from collapse.measurement.model_names import ARCHITECTURE, RECIPE, part_names
 from collapse_analyses.choosing import Chosen, choose, names_of, whole
-from collapse_analyses.fits import Codes, Floats, Jackknife, explained, is_explained
+from collapse_analyses.fits import Codes, Floats, Jackknife, is_constant, linear_model
 from collapse_analyses.shown import SIGNED, THREE, Cell, P, table_of
 
 if TYPE_CHECKING:
@@ -109,7 +109,7 @@ def _records(frame: Any, columns: Sequence[Column], pairs: _Pairs) -> list[dict[
     """Return a record for each column; the first column is the goal."""
     both, codes = np.concatenate([pairs.first, pairs.second]), np.tile(np.arange(len(pairs.first)), 2)
     widths = one_width(frame.iloc[both].reset_index(drop=True), codes) or one_width(frame)
-    fits = Jackknife(explained(len(pairs.first)), pairs.units_n, degrees=int(pairs.units_n.max()) - 1)
+    fits = Jackknife(linear_model(len(pairs.first)), pairs.units_n, degrees=int(pairs.units_n.max()) - 1)
     changes_kn = [column.values[pairs.second] - column.values[pairs.first] for column in columns]
     records = []
     for at, (column, change_n) in enumerate(zip(columns, changes_kn, strict=True)):
@@ -142,7 +142,7 @@ def _changes(change_n: Floats, lower: int | None, pairs: _Pairs, fits: Jackknife
 
 def _with_goal(change_n: Floats, goal_n: Floats, fits: Jackknife) -> dict[str, float | None]:
     """Return the correlation of a column's differences with the goal's differences."""
-    if is_explained(change_n) or is_explained(goal_n):
+    if is_constant(change_n) or is_constant(goal_n):
         return dict.fromkeys(("r", "r_low", "r_high"))
     (found,) = fits.correlations(np.stack([change_n, goal_n]))
     return {"r": found.r, "r_low": found.low, "r_high": found.high}

@@ -11,7 +11,7 @@ from collapse.measurement.columns import choose_rows
 from collapse.measurement.model_names import ARCHITECTURE, RECIPE
 from collapse.measurement.prepared import prepared
 from collapse_analyses.choosing import choose, groups_of
-from collapse_analyses.fits import Codes, Floats, Jackknife, explained, is_explained
+from collapse_analyses.fits import Codes, Floats, Jackknife, linear_model
 from collapse_analyses.shown import SHARE, SIGNED, Cell, table_of
 
 if TYPE_CHECKING:
@@ -135,10 +135,10 @@ def _fit(frame: "pd.DataFrame", size: str, log_kn: Floats, power: int = 1) -> Fl
     x_n = np.log(frame[size].to_numpy(np.float64))
     x_n = x_n - x_n.mean()
     fixed = [groups_of(frame, [name]) for name in _fixed(frame, size)]
-    model = explained(len(x_n), fixed, [x_n] if power > 1 else [])
+    model = linear_model(len(x_n), fixed, [x_n] if power > 1 else [])
     x_n = x_n**power
     left_n, left_kn = model.residuals(x_n), model.residuals(log_kn[:, frame.index])
-    if model.degrees < 1 or is_explained(x_n, left_n):
+    if model.degrees < 1 or model.explains(x_n):
         return found
     fits, square = Jackknife(model, _clusters(frame)), left_n @ left_n
     products = fits.products(np.concatenate([left_n[None], left_kn]))

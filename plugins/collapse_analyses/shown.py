@@ -8,9 +8,8 @@ from collapse import Table
 Record = Mapping[str, Any]
 Cell = str | tuple[str, ...]
 """The content under a heading: a column unchanged, or columns and a format for their values, joined by "to"."""
-SMALLEST = 1e-6
-"""Smaller p-values are printed as a bound, because their digits depend on the model of noise; files have them."""
-SIGNED, SHARE, THREE, P = "+.3f", ".3f", "#.3g", "p"
+_SMALLEST = 1e-6  # smaller p-values are printed as a bound: their digits depend on the model of noise; files have them
+SIGNED, SHARE, THREE, P = "+.3f", ".3f", "#.3g", "p-value"
 """Formats of correlations, of R², of other numbers, and of p-values."""
 
 
@@ -49,4 +48,4 @@ def _cell(record: Record, cell: Cell) -> Any:
     (p,) = values
     if record.get(f"{names[0]}_is_bound"):  # by the rule of three
         return f"≤ {min(3 * p, 1):.3g}"
-    return f"{p:#.3g}" if p >= SMALLEST else f"< {SMALLEST:g}"
+    return f"{p:#.3g}" if p >= _SMALLEST else f"< {_SMALLEST:g}"

@@ -5,9 +5,9 @@ from collections.abc import Sequence
 import numpy as np
 
 from collapse.measurement.columns import Column
-from collapse_analyses.fits import Codes, Floats, is_explained
+from collapse_analyses.fits import Codes, Floats, is_constant
 
-FEWEST = 3
+FEWEST_ROWS = 3
 """Fewest rows for an informative correlation; two rows always have r = ±1."""
 
 
@@ -21,7 +21,7 @@ def in_each(column: Column, goal: Column, groups_n: Codes) -> list[float | None]
     found: list[float | None] = []
     for group in range(int(groups_n.max()) + 1):
         x_n, y_n = (each.values[groups_n == group] for each in (column, goal))
-        varies = len(x_n) >= FEWEST and not is_explained(x_n) and not is_explained(y_n)
+        varies = len(x_n) >= FEWEST_ROWS and not is_constant(x_n) and not is_constant(y_n)
         found.append(float(np.corrcoef(x_n, y_n)[0, 1]) if varies else None)
     return found
 

@@ -52,23 +52,26 @@ def _against(results: Results, names: Sequence[str], against: str = "val_loss") 
         raise CollapseError(f"needs at least two models with {against} and a measurement, got 1")
     called, again = ("validation loss", "the loss") if against == "val_loss" else (against, against)
     listed = " and ".join([", ".join(present[:-1]), present[-1]]) if len(present) > 1 else present[0]
+    absent = [name for name in names if name not in present]
+    notes = remarks(frame, len(results) - len(frame)) + ((f"not in the table: {', '.join(absent)}",) if absent else ())
     x = axis("x", against, frame[against], log=logged(frame, against))
     if against in _TIMES:
         frame = frame.assign(run=[run_and_step(str(model))[0] for model in frame["model"]])
         spec = curves(frame, present, x, against, colour_of(frame, names="run"), ["run"])
-        return Drawing(spec, f"{listed} against {called}, a line per run.", notes=remarks(frame))
+        return Drawing(spec, f"{listed} against {called}, a line per run.", notes=notes)
     colour = colour_of(frame)
     logs = {name: np.log(frame[name]) if logged(frame, name) else frame[name] for name in (*present, against)}
     fits = {name: r_squared(logs[name], logs[against]) for name in present}
     said = {name: f"R² = {fit:.3f}" if fit is not None else "" for name, fit in fits.items()}
     panels = [panel(frame, name, x, colour=colour, below=said[name]) for name in present]
     spec = together(panels, records(frame, ["model", against, *present], colour), linked=True, colour=colour)
-    by = f", coloured by {colour.title}" if colour and colour.column != "called" else ", a colour per model"
+    by = ""
+    if colour:
+        by = ", a colour per model" if colour.column == "called" else f", coloured by {colour.title}"
     of = ", ".join(f"log {'CDNV' if name == 'nc1.cdnv' else name}" for name in logs if logged(frame, name))
+    of = f" (of {of})" if of else ""
     caption = (
-        f"{listed} against {called} of {models(frame)}{by if colour else ''}. R² is the square of Pearson's "
-        f"correlation with {again}{f' (of {of})' if of else ''}.{caution(frame)}"
+        f"{listed} against {called} of {models(frame)}{by}. R² is the square of Pearson's correlation with "
+        f"{again}{of}.{caution(frame)}"
     )
-    absent = [name for name in names if name not in present]
-    notes = (f"not in the table: {', '.join(absent)}",) if absent else ()
-    return Drawing(spec, caption, notes=(*remarks(frame, len(results) - len(frame)), *notes))
+    return Drawing(spec, caption, notes=notes)

@@ -11,7 +11,7 @@ from scipy.stats import pearsonr, spearmanr, t
 from collapse import CollapseError, Results, analyze
 from collapse.testing import check_analysis, random_results
 from collapse_analyses.correlation import correlation
-from collapse_analyses.fits import Jackknife, explained
+from collapse_analyses.fits import Jackknife, linear_model
 from collapse_analyses.paired import paired
 from collapse_analyses.permutation import permutation
 from collapse_analyses.strata import p_of_whole_groups
@@ -112,11 +112,11 @@ def test_groups_and_controls_are_fitted_again_without_each_cluster(clusters):
     groups, control = frame["h"].to_numpy(), frame["b"].to_numpy()
     units = np.arange(30) if clusters is None else frame[clusters].to_numpy()
     x, y = (frame[each].to_numpy() for each in ("a", "val_loss"))
-    fits = Jackknife(explained(30, [groups], [control]), None if clusters is None else units)
+    fits = Jackknife(linear_model(30, [groups], [control]), None if clusters is None else units)
     found = fits.correlations(np.stack([x, y]))[0].without
     for unit in np.unique(units):
         kept = units != unit
-        part = explained(int(kept.sum()), [groups[kept]], [control[kept]])
+        part = linear_model(int(kept.sum()), [groups[kept]], [control[kept]])
         assert found[unit] == pytest.approx(np.corrcoef(*(part.residuals(each[kept]) for each in (x, y)))[0, 1])
 
 
@@ -138,6 +138,29 @@ def test_fewer_than_five_clusters_give_no_interval_and_no_p():
     table = correlate(frame_of().assign(w=np.arange(30) % 2), cluster="w")
     assert [of(table)[name] for name in ("p", "holm", "bh", "r_low", "spearman_high")] == [None] * 5
     assert "no intervals and p: at least 5 clusters are needed, got 2" in table.notes
+
+
+def test_ranks_of_large_values_have_an_interval():
+    frame = frame_of()
+    large = of(correlate(frame.assign(a=1e30 + frame["a"] * 1e29)))
+    ranked = [large[name] for name in ("spearman", "spearman_low", "spearman_high")]
+    assert ranked == [of(correlate(frame))[name] for name in ("spearman", "spearman_low", "spearman_high")]
+
+
+def test_a_column_without_p_is_last_and_not_counted_in_corrections():
+    frame = frame_of()
+    frame["once"] = np.where(frame["h"] == 0, frame["g"], 0)  # constant without this cluster
+    table = correlate(frame, columns="once,a,b", cluster="h")
+    *tested, once = table.records()
+    assert [row["column"] for row in tested] == ["a", "b"]
+    assert [once[name] for name in ("column", "p", "holm", "bh", "r_low")] == ["once", None, None, None, None]
+    for row, same in zip(tested, correlate(frame, cluster="h").records(), strict=True):
+        names = ("p", "holm", "bh")
+        assert [row[name] for name in names] == pytest.approx([same[name] for name in names])
+    assert "no p for once: it or val_loss is constant without one of the 6 values of h" in table.notes
+    assert [note for note in table.notes if "Holm, BH: corrected for 2 columns" in note]
+    permuted = correlate(frame, columns="once,a,b", within="h,g")
+    assert None not in [row[name] for row in permuted.records() for name in ("p", "holm", "bh")]
 
 
 def test_equal_residuals_tie_in_resamples_too():

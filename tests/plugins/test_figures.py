@@ -110,6 +110,15 @@ def test_a_line_joins_rows_of_one_run_and_limit():
     assert collapse.draw("training", high).spec["concat"][-1]["layer"][1]["encoding"]["y"]["datum"] == 1
 
 
+def test_curves_of_a_run_have_the_same_notes_as_points():
+    rows = [row(f"run/checkpoint-{at}", at, step=at) for at in (1, 2, 3)]
+    rows.append(row("run/checkpoint-4", 4, step=4, measurements={"nc1.cdnv": None}))
+    results, kept = Results(rows).frame(), ["nc1.cdnv", "unc3.uniform_duality"]
+    for against in ("val_loss", "step"):
+        drawing = FIGURES["loss"].function(Results.from_frame(results), columns=kept, against=against)
+        assert drawing.notes[-2:] == ("1 row left out for missing values", "not in the table: unc3.uniform_duality")
+
+
 def test_the_null_is_that_of_the_permutation_test(paper):
     frame = paper.frame()
     seeds = Results.from_frame(frame[frame["model"].str.match("02x0768_01d.*@0")])

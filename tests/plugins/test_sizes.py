@@ -10,7 +10,7 @@ from collapse import Results, analyze
 from collapse.plugin.plugin_manager import plugins
 from collapse.showing.associations import associations as associations_of
 from collapse.showing.overview import findings
-from collapse_analyses.fits import Jackknife, explained
+from collapse_analyses.fits import Jackknife, linear_model
 
 
 def held(found, truth, *, size, tables):
@@ -24,7 +24,7 @@ def held(found, truth, *, size, tables):
 def check_correlation(sizes, clustered, within, tables, rho, shared):
     """Cover r of columns, of which rows of one cluster share a part."""
     draw, codes = np.random.default_rng(7), np.repeat(np.arange(len(sizes)), sizes)
-    fits = Jackknife(explained(len(codes), [codes] if within else []), codes if clustered else None)
+    fits = Jackknife(linear_model(len(codes), [codes] if within else []), codes if clustered else None)
     found = []
     for _ in range(tables):
         levels, noise = draw.normal(size=(2, len(sizes))), draw.normal(size=(2, len(codes)))
@@ -60,7 +60,7 @@ def test_curvature_is_found_in_five_percent_of_power_laws(tables):
     draw = np.random.default_rng(0)
     depth, width, recipe = (each.ravel() for each in np.meshgrid(range(5), range(6), range(7), indexing="ij"))
     clusters = depth * 6 + width
-    fits = Jackknife(explained(210, [depth, recipe], [width.astype(float)]), clusters)
+    fits = Jackknife(linear_model(210, [depth, recipe], [width.astype(float)]), clusters)
     bend_n, found = fits.model.residuals((width - 2.5) ** 2), []
     for _ in range(tables):
         y_n = -0.2 * width + draw.normal(size=30)[clusters] * 0.1 + 0.05 * draw.normal(size=210)

@@ -41,6 +41,8 @@ def test_the_configuration_is_the_papers():
 def test_batch_sizes_and_operations_a_token_are_the_papers():
     table = {1: [16] * 6, 2: [16] * 5 + [8], 4: [8] * 6, 8: [8, 8, 8, 4, 4, 4], 12: [4] * 6}
     assert {depth: [Recipe(depth, width).batch_size for width in WIDTHS] for depth in DEPTHS} == table
+    with pytest.raises(UsageError, match="--batch-size must be at least 1, got 0"):
+        Recipe(1, 16, batch_size=0)
     recipe = Recipe(2, 64)
     local = sum(min(t + 1, 256) for t in range(2048)) / 2048
     matrices = recipe.n_params - 2048 * 64

@@ -51,11 +51,12 @@ class GPTNeoForCausalLM(transformers.GPTNeoForCausalLM):
             dtype = torch.get_autocast_dtype(h_BTd.device.type)
             h_BTd, weight = h_BTd.to(dtype), weight.to(dtype)
         h_Nd, labels_N = h_BTd[:, :-1].flatten(0, 1), labels[:, 1:].flatten()
+        kept_N = labels_N != IGNORED
         with torch.autocast(h_BTd.device.type, enabled=False):
-            items = (labels_N != IGNORED).sum() if num_items_in_batch is None else num_items_in_batch
+            items = kept_N.sum() if num_items_in_batch is None else num_items_in_batch
             if self.training:
                 return CausalLMOutput(loss=cross_entropy(h_Nd, weight, labels_N) / items)
             losses, hits = losses_and_hits(h_Nd, weight, labels_N)
-        each = torch.stack([labels_N != IGNORED, hits, losses.double()], dim=-1)
-        sums_B3 = each.unflatten(0, (len(labels), -1)).sum(1)
+        of_tokens_N3 = torch.stack([kept_N, hits, losses.double()], dim=-1)
+        sums_B3 = of_tokens_N3.unflatten(0, (len(labels), -1)).sum(1)
         return CausalLMOutput(loss=sums_B3[:, 2].sum() / items, logits=sums_B3)

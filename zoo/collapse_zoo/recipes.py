@@ -11,10 +11,10 @@ from dataclasses import MISSING, dataclass, field, fields, replace
 from typing import Any
 
 from collapse.errors import UsageError, near_names
+from collapse.inputs.collection_spec import check_value, option
 
-HEADS = 16
-VOCABULARY = 50_257
-CHUNK_LENGTH = 2048
+DATA_SET = "roneneldan/TinyStories"
+TOKENIZER = "EleutherAI/gpt-neo-125M"
 SEED = 42
 """Default seed of the Trainer, for initialization and order, unless the name contains another."""
 
@@ -29,11 +29,6 @@ _NAME = re.compile(
 )
 
 
-def _value(default: Any = MISSING, help: str = "", *, least: float = 0) -> Any:
-    """Declare a field of a recipe: its default, the help text of its option ("" for no option), and its least value."""
-    return field(default=default, metadata={"help": help, "least": least})
-
-
 @dataclass(frozen=True)
 class Recipe:
     """How a model is built and trained; two runs of equal recipes on equal text give the same model.
@@ -43,21 +38,21 @@ class Recipe:
     ``trainer`` are further values of GPTNeoConfig and TrainingArguments.
     """
 
-    depth: int = _value(least=1)
-    width: int = _value(least=1)
-    vocabulary: int = _value(VOCABULARY, "Rows of the embedding.  [default: the tokenizer's size]", least=2)
-    chunk_length: int = _value(CHUNK_LENGTH, "Tokens per chunk and maximum sequence length.", least=2)
-    heads: int = _value(HEADS, "Attention heads; the width must be divisible by them.", least=1)
-    window: int = _value(256, "Keys that a local layer attends to.", least=1)
-    epochs: int = _value(1, "Passes over the text.  [default: from the name, or 1]", least=1)
-    max_steps: int | None = _value(None, "Number of optimizer steps; overrides the number of epochs.", least=1)
-    batch_size: int = _value(0, "Chunks per step, over all processes.  [default: Table 3 of the paper]")
-    learning_rate: float = _value(5e-5, "Initial learning rate; decays linearly to zero.")
-    weight_decay: float = _value(0.0005, "Weight decay.  [default: from the name, or 0.0005]")
-    adam_beta1: float = _value(0.9, "AdamW's β1.")
-    adam_beta2: float = _value(0.999, "AdamW's β2.")
-    adam_epsilon: float = _value(1e-8, "AdamW's ε.")
-    max_grad_norm: float = _value(1.0, "Gradients with a larger norm are clipped.")
+    depth: int = option("", flag="depth", default=MISSING, least=1)
+    width: int = option("", flag="width", default=MISSING, least=1)
+    vocabulary: int = option("Rows of the embedding.", default=50_257, unset="the tokenizer's size", least=2)
+    chunk_length: int = option("Tokens per chunk and maximum sequence length.", default=2048, least=2)
+    heads: int = option("Attention heads; the width must be divisible by them.", default=16, least=1)
+    window: int = option("Keys that a local layer attends to.", default=256, least=1)
+    epochs: int = option("Passes over the text.", default=1, unset="from the name, or 1", least=1)
+    max_steps: int | None = option("Number of optimizer steps; overrides the number of epochs.", least=1)
+    batch_size: int = option("Chunks per step, over all processes.", unset="Table 3 of the paper", least=1)
+    learning_rate: float = option("Initial learning rate; decays linearly to zero.", default=5e-5, least=0)
+    weight_decay: float = option("Weight decay.", default=0.0005, unset="from the name, or 0.0005", least=0)
+    adam_beta1: float = option("AdamW's β1.", default=0.9, least=0)
+    adam_beta2: float = option("AdamW's β2.", default=0.999, least=0)
+    adam_epsilon: float = option("AdamW's ε.", default=1e-8, least=0)
+    max_grad_norm: float = option("Gradients with a larger norm are clipped.", default=1.0, least=0)
     precision: str = "bf16"
     seed: int = SEED
     data_seed: int = SEED
@@ -66,16 +61,15 @@ class Recipe:
 
     def __post_init__(self) -> None:
         for each in fields(self):
-            value, least = getattr(self, each.name), each.metadata.get("least")
-            if None not in (value, least) and not value >= least:
-                raise UsageError(f"{each.name.replace('_', ' ')} must be at least {least}, got {value}")
+            if each.metadata and (value := getattr(self, each.name)) is not None:
+                check_value(each, value)
         if self.width % self.heads:
             raise UsageError(
                 f"{self.depth}x{self.width}: the width must be divisible by the {self.heads} heads: change --heads"
             )
         if not max(self.adam_beta1, self.adam_beta2) < 1:
             raise UsageError(f"AdamW's betas must be below 1, got {self.adam_beta1} and {self.adam_beta2}")
-        if self.batch_size == 0:
+        if self.batch_size is None:
             object.__setattr__(self, "batch_size", paper_batch_size(self.depth, self.width))
 
     def configuration(self) -> Any:
@@ -121,7 +115,7 @@ class Recipe:
         6·(parameters of blocks and head) + 12·d·Σ over layers of the mean number of attended keys.
         """
         t, w = self.chunk_length, min(self.window, self.chunk_length)
-        keys = {0: (t + 1) / 2, 1: (w * (w + 1) / 2 + (t - w) * w) / t}
+        keys = (t + 1) / 2, (w * (w + 1) / 2 + (t - w) * w) / t  # of a global and of a local layer
         attended = sum(keys[layer % 2] for layer in range(self.depth))
         return 6 * (self.n_params - self.chunk_length * self.width) + 12 * self.width * attended
 

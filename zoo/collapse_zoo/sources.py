@@ -16,11 +16,9 @@ from collapse.inputs.references import ModelReference, find_tokenizer
 from collapse.inputs.text_pair import Texts, find_texts
 from collapse.stores.files import sha256_of
 from collapse.stores.lock import locked
-from collapse_zoo.recipes import Name, Recipe
+from collapse_zoo.recipes import DATA_SET, TOKENIZER, Name, Recipe
 from collapse_zoo.stories import stories, train_tokenizer, write_stories
 
-DATA_SET = "roneneldan/TinyStories"
-TOKENIZER = "EleutherAI/gpt-neo-125M"
 STORIES = 10_000
 """Default number of generated stories: 1.4 million tokens."""
 

@@ -1,17 +1,16 @@
 """Options shared by training and sweeping, and their conversion to a source and values of a recipe."""
 
 import logging
-from collections.abc import Callable
 from dataclasses import Field, fields
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from collapse.cli.options import Command, collecting_options, given_options
+from collapse.cli.options import Command, given_options, option_of, with_options
 from collapse.errors import UsageError
-from collapse.inputs.collection_spec import flag_of
+from collapse.inputs.collection_spec import CollectionSpec, flag_of
 from collapse.inputs.option_words import key_value
-from collapse_zoo.recipes import Recipe
+from collapse_zoo.recipes import DATA_SET, TOKENIZER, Recipe
 
 if TYPE_CHECKING:
     from collapse_zoo.sources import Source
@@ -22,9 +21,9 @@ _SOURCE_NAMES = (
     "text validation_text split validation_split text_column tokenizer max_chunks max_validation_chunks shards "
     "eos_between"
 ).split()
-_UNSET = {"text": "roneneldan/TinyStories", "tokenizer": "EleutherAI/gpt-neo-125M"}
+_CHANGED = {"text": {"unset": DATA_SET}, "tokenizer": {"unset": TOKENIZER, "help": "Folder or Hub id."}}
 _SOURCE = (
-    collecting_options(only=_SOURCE_NAMES, unset=_UNSET, help={"tokenizer": "Folder or Hub id."}),
+    *(option_of(each, **_CHANGED.get(each.name, {})) for each in fields(CollectionSpec) if each.name in _SOURCE_NAMES),
     click.option("--generated", is_flag=True, help="Train offline, on generated stories with their own tokenizer."),
     click.option(
         "--stories", type=click.IntRange(min=1), metavar="N", help="Number of generated stories.  [default: 10,000]"
@@ -48,38 +47,19 @@ _TRAINING = (
 )
 
 
-def with_options(*options: Callable[[Any], Any]) -> Callable[[Command], Command]:
-    """Return a decorator that gives a command several options, in this order."""
-
-    def decorate(command: Command) -> Command:
-        for option in reversed(options):
-            command = option(command)
-        return command
-
-    return decorate
-
-
 def training_options(command: Command) -> Command:
     """Give a command the options of text, recipe and training."""
-    return with_options(*_SOURCE, *map(_option, _recipe_fields()), *_TRAINING)(command)
+    return with_options(*_SOURCE, *map(option_of, _recipe_fields()), *_TRAINING)(command)
 
 
 def _recipe_fields() -> list[Field[Any]]:
     """Return the fields of a recipe that have an option; the recipe checks their values."""
-    return [each for each in fields(Recipe) if each.metadata.get("help")]
-
-
-def _option(each: Field[Any]) -> Callable[[Any], Any]:
-    kind = float if isinstance(each.default, float) else int
-    about = str(each.metadata["help"])
-    if "[default" not in about and each.default is not None:
-        about += f"  [default: {each.default:g}]"
-    return click.option(flag_of(each.name), type=kind, help=about)
+    return [each for each in fields(Recipe) if each.metadata and each.metadata["option"].help]
 
 
 def given_source(options: dict[str, Any], *, remark: bool = True) -> "Source":
     """Return the source given by options; with ``remark``, warn if its two texts are the same."""
-    from collapse.measurement.comparable import SAME_TEXTS
+    from collapse.measurement.comparable import SAME_TEXTS, same_texts
     from collapse_zoo.sources import STORIES, find_source
 
     generated = options["generated"] or options["stories"] is not None
@@ -88,8 +68,7 @@ def given_source(options: dict[str, Any], *, remark: bool = True) -> "Source":
         if generated and name in said:
             raise UsageError(f"--generated uses its own texts: remove {flag_of(name)}")
     source = find_source(**said, generated=(options["stories"] or STORIES) if generated else None)
-    identity = source.identity()
-    if remark and identity["corpus"] == identity["validation"]:
+    if remark and same_texts(source.identity()):
         log.warning(SAME_TEXTS)
     return source
 
@@ -111,5 +90,5 @@ def recipe_values(options: dict[str, Any], cuda: bool | None = None) -> dict[str
 
 def training_arguments(options: dict[str, Any]) -> dict[str, Any]:
     """Return keyword arguments of :func:`collapse_zoo.training.train`."""
-    names = ("save_every", "device")
-    return {name: options[name] for name in names} | {"fast_attention": not options["no_fast_attention"]}
+    fast = not options["no_fast_attention"]
+    return {"save_every": options["save_every"], "device": options["device"], "fast_attention": fast}

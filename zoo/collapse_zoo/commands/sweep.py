@@ -5,6 +5,7 @@ from typing import Any
 import click
 
 from collapse.cli.formats import prints_a_table
+from collapse.cli.options import with_options
 from collapse.cli.terminal import say, say_aside
 from collapse.errors import CollapseError, UsageError, counted
 from collapse.inputs.collection_spec import flag_of
@@ -13,7 +14,6 @@ from collapse_zoo.commands._options import (
     recipe_values,
     training_arguments,
     training_options,
-    with_options,
 )
 
 _SLURM = (
