@@ -68,13 +68,13 @@ def text_request(
     identity = _identity_of(whole, reference, tokenizer, texts) | ({"corpus": trained_on} if trained_on else {})
     if identity["validation"] and identity["validation"] == identity["corpus"]:
         log.warning(SAME_TEXTS)
-    step = {} if reference.step is None else {"step": str(reference.step)}
+    training = {name: str(value) for name, value in reference.training.items()}
     own = {"tokenizer": tokenizer.location} if tokenizer.is_local else {}
     if texts.training and texts.validation:  # a named data set has its own validation split
         unsaid -= {"validation"}
     return Request(
         identity=identity,
-        names={"model": reference.name, **step, **own, **texts.names},
+        names={"model": reference.name, "revision": reference.revision, **training, **own, **texts.names},
         load=partial(open_texts, identity, whole, reference, tokenizer, texts),
         validates=texts.validation is not None,
         split_may_be_absent=texts.optional,
