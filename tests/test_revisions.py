@@ -12,6 +12,8 @@ import collapse
 from collapse.errors import UsageError
 from collapse.measurement.results import Results
 from collapse.plugin.figures import numbers_of
+from collapse.plugin.plugin_manager import plugins
+from collapse.showing.sources import gather
 
 SHORT = ("--max-chunks", 16, "--without", "covariance")
 
@@ -66,7 +68,8 @@ def test_revisions_are_rows_in_order_of_step_and_equal_weights_are_sent_once(pub
     shas = {**repo.branches, **repo.tags}
     assert rows["revision"].tolist() == [shas[f"step{k}-tokens{m}M"] for k, m in ((100, 2), (900, 18), (1000, 20))]
     assert rows["store"].nunique() == 2
-    assert [each["step"] for each in numbers_of(collapse.draw("training", str(table)).spec)][:3] == [100, 900, 1000]
+    (drawing,) = [drawing for _, drawing, _ in gather(table).drawn([plugins().figure("training")])]
+    assert [each["step"] for each in numbers_of(drawing.spec)][:3] == [100, 900, 1000]
     hub.requests.clear()
     assert as_user(*words, "--no-download").stdout == done.stdout
     assert not hub.requests

@@ -31,7 +31,7 @@ def command(model: str, revisions: str | None, store: str, **options: Any) -> in
     \b
     collapse collect runs/a --text train.jsonl --store stores/a
     collapse collect runs/a --text train.jsonl --store parts/2 --part 2/4
-    collapse collect runs/a --revisions 'checkpoint-*' --text train.jsonl --store stores
+    collapse collect runs/a --revisions 'step*' --text t.jsonl --store stores
     """
     from collapse.collection.collecting import collect
     from collapse.collection.named_store import store_among

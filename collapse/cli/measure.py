@@ -122,6 +122,7 @@ def _measure_each(
     """Measure each model; return the rows, and how many models failed. The error of a single model is raised."""
     from collapse.collection.named_store import named_store, store_among
     from collapse.collection.nulls import collect_nulls, with_nulls
+    from collapse.collection.trajectories import of_revision
     from collapse.core.paths import home
     from collapse.measurement.last_results import keep_row
     from collapse.measurement.measuring import measure_store
@@ -138,7 +139,7 @@ def _measure_each(
         for least in min_counts:
             row = measure_store(opened, min_count=least, progress=report, **how)
             made.append(with_nulls(row, nulls, {**how, "min_count": least}, report))
-        rows.extend(made)
+        rows.extend(of_revision(row, model) if of_revisions else row for row in made)
         if made[0].class_set is None:
             keep_row(opened, made[0])
         if opened.path is not None and opened.path.parent == home() / "stores":

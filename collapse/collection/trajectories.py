@@ -2,6 +2,7 @@
 
 import logging
 from collections.abc import Iterable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ from collapse.errors import CollapseError
 from collapse.inputs.collection_spec import CollectionSpec, accepts
 from collapse.inputs.references import find_revisions
 from collapse.measurement.results import Results
+from collapse.measurement.rows import Row
 from collapse.plugin.plugin_manager import plugins
 from collapse.plugin.registry import Wanted
 
@@ -58,9 +60,15 @@ def trajectory(
         try:
             place = None if store is None else store_among(name, str(store), of_weights, options)
             report = progress and numbered(progress, at, len(names))
-            rows.append(measure(name, store=place, metrics=metrics, min_count=min_count, progress=report, **options))
+            row = measure(name, store=place, metrics=metrics, min_count=min_count, progress=report, **options)
+            rows.append(of_revision(row, name))
         except CollapseError as error:
             if at == len(names) and not rows:
                 raise
             log.warning("%s is not measured: %s", name, error)
     return Results(rows)
+
+
+def of_revision(row: Row, name: str) -> Row:
+    """Return the row of a model's revision; if it has no step, its model's name includes the revision."""
+    return replace(row, model=name) if row.step is None and "@" in name else row
