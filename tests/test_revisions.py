@@ -106,6 +106,8 @@ def test_a_revision_that_fails_leaves_the_others(published, hub, as_user, tiny, 
     assert [row["step"] for row in json.loads(done.stdout)] == [100, 900, 1000]
     assert "owner/run@step500 is not measured: " in done.stderr
     assert "1 of 4 models are not measured" in done.stderr
+    (row,) = json.loads(as_user("measure", "owner/run", "--revisions", "main", *words, home="new").stdout)
+    assert (row["model"], row["step"]) == ("owner/run@main", None)
 
 
 def test_a_pattern_that_matches_nothing_names_those_that_are_there(published, as_user, checkpoints, told):
