@@ -17,6 +17,7 @@ _PUBLIC = {
     "collection.loaded": "collect_loaded",
     "collection.measuring_any": "measure",
     "collection.nulls": "measure_with_nulls",
+    "collection.trajectories": "trajectory",
     "errors": "CollapseError",
     "hub.opening": "load",
     "hub.sharing": "pull push",
@@ -54,6 +55,7 @@ if TYPE_CHECKING:
     from collapse.collection.loaded import collect_loaded as collect_loaded
     from collapse.collection.measuring_any import measure as measure
     from collapse.collection.nulls import measure_with_nulls as measure_with_nulls
+    from collapse.collection.trajectories import trajectory as trajectory
     from collapse.errors import CollapseError as CollapseError
     from collapse.hub.opening import load as load
     from collapse.hub.sharing import pull as pull

@@ -105,6 +105,17 @@ def search(ask: Any, kind: str) -> Any:
     return [about for about in seen if wanted <= set(about["tags"])]
 
 
+def refs(ask: Any, kind: str, repo: str) -> Any:
+    """The branches and tags of a repository."""
+    found = ask.repo(kind, repo)
+
+    def listed(folder: str, names: dict[str, str]) -> list[dict[str, str]]:
+        return [{"name": name, "ref": f"refs/{folder}/{name}", "targetCommit": sha} for name, sha in names.items()]
+
+    branches = {name: sha for name, sha in found.branches.items() if not name.startswith("refs/pr/")}
+    return {"branches": listed("heads", branches), "tags": listed("tags", found.tags), "converts": []}
+
+
 def tree(ask: Any, kind: str, repo: str, revision: str, folder: str = "") -> Any:
     """The files in a folder."""
     found, sha = ask.tree(kind, repo, revision)
@@ -236,6 +247,7 @@ ROUTES: list[tuple[str, str, Callable[..., Any]]] = [
     ("POST", r"/api/validate-yaml", lambda ask: {"errors": [], "warnings": []}),
     ("GET", r"/api/(?P<kind>models|datasets)", search),
     ("GET", rf"/api/{_REPO}", info),
+    ("GET", rf"/api/{_REPO}/refs", refs),
     ("GET", rf"/api/{_REPO}/revision/(?P<revision>.+)", info),
     ("GET", rf"/api/{_REPO}/tree/{_REVISION}/?(?P<folder>.*)", tree),
     ("POST", rf"/api/{_REPO}/preupload/(?P<revision>.+)", preupload),

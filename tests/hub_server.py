@@ -69,12 +69,14 @@ class Hub(ThreadingHTTPServer):
         self.blobs[sha] = content
         return sha
 
-    def add(self, repo: str, files: dict[str, bytes], *, kind: str = "models", private: bool = False) -> str:
-        """Put files into a repository, made where it is not there; the commit's sha."""
+    def add(
+        self, repo: str, files: dict[str, bytes], *, kind: str = "models", private: bool = False, branch: str = "main"
+    ) -> str:
+        """Put files into a branch of a repository, made where it is not there; the commit's sha."""
         with self.lock:
             there = self.repos.setdefault((kind, repo), Repo(repo, private))
-            now = there.commits.get(there.branches.get("main", ""), {})
-            return there.commit(now | {path: self.keep(content) for path, content in files.items()}, "main")
+            now = there.commits.get(there.branches.get(branch, ""), {})
+            return there.commit(now | {path: self.keep(content) for path, content in files.items()}, branch)
 
     def handle_error(self, *_: Any) -> None:
         """Say nothing of a client that went away in the middle of a request."""

@@ -94,6 +94,8 @@ def prepared(tiny, tmp_path_factory) -> Path:
         (folder / f"{name}.jsonl").write_text("".join(lines), "utf-8")
     for name in ("runs/my-model", "runs/a", "MODEL", "DIR"):
         shutil.copytree(tiny.model, folder / name)
+    for step in (50, 100):
+        shutil.copytree(tiny.model, folder / "runs" / "my-run" / f"checkpoint-{step}")
     texts = {"text": str(folder / "train.jsonl"), "validation_text": str(folder / "validation.jsonl")}
     for times, name in enumerate("abc", start=1):
         model = shutil.copytree(tiny.model, folder / "models" / name)
@@ -114,6 +116,8 @@ def world(prepared, hub, tmp_path, monkeypatch) -> Path:
     files = {file.name: file.read_bytes() for file in (folder / "MODEL").iterdir()}
     hub.add("owner/model", files)
     card = b"---\ndatasets: roneneldan/TinyStories\n---\n"
+    for branch in ("main", "step10000", "step20000"):
+        hub.add("EleutherAI/pythia-70m", files, branch=branch)
     hub.add("rhubarbwu/TinyStories-12x1024_10L", files | {"README.md": card})
     texts = {f"{name}.jsonl": (folder / f"{name}.jsonl").read_bytes() for name in ("train", "validation")}
     hub.add("roneneldan/TinyStories", texts, kind="datasets")

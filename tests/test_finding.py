@@ -147,12 +147,13 @@ def test_whole_texts_come_first_then_the_longest_chunks(publish, options, caplog
     assert found.origin == f"owner/m/collapse/c@{A}"
     assert "using the existing store owner/m/collapse/c@" in caplog.text
     assert "32 tokens per chunk). To collect it yourself, add --recollect" in caplog.text
-    assert found.named == {"model": "owner/m", "corpus": "text.jsonl", "validation": "validation.jsonl"}
+    texts_named = {"corpus": "text.jsonl", "validation": "validation.jsonl"}
+    assert found.named == {"model": "owner/m", "revision": A, **texts_named}
     only = find_at("owner/m/collapse/a", texts)
     assert only.origin == f"owner/m/collapse/a@{A}"
     assert "64 tokens per chunk, 5 chunks). To collect" in caplog.text
     assert find_at("owner/m/a", texts).origin == only.origin
-    assert find_store("owner/m", {}).named == {"model": "owner/m"}  # the store's own texts keep their names
+    assert find_store("owner/m", {}).named == {"model": "owner/m", "revision": A}  # its own texts keep their names
 
 
 def test_a_limit_of_the_validation_text_is_open_only_where_that_of_each_text_is(publish, options, caplog):

@@ -56,7 +56,7 @@ def test_the_identity_says_everything(model):
         "layers": ["top"],
     }
     texts = {"corpus": "text.jsonl", "validation": "validation.jsonl"}
-    assert made.shown_names == {"model": "small", "tokenizer": str(model), **texts}
+    assert made.shown_names == {"model": "small", "revision": None, "tokenizer": str(model), **texts}
     without = request(model, validation_text=None)
     assert without.identity == made.identity | {"validation": None}
     assert without.shown_names["validation"] is None

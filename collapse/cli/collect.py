@@ -1,18 +1,28 @@
 """collapse collect: collect a model's statistics into a store, completely or as a part."""
 
-from typing import Any
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from collapse.cli.options import collecting_options, given_options
+from collapse.cli.several import for_each, named_models, revisions_option
 from collapse.cli.terminal import plugins_reporting_problems, say
+
+if TYPE_CHECKING:
+    from collapse.core.progress import Report
+    from collapse.stores.shards import Part
+    from collapse.stores.store import Store
 
 
 @click.command()
 @click.argument("model")
-@click.option("--store", required=True, metavar="DIR", help="Folder of the store.")
+@revisions_option
+@click.option(
+    "--store", required=True, metavar="DIR", help="Folder of the store; with --revisions, the folder of their stores."
+)
 @collecting_options()
-def command(model: str, store: str, **options: Any) -> None:
+def command(model: str, revisions: str | None, store: str, **options: Any) -> int:
     """Collect a model's embedding statistics into a store.
 
     To resume an interrupted collection, run the same command again. If the store is trained but not validated, only
@@ -21,17 +31,30 @@ def command(model: str, store: str, **options: Any) -> None:
     \b
     collapse collect runs/a --text train.jsonl --store stores/a
     collapse collect runs/a --text train.jsonl --store parts/2 --part 2/4
+    collapse collect runs/a --revisions 'step*' --text t.jsonl --store stores
     """
-    from collapse.cli.progress_bar import progress
     from collapse.collection.collecting import collect
+    from collapse.collection.named_store import store_among
+
+    plugins_reporting_problems()
+    given, names, of_weights = given_options(options), named_models([model], revisions), dict[tuple[str, str], str]()
+
+    def collect_one(name: str, report: "Report") -> None:
+        place = store_among(name, store, of_weights, given) if revisions else store
+        made = collect(name, store=place, progress=report, **given)
+        _say_what_is_there(made, place, given)
+
+    return 1 if for_each(names, collect_one, "collected") else 0
+
+
+def _say_what_is_there(made: "Store | Part", store: str | None, given: Mapping[str, Any]) -> None:
     from collapse.core.paths import expanded
+    from collapse.plugin.plugin_manager import plugins
     from collapse.stores.manifest import SHARDS
     from collapse.stores.shards import Part
 
-    plugins, given = plugins_reporting_problems(), given_options(options)
-    with progress() as report:
-        made = collect(model, store=store, progress=report, **given)
-    if "part" in given and (expanded(store) / SHARDS).is_dir():  # slices of other parts are missing
+    others_missing = "part" in given and store is not None and (expanded(store) / SHARDS).is_dir()
+    if others_missing or isinstance(made, Part):
         held = made.covered() if isinstance(made, Part) else "a part of the validation"
         say(f"{made} holds {held}; when all parts are collected: collapse merge STORE… --store DIR")
     else:
@@ -39,7 +62,7 @@ def command(model: str, store: str, **options: Any) -> None:
             f"{made} is {made.state}: {made.size / 1e6:,.1f} MB, digest {made.digest[:12]}; measure it with: "
             f"collapse measure {made}"
         )
-        wanted = [kind for kind in plugins.statistics.values() if kind.phase == "train" or made.state == "complete"]
+        wanted = [kind for kind in plugins().statistics.values() if kind.phase == "train" or made.state == "complete"]
         lacking = {kind.name for kind in wanted} - {*made.manifest["statistics"], *given.get("without", ())}
         if lacking:
             say(f"it lacks the statistics of plugins {', '.join(sorted(lacking))}; collect them with: --recollect")

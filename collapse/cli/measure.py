@@ -1,6 +1,5 @@
 """collapse measure: find or collect stores, measure them, print a table."""
 
-import logging
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -10,15 +9,17 @@ import click
 
 from collapse.cli.formats import deliver, prints_a_table
 from collapse.cli.options import Counts, collecting_options, given_options
+from collapse.cli.several import for_each, named_models, revisions_option
 from collapse.cli.terminal import plugins_reporting_problems, say_aside, say_error
-from collapse.errors import UsageError, first_line
 
 if TYPE_CHECKING:
+    from collapse.core.progress import Report
     from collapse.measurement.rows import Row
 
 
 @click.command()
 @click.argument("models", nargs=-1, required=True, metavar="MODEL...")
+@revisions_option
 @click.option(
     "--store",
     metavar="DIR",
@@ -47,6 +48,7 @@ if TYPE_CHECKING:
 @collecting_options(besides=("part", "null"))
 def command(
     models: tuple[str, ...],
+    revisions: str | None,
     store: str | None,
     metrics: str | None,
     min_counts: tuple[int, ...],
@@ -66,95 +68,81 @@ def command(
     options than the given ones is an error. If one of several MODELs fails, the others are measured, the exit status
     is 1, and an existing --output file is not changed.
 
+    --revisions measures the checkpoints of a training run, and prints a row for each, in the order of their steps.
+    Checkpoints with equal weights are collected once.
+
     \b
     collapse measure runs/a --text train.jsonl --validation-text validation.jsonl
     collapse measure roneneldan/TinyStories-33M --max-chunks 200
     collapse measure stores/a stores/b --metrics nc1,gnc2 --output results.csv
     collapse measure stores/a --min-count 1,10,100
     collapse measure runs/a --text train.jsonl --null
+    collapse measure EleutherAI/pythia-70m --revisions 'step*' --text train.jsonl
     """
     if no_download:
         os.environ["HF_HUB_OFFLINE"] = "1"  # set before the first import of the client, which reads it
     from collapse.cli.rendering import say_failures
     from collapse.collection.named_store import check_options
     from collapse.hub.opening import load
-    from collapse.measurement.row_tables import whole_table_of
+    from collapse.measurement.row_tables import table_by_step, whole_table_of
     from collapse.numerics.devices import pick_device
 
     plugins = plugins_reporting_problems()
-    names = plugins.select(metrics) if metrics else None  # report an unknown name now, not after hours of collecting
+    chosen = plugins.select(metrics) if metrics else None  # report an unknown name now, not after hours of collecting
     given = given_options(options)
     device = given.get("device", "auto")
     pick_device(device)  # report a missing device now
-    how: dict[str, Any] = {"metrics": names, "classes_of": [load(each) for each in classes_of]}
+    how: dict[str, Any] = {"metrics": chosen, "classes_of": [load(each) for each in classes_of]}
     how["device"] = None if device == "auto" else device
-    for model in models:
+    names = named_models(models, revisions)
+    for model in names:
         check_options(model, given, null=null)  # before any work is done
-    rows, failed = _measure_each(models, store, given, how, min_counts, null)
+    rows, failed = _measure_each(names, store, bool(revisions), given, how, min_counts, null)
     if failed and output and Path(output).is_file():
         say_error(f"{output} is not changed: choose another --output, or remove the models that fail")
         output = None
     if rows:
-        deliver(format_, output, whole_table_of(rows, None if all_ or names else plugins.headlines()))
+        shown = None if all_ or chosen else plugins.headlines()
+        deliver(format_, output, (table_by_step if revisions and not null else whole_table_of)(rows, shown))
         say_failures(rows)
     if failed:
-        say_error(f"{failed} of {len(models)} models are not measured, for the reasons above")
+        say_error(f"{failed} of {len(names)} models are not measured, for the reasons above")
     return 1 if failed else 0
 
 
 def _measure_each(
     models: Sequence[str],
     store: str | None,
+    of_revisions: bool,
     given: Mapping[str, Any],
     how: Mapping[str, Any],
     min_counts: Sequence[int],
     null: bool,
 ) -> tuple[list["Row"], int]:
     """Measure each model; return the rows, and how many models failed. The error of a single model is raised."""
-    from collapse.cli.progress_bar import progress
-    from collapse.collection.named_store import named_store
+    from collapse.collection.named_store import named_store, store_among
     from collapse.collection.nulls import collect_nulls, with_nulls
+    from collapse.collection.trajectories import of_revision
     from collapse.core.paths import home
     from collapse.measurement.last_results import keep_row
     from collapse.measurement.measuring import measure_store
 
     rows: list[Row] = []
-    failed = 0
-    with progress() as report:
-        for model in models:
-            try:
-                place = _store_among(model, store) if store and len(models) > 1 else store
-                opened = named_store(model, store=place, progress=report, **given)
-                nulls = collect_nulls(opened, model, given, report) if null else {}
-                made = []
-                for least in min_counts:
-                    row = measure_store(opened, min_count=least, progress=report, **how)
-                    made.append(with_nulls(row, nulls, {**how, "min_count": least}, report))
-            except Exception as error:  # a failing model must not stop the others
-                if len(models) == 1:
-                    raise
-                say_error(f"{model} is not measured: {first_line(error)}")
-                logging.getLogger("collapse").debug("the full error:", exc_info=error)
-                failed += 1
-                continue
-            rows += made
-            if made[0].class_set is None:
-                keep_row(opened, made[0])
-            if opened.path is not None and opened.path.parent == home() / "stores":
-                say_aside(f"{model}: its store is {opened.path}")
-    return rows, failed
+    of_weights: dict[tuple[str, str], str] | None = {} if of_revisions else None
 
+    def measure(model: str, report: "Report") -> None:
+        several = of_revisions or len(models) > 1
+        place = store_among(model, store, of_weights, given) if store and several else store
+        opened = named_store(model, store=place, progress=report, **given)
+        nulls = collect_nulls(opened, model, given, report) if null else {}
+        made = []
+        for least in min_counts:
+            row = measure_store(opened, min_count=least, progress=report, **how)
+            made.append(with_nulls(row, nulls, {**how, "min_count": least}, report))
+        rows.extend(of_revision(row, model) if of_revisions else row for row in made)
+        if made[0].class_set is None:
+            keep_row(opened, made[0])
+        if opened.path is not None and opened.path.parent == home() / "stores":
+            say_aside(f"{model}: its store is {opened.path}")
 
-def _store_among(model: str, folder: str) -> str:
-    """Return the store of one of several models: a subfolder with its name, or the repository of all stores."""
-    from collapse.core.paths import expanded
-    from collapse.hub.opening import is_hub_place
-    from collapse.inputs.features import is_features_file
-    from collapse.stores.manifest import is_store
-
-    if is_store(folder):
-        raise UsageError(f"{folder} is a store: for several models, give a folder of stores with --store")
-    if is_hub_place(folder):
-        return folder
-    path = Path(os.path.abspath(expanded(model)))  # "." and ".." are not names
-    return str(Path(folder) / (path.stem if is_features_file(model) else path.name))
+    return rows, for_each(models, measure, "measured")

@@ -1,6 +1,9 @@
 """Open the store for a name: a local store, a store on the Hub, or a store collected from a model or features file."""
 
+import os
 from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 from collapse.collection.collecting import collect
@@ -8,11 +11,13 @@ from collapse.collection.nulls import refuse_store
 from collapse.core.paths import expanded
 from collapse.core.progress import Report
 from collapse.errors import UsageError
-from collapse.hub.client import at_revision
+from collapse.hub.client import at_revision, split_name
 from collapse.hub.opening import is_hub_place, open_named
+from collapse.hub.remote import reach
 from collapse.inputs.collection_spec import CollectionSpec, refuse_options
 from collapse.inputs.features import check_features_options, is_features_file
 from collapse.inputs.resolving import find_store_at
+from collapse.inputs.text_request import asked_model
 from collapse.stores.manifest import is_part, is_store
 from collapse.stores.store import Store
 
@@ -46,6 +51,36 @@ def named_store(name: str, *, store: str | None, progress: Report | None, **opti
             if found is not None:
                 return found
     return collect(name, store=store, progress=progress, **options)
+
+
+def store_among(
+    model: str, folder: str, of_weights: dict[tuple[str, str], str] | None = None, options: Mapping[str, Any] = {}
+) -> str:
+    """Return the store of one of several models: a subfolder with its name, or the repository of all stores.
+
+    Args:
+        model: The model, store or features file.
+        folder: The given ``--store``.
+        of_weights: For a model's revisions, the stores of earlier ones by weights and tokenizer; this one is added.
+            Revisions with equal weights share the store of the first.
+        options: Options of :func:`collapse.collect`, if there is ``of_weights``.
+
+    Raises:
+        UsageError: The folder is a store.
+        CollapseError: The revision cannot be found.
+    """
+    if is_store(folder):
+        raise UsageError(f"{folder} is a store: for several models, give a folder of stores with --store")
+    if not expanded(model).exists() and is_hub_place(folder):
+        with suppress(UsageError):  # there is no such repository: it is a new local folder
+            reach(split_name(folder)[0])
+            return folder
+    path = Path(os.path.abspath(expanded(model)))  # "." and ".." are not names
+    own = str(Path(folder) / (path.stem if is_features_file(model) else path.name))
+    if of_weights is None:
+        return own
+    found = asked_model(model, CollectionSpec(**options))
+    return of_weights.setdefault((found.weights, found.tokenizer), own)
 
 
 def check_options(name: str, options: Mapping[str, Any], *, null: bool) -> None:

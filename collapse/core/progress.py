@@ -54,6 +54,13 @@ def progress_bar(out: "Console") -> Iterator[Report]:
         yield report
 
 
+def numbered(report: Report, at: int, of: int) -> Report:
+    """Return the progress callback of one of several models: it says which of how many."""
+    if of == 1:
+        return report
+    return lambda what, done, total, note="": report(f"{at} of {of}, {what}", done, total, note)
+
+
 def _shown(speed: float | None) -> str:
     """Format a speed as units per second, or per minute if it is low.
 

@@ -1,10 +1,15 @@
-"""Names of models from their folders, and training steps such as ``checkpoint-100`` and ``@step3000``."""
+"""Names of models from their folders, and training steps in them: ``checkpoint-100``, ``@step3000-tokens12B``."""
 
 import re
 from pathlib import Path
 
 _WORDS = r"(?:checkpoint|ckpt|(?:global_?)?step|iter(?:ation)?)s?"
-_STEP = re.compile(rf"(?:(?P<run>.*?)[/@_.-])?{_WORDS}[-_@=]?(?P<step>\d{{1,15}})", re.IGNORECASE)
+_STEP = re.compile(
+    rf"(?:(?P<run>.*?)[/@_.-])?{_WORDS}[-_@=]?(?P<step>\d{{1,15}})"
+    r"(?:[-_]tokens?[-_]?(?P<tokens>\d{1,15})(?P<unit>[KMBT]?))?",
+    re.IGNORECASE,
+)
+_UNITS = {"": 1, "K": 10**3, "M": 10**6, "B": 10**9, "T": 10**12}
 
 # Generic folder names, which name a checkpoint or a model, but not its run.
 _ANY_MODEL = re.compile(
@@ -22,6 +27,26 @@ def run_and_step(model: str) -> tuple[str, int | None]:
     if match := _STEP.fullmatch(model):
         return match["run"] or "", int(match["step"])
     return model.rpartition("@")[0] or model, None
+
+
+def tokens_of(model: str) -> int | None:
+    """Return the number of training tokens after the step that ends a model's name, or None.
+
+    >>> tokens_of("owner/name@stage1-step1000-tokens3B"), tokens_of("run/checkpoint-100")
+    (3000000000, None)
+    """
+    match = _STEP.fullmatch(model)
+    return int(match["tokens"]) * _UNITS[match["unit"].upper()] if match and match["tokens"] else None
+
+
+def by_step(name: str) -> tuple[bool, int, list[tuple[str, int]]]:
+    """Sort key of revisions: by training step; names without a step come last, their numbers sorted by value.
+
+    >>> sorted(["main", "step10", "10", "step9", "9"], key=by_step)
+    ['step9', 'step10', '9', '10', 'main']
+    """
+    step = run_and_step(name)[1]
+    return step is None, step or 0, [(text, int(digits or 0)) for text, digits in re.findall(r"(\D*)(\d*)", name)]
 
 
 def folder_name(folder: Path) -> str:

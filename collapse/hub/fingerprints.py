@@ -65,6 +65,10 @@ class Folder:
         """Return the hash of a file."""
         return sha256_file(self.path / name)
 
+    def revisions(self) -> list[str]:
+        """Return the subfolders that hold a model, such as the checkpoints of a training run."""
+        return sorted(each.parent.relative_to(self.path).as_posix() for each in self.path.glob("*/**/config.json"))
+
     def stores(self) -> list[str]:
         """Return the folders of the stores in the model's folder, such as the stores of a training run."""
         return sorted(each.parent.relative_to(self.path).as_posix() for each in self.path.glob(f"stores/*/{MANIFEST}"))

@@ -143,6 +143,21 @@ class Remote:
                 snapshot_download(self.name, allow_patterns=[*patterns], **self._at, local_files_only=not self.online)
             )
 
+    def revisions(self) -> list[str]:
+        """Return the names of the branches and tags; offline, of those in the client's cache.
+
+        Raises:
+            CollapseError: The Hub does not answer.
+        """
+        if not self.online:
+            refs = self.folder.parents[1] / "refs"
+            return sorted(each.relative_to(refs).as_posix() for each in refs.rglob("*") if each.is_file())
+        from huggingface_hub import HfApi
+
+        with clear_errors(f"{self.name}: its revisions cannot be listed"):
+            found = HfApi().list_repo_refs(self.name, repo_type=self.kind)
+        return sorted({each.name for each in (*found.branches, *found.tags)})
+
     def stores(self) -> list[str]:
         """Return the folders of the stores in the repository; offline, only stores with a cached manifest."""
         paths = [path for path in self.files if self.online or (self.folder / path).is_file()]

@@ -2,16 +2,16 @@
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any
 
 from collapse.core.paths import expanded, home, looks_local, near_folders
-from collapse.core.steps import folder_name, run_and_step
-from collapse.errors import CollapseError, UsageError
+from collapse.core.steps import by_step, folder_name, run_and_step, tokens_of
+from collapse.errors import CollapseError, UsageError, near_names
 from collapse.hub.client import at_revision, is_repo_id, split_revision
 from collapse.hub.fingerprints import (
     Files,
@@ -41,7 +41,7 @@ class ModelReference:
         weights: Fingerprint of the weights: ``sha256:…`` of their files; "" for a tokenizer.
         tokenizer: Fingerprint of the tokenizer.
         model_args: The model's arguments, which determine where its files are.
-        step: The training step in the name of a revision on the Hub, or None.
+        training: The training ``step`` and number of ``tokens`` in the name of a revision on the Hub, if any.
     """
 
     name: str
@@ -49,7 +49,7 @@ class ModelReference:
     weights: str = ""
     tokenizer: str = ""
     model_args: Mapping[str, Any] = field(default_factory=dict)
-    step: int | None = None
+    training: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def is_local(self) -> bool:
@@ -187,7 +187,36 @@ def _find(name: str, revision: str | None, what: str, model_args: Mapping[str, A
         remote = reach(whole)
     except CollapseError as error:
         raise type(error)(f"{missing}; {error}") from error
-    return ModelReference(repo, remote, model_args=model_args, step=run_and_step(str(at))[1])
+    training = {"step": run_and_step(str(at))[1], "tokens": tokens_of(str(at))}
+    known = {name: value for name, value in training.items() if value is not None}
+    return ModelReference(repo, remote, model_args=model_args, training=known)
+
+
+def find_revisions(name: str, patterns: str | Iterable[str]) -> list[str]:
+    """Find the checkpoints of a model: branches and tags on the Hub, or subfolders of a local folder, by step.
+
+    Args:
+        name: The id on the Hub, or the folder.
+        patterns: Names, or patterns with the wildcards of a shell; separated by commas, or several.
+
+    Returns:
+        ``id@revision`` or ``folder/checkpoint`` of each.
+
+    Raises:
+        UsageError: There is no such model, a pattern matches nothing, or the name already has a revision.
+        CollapseError: The Hub cannot be reached and nothing is cached.
+    """
+    wanted = patterns.split(",") if isinstance(patterns, str) else list(patterns)
+    files = _find(name, None, "model", {}).files
+    there = files.revisions()
+    found: set[str] = set()
+    for pattern in wanted:
+        matching = {each for each in there if pattern and PurePosixPath(each).match(pattern)}
+        if not matching:
+            raise UsageError(f"no revision or checkpoint of {name} matches {pattern}; {near_names(pattern, there)}")
+        found |= matching
+    ordered = sorted(found, key=by_step)
+    return [str(files.path / each) if isinstance(files, Folder) else at_revision(name, each) for each in ordered]
 
 
 def code_of(model: ModelReference, tokenizer: ModelReference) -> dict[str, str]:

@@ -68,13 +68,19 @@ def text_request(
     identity = _identity_of(whole, reference, tokenizer, texts) | ({"corpus": trained_on} if trained_on else {})
     if same_texts(identity):
         log.warning(SAME_TEXTS)
-    step = {} if reference.step is None else {"step": str(reference.step)}
+    training = {name: str(value) for name, value in reference.training.items()}
     own = {"tokenizer": tokenizer.location} if tokenizer.is_local else {}
     if texts.training and texts.validation:  # a named data set has its own validation split
         open_fields -= {"validation"}
     return Request(
         identity=identity,
-        shown_names={"model": reference.name, **step, **own, **texts.shown_names},
+        shown_names={
+            "model": reference.name,
+            "revision": reference.revision,
+            **training,
+            **own,
+            **texts.shown_names,
+        },
         load=partial(open_texts, identity=identity, spec=whole, reference=reference, tokenizer=tokenizer, texts=texts),
         validates=texts.validation is not None,
         split_may_be_absent=texts.optional,

@@ -170,8 +170,7 @@ def _about(model: LanguageModel, reference: ModelReference, tokenizer: ModelRefe
     """Return the manifest's entry for the model."""
     about: dict[str, Any] = {"name": reference.name, "revision": reference.revision}
     about |= {"n_params": model.n_params, "vocabulary": len(model.weight)}
-    if reference.step is not None:
-        about["step"] = reference.step
+    about |= reference.training
     if tokenizer is not reference and not tokenizer.is_local:
         about["tokenizer"] = f"{tokenizer.location}@{tokenizer.revision}"  # locates the tokenizer later
     return about

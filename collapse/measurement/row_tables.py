@@ -8,6 +8,7 @@ import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
+from collapse.core.steps import run_and_step
 from collapse.errors import counted, some
 from collapse.measurement.cells import number
 from collapse.measurement.comparable import distinct, is_crossed, limit_of, mixed
@@ -19,6 +20,8 @@ from collapse.plugin.plugin_manager import plugins
 
 ERROR = "± standard error"
 """Heading of the line with a measurement's standard error, below the measurement."""
+_MOST_NOTES = 8
+"""No more notes on single checkpoints are shown: each may have its own."""
 _FAR = 100
 """No larger quotients are shown: they would show that the null is close to 0, not how far the model is from it."""
 
@@ -36,15 +39,50 @@ def whole_table_of(
     names = by_property(name for name in rows[0].measurements if shown is None or name in shown)
     limits = {name: [_ends(each) for each in _limits(rows, name)] for name in names}
     ranges = any(isinstance(each, str) and each for ends in limits.values() for each in ends)
-    hidden = len(rows[0].measurements) - len(names)
-    notes = [f"{counted(hidden, 'more measurement')}: {more}"] if hidden and shown is not None else []
-    notes += notes_of(rows, shown)
+    notes = [*_on_hidden(rows, names, more), *notes_of(rows, shown)]
     notes += ["at full collapse, reachable: a range means that the models' values differ"] if ranges else []
     title = "\n".join(f"{model}{about}" for model, about in titles_of(rows))
     if any(row.classes > row.dim + 1 for row in rows):  # otherwise the reachable value is a simplex's, a bound
         notes += notes_on_reachable(name for name in names if limits[name][1] != "")
     notes += remarks_of(rows)
     return Table(title, *_columns_and_lines(rows, limits), notes, keys=2, source=Results(rows))
+
+
+def table_by_step(rows: Sequence[Row], shown: Collection[str] | None = None) -> Table:
+    """Return a table of a model's checkpoints: a row for each, a column per measurement, and notes except errors.
+
+    Args:
+        rows: A row per checkpoint, in order.
+        shown: The measurements to show; None for all. CSV and JSON always have all, and all notes.
+    """
+    names = by_property(name for name in rows[0].measurements if shown is None or name in shown)
+    keys = [name for name in ("step", "tokens") if any(getattr(row, name) is not None for row in rows)]
+    heads = [[getattr(row, key) for key in keys] for row in rows]
+    runs = {(run_and_step(row.model)[0], row.min_count) for row in rows}
+    if len(runs) == 1 and all(row.step is not None for row in rows):
+        run, called = run_and_step(rows[0].model)[0], [f"step {row.step}" for row in rows]
+    else:
+        run, called, keys = "", distinct(rows), ["model", *keys]
+        heads = [[name, *head] for name, head in zip(called, heads, strict=True)]
+    lines = [[*head, *(row.measurements.get(name) for name in names)] for head, row in zip(heads, rows, strict=True)]
+    limits = [[_ends(each) for each in _limits(rows, name)] for name in names]
+    for end, of in zip(("at full collapse", "reachable"), zip(*limits, strict=True), strict=True):
+        if any(each != "" for each in of):
+            lines.append([end, *[""] * (len(keys) - 1), *of])
+    about = [_about(row, store=False) for row in rows]
+    apart = by_line([[each.strip(" :")] for each in about], called)
+    title = "\n".join(apart) if len(set(about)) > 1 else f"{run}{about[0]}".strip(" :")
+    notes = sorted(
+        by_line([_notes(row, shown) for row in rows], called), key=lambda each: each.startswith(tuple(called))
+    )
+    more = [f"{counted(len(notes) - _MOST_NOTES, 'more note')}: --format json"] if len(notes) > _MOST_NOTES else []
+    notes = [*_on_hidden(rows, names), *notes[:_MOST_NOTES], *more, *notes_on_reachable(names), *remarks_of(rows)]
+    return Table(title, [*keys, *names], lines, notes, keys=len(keys), source=Results(rows))
+
+
+def _on_hidden(rows: Sequence[Row], names: Sequence[str], how: str = "--all, or --metrics NAMES") -> list[str]:
+    hidden = len(rows[0].measurements) - len(names)
+    return [f"{counted(hidden, 'more measurement')}: {how}"] if hidden else []
 
 
 def _columns_and_lines(
@@ -147,7 +185,7 @@ def _headings(rows: Sequence[Row]) -> list[str]:
     return distinct(rows)
 
 
-def _about(row: Row) -> str:
+def _about(row: Row, *, store: bool = True) -> str:
     said = [f" on {row.corpus}" if row.corpus else "", f": C = {row.classes:,} classes, d = {row.dim:,}"]
     said.append(f", N = {counted(row.samples, 'sample')}")
     said.append(f", classes of at least {row.min_count:,} samples" if row.min_count > 1 else "")
@@ -157,8 +195,8 @@ def _about(row: Row) -> str:
     of_validation = row.max_validation_chunks
     said.append(f", validated on at most {counted(of_validation, 'chunk')}" if of_validation else "")
     said.append(f"; {row.dtype}" if row.dtype not in (None, "float32") else "")
-    said.append(f"; store {row.store[:12]}" if row.store else "")
-    said.append(f" from {row.origin}" if row.origin else "")
+    said.append(f"; store {row.store[:12]}" if row.store and store else "")
+    said.append(f" from {row.origin}" if row.origin and store else "")
     return "".join(said)
 
 

@@ -57,6 +57,7 @@ class Row:
         made_by: Distribution and version behind each measurement.
         layer: The layer that was measured.
         step: The training step of the model, if it is known.
+        tokens: The number of tokens that the model was trained on, if its revision's name has it.
         standard_errors: Standard errors by measurement; only measurements of the validation text have one.
         nulls: The same measurements of the nulls "untrained" and "shuffled", if they were measured.
         schema: Version of the row's keys.
@@ -88,6 +89,7 @@ class Row:
     made_by: dict[str, str] = field(default_factory=dict)
     layer: str = "top"
     step: int | None = None
+    tokens: int | None = None
     standard_errors: dict[str, float] = field(default_factory=dict)
     nulls: dict[str, dict[str, float | None]] = field(default_factory=dict)
     schema: int = SCHEMA
@@ -153,7 +155,7 @@ def _finite(values: Mapping[str, float | None]) -> dict[str, float | None]:
 ABOUT = tuple(
     each.name
     for each in fields(Row)
-    if each.type in (str, int, str | None, int | None) and each.name not in ("layer", "step", "schema")
+    if each.type in (str, int, str | None, int | None) and each.name not in ("layer", "step", "tokens", "schema")
 )
 """The columns of a table before its measurements, which identify what was measured."""
 COUNTS = tuple(each.name for each in fields(Row) if each.type == int | None)
@@ -164,7 +166,7 @@ def frame_of(rows: Sequence[Row]) -> "pd.DataFrame":
     """Return rows as a pandas DataFrame: identifying columns, the measurements, and ``versions`` as JSON text."""
     import pandas as pd
 
-    about = [*ABOUT, *(["step"] if any(row.step is not None for row in rows) else [])]
+    about = [*ABOUT, *(name for name in ("step", "tokens") if any(getattr(row, name) is not None for row in rows))]
     records = [
         {name: getattr(row, name) for name in about}
         | row.measurements

@@ -21,8 +21,8 @@ from collapse.stores.shards import Part
 from collapse.stores.store import Store
 
 Source = Results | Row | Store | Part | str | Path
-_SAME = ("store", "min_count", "layer")
-"""Columns that are equal in all rows of one measured store."""
+_SAME = ("store", "min_count", "layer", "step")
+"""Columns that are equal in all rows of one measured store; checkpoints with equal weights share a store."""
 
 
 @dataclass(frozen=True)

@@ -12,8 +12,9 @@ class Named:
 
     Attributes:
         about: The manifest, or the part of it that is known so far.
-        named: Names of the model, corpus and validation text in the user's request, the training step ("step"), and the
-            folder of a local tokenizer. They can differ from ``about``, because a store is found by its content.
+        named: Names of the model, corpus and validation text in the user's request, the model's revision, step and
+            tokens, and the folder of a local tokenizer. They can differ from the names in ``about``, because a store
+            is found by its content.
     """
 
     about: Mapping[str, Any]

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from collapse.core.reading import read_json
-from collapse.core.steps import run_and_step
+from collapse.core.steps import run_and_step, tokens_of
 from collapse.stores.files import sha256_of
 from collapse.stores.manifest import RESULTS
 from collapse.stores.naming import shown_model
@@ -24,11 +24,12 @@ def row_columns(store: "Store") -> dict[str, Any]:
     identity, named = store.identity, store.named
     arguments, features = identity.get("model_args") or {}, identity.get("features")
     model = shown_model(named["model"], arguments, store.revision) if named.get("model") else store.model
-    step = named.get("step", store.manifest["model"].get("step"))
+    step, tokens = (named.get(name, store.manifest["model"].get(name)) for name in ("step", "tokens"))
     return {
         "model": model + (f" ({identity['null']})" if identity.get("null") else ""),
         "step": run_and_step(model)[1] if step is None else int(step),
-        "revision": store.revision,
+        "tokens": tokens_of(model) if tokens is None else int(tokens),
+        "revision": named.get("revision") or store.revision,
         "corpus": named.get("corpus") or store.corpus,
         "store": store.digest,
         "validation": named.get("validation") or store.manifest["corpus"].get("validation"),

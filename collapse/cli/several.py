@@ -1,0 +1,46 @@
+"""Commands on several models, or on several revisions of one: a model that fails leaves the others."""
+
+import logging
+from collections.abc import Callable, Sequence
+
+import click
+
+from collapse.cli.terminal import say_error
+from collapse.core.progress import Report
+from collapse.errors import first_line
+
+log = logging.getLogger("collapse")
+
+revisions_option = click.option(
+    "--revisions",
+    metavar="PATTERNS",
+    help="Branches and tags of a Hub model, or checkpoint folders of a local one: 'step*', or step0,step1000.",
+)
+
+
+def named_models(models: Sequence[str], revisions: str | None) -> list[str]:
+    """Return the models, or with patterns of revisions the matching revisions of each."""
+    from collapse.inputs.references import find_revisions
+
+    return [each for model in models for each in (find_revisions(model, revisions) if revisions else [model])]
+
+
+def for_each(models: Sequence[str], act: Callable[[str, Report], None], done: str) -> int:
+    """Call ``act(model, progress)`` for each model; return how many failed. The error of a single model is raised."""
+    from collapse.cli.progress_bar import progress
+    from collapse.core.progress import numbered
+
+    failed = 0
+    with progress() as report:
+        for at, model in enumerate(models, 1):
+            if len(models) > 1:
+                log.info("%d of %d: %s", at, len(models), model)
+            try:
+                act(model, numbered(report, at, len(models)))
+            except Exception as error:  # a failing model must not stop the others
+                if len(models) == 1:
+                    raise
+                say_error(f"{model} is not {done}: {first_line(error)}")
+                log.debug("the full error:", exc_info=error)
+                failed += 1
+    return failed

@@ -1,0 +1,74 @@
+"""Measure the checkpoints of a training run: revisions of a model on the Hub, or checkpoint folders."""
+
+import logging
+from collections.abc import Iterable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from collapse.collection.measuring_any import measure
+from collapse.collection.named_store import store_among
+from collapse.core.progress import Report, numbered, shows_progress
+from collapse.errors import CollapseError
+from collapse.inputs.collection_spec import CollectionSpec, accepts
+from collapse.inputs.references import find_revisions
+from collapse.measurement.results import Results
+from collapse.measurement.rows import Row
+from collapse.plugin.plugin_manager import plugins
+from collapse.plugin.registry import Wanted
+
+log = logging.getLogger("collapse")
+
+
+@accepts
+@shows_progress
+def trajectory(
+    model: str | Path,
+    *,
+    revisions: str | Iterable[str],
+    store: str | Path | None = None,
+    metrics: Wanted = None,
+    min_count: int = 1,
+    progress: Report | None = None,
+    **options: Any,
+) -> Results:
+    """Measure the checkpoints of a training run, as ``collapse measure --revisions`` does.
+
+    A checkpoint that cannot be measured has no row; a log record says why. The same call resumes an interrupted one.
+
+    Args:
+        model: An id on the Hub, of which branches and tags are measured; or a folder, of which subfolders are.
+        revisions: Their names, or patterns such as ``"step*"``; several are separated by commas, or a list.
+        store: Folder of the stores, one for each checkpoint; None for the local cache. Checkpoints with equal weights
+            share a store.
+        metrics, min_count: As in :func:`collapse.measure`.
+        progress: Called as progress(what, done, total); ``what`` says which of how many.
+        {options}
+
+    Returns:
+        A row per checkpoint, in the order of their steps.
+
+    Raises:
+        UsageError: A pattern matches nothing, or an option is invalid.
+        CollapseError: No checkpoint can be measured.
+    """
+    plugins().chosen(metrics)  # report an unknown name and an invalid option once
+    CollectionSpec(**options)
+    names, rows = find_revisions(str(model), revisions), []
+    of_weights: dict[tuple[str, str], str] = {}
+    for at, name in enumerate(names, 1):
+        try:
+            place = None if store is None else store_among(name, str(store), of_weights, options)
+            report = progress and numbered(progress, at, len(names))
+            row = measure(name, store=place, metrics=metrics, min_count=min_count, progress=report, **options)
+            rows.append(of_revision(row, name))
+        except CollapseError as error:
+            if at == len(names) and not rows:
+                raise
+            log.warning("%s is not measured: %s", name, error)
+    return Results(rows)
+
+
+def of_revision(row: Row, name: str) -> Row:
+    """Return the row of a model's revision; if it has no step, its model's name includes the revision."""
+    return replace(row, model=name) if row.step is None and "@" in name else row
