@@ -70,7 +70,7 @@ MISTAKES = [
     (2, f"{COLLECT} --text-column txt", "did you mean text"),
     (2, f"{COLLECT} --tokenizer a.npz", "a tokenizer"),
     (1, "collect model --text short.txt --store s --chunk-length 32", "too short for one chunk of T = 32"),
-    (1, "collect f.safetensors --store no-store", "holds files that are not of a store (notes.txt)"),
+    (1, "collect f.safetensors --store no-store", "holds files not written by collapse (notes.txt)"),
     (1, "collect f.safetensors --store notes.txt", "cannot write notes.txt: File exists. Choose another --store"),
     (1, "collect f.safetensors --store notes.txt/s", "Not a directory"),
     (1, "verify no-store", "no collapse.json"),

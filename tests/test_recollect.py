@@ -186,7 +186,7 @@ def test_folders_with_other_things_are_left_alone(tiny, options, made, tmp_path,
         lambda: collapse.collect(tiny.model, store=folder, recollect=True, **options),
         lambda: made.save(folder),
     ):
-        with pytest.raises(StoreError, match=f"{folder} holds files that are not of a store"):
+        with pytest.raises(StoreError, match=f"{folder} holds files not written by collapse"):
             command()
     assert {str(each) for each in content(folder)} == {file}
 

@@ -55,7 +55,7 @@ _OF_ALL = re.compile(
 )
 @click.option("-v", "--verbose", is_flag=True, help="Print more details on stderr.")
 @click.option("--config", metavar="FILE", expose_value=False, help="Take more options and arguments from a YAML file.")
-@click.option("--save-config", metavar="FILE", expose_value=False, help="Write those that are given to a YAML file.")
+@click.option("--save-config", metavar="FILE", expose_value=False, help="Write the given ones to a YAML file.")
 def cli(plugin: tuple[str, ...], threads: int | None, verbose: bool) -> None:
     """Measure neural collapse in causal language models.
 

@@ -20,7 +20,7 @@ class _OrFiles(ShellComplete):
 
 
 def prepare_completion() -> None:
-    """Complete the names of files where click has nothing to offer, and do not load what imports torch."""
+    """Complete file names if click has no completion, and load no plugins that import torch."""
     cast(dict[str, Any], sys.modules)["torch"] = None  # plugins that import it are left out
     os.environ.pop("COLLAPSE_PLUGINS", None)  # whose errors would be printed
     for shell in (BashComplete, FishComplete, ZshComplete):

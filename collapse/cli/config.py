@@ -17,7 +17,7 @@ _NO_KEYS = ("config", "save_config", "version", "help")
 
 
 def with_config(cli: click.Group, words: list[str]) -> list[str]:
-    """Return a command line with what the file of ``--config`` adds to it; write that of ``--save-config``.
+    """Return a command line with the options of the ``--config`` file; write the ``--save-config`` file.
 
     Raises:
         UsageError: A key of the file is none of the command's, or a value has another form.

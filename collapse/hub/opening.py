@@ -78,7 +78,7 @@ def find_published(name: str) -> tuple[Remote, str]:
 
 
 def open_named(name: str) -> Store | None:
-    """Open the store on the Hub with this name; None if the name is of a model, or of nothing on the Hub."""
+    """Open the store on the Hub with this name; None if it names a model, or nothing on the Hub."""
     if not names_repo(name):
         return None
     repo, folder = split_name(name)

@@ -21,7 +21,7 @@ log = logging.getLogger("collapse")
 
 
 def resolve(model: str, spec: CollectionSpec, folder: Path | None) -> Request | Store:
-    """Return a request that describes what to collect; or a published store if the options name no text and it does.
+    """Return a request that describes what to collect, or a published store if the text is known only from it.
 
     Args:
         model: A local folder, a Hub id, a GGUF file or a features file.

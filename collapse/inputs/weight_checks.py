@@ -34,8 +34,8 @@ def check_loaded(name: str, model: Any, info: Mapping[str, Any], files: list[Pat
     if mismatched := sorted(info["mismatched_keys"]):
         shapes = [f"{key} {_shape(there)}, not {_shape(wanted)}" for key, there, wanted in mismatched]
         raise CollapseError(
-            f"{name}: {counted(len(mismatched), 'weight')} in its checkpoint of another shape than in its config.json "
-            f"for {kind} ({some(shapes)}): use the checkpoint that belongs to this config.json"
+            f"{name}: its checkpoint and config.json differ in the shape of {counted(len(mismatched), 'weight')} "
+            f"of {kind} ({some(shapes)}): use the checkpoint that belongs to this config.json"
         )
     if missing:
         others = f"; it has {len(unexpected):,} that {kind} does not know ({some(unexpected)})" if unexpected else ""
@@ -54,7 +54,7 @@ def check_loaded(name: str, model: Any, info: Mapping[str, Any], files: list[Pat
     if untied := sorted({*model.get_expanded_tied_weights_keys(all_submodels=True)} - {*tied}):
         raise CollapseError(
             f"{name}: its config.json ties {some(untied)} to the input embedding, but its checkpoint has "
-            "another tensor: give --model-arg tie_word_embeddings=false to use that tensor, or remove it"
+            "another tensor: use it with --model-arg tie_word_embeddings=false, or delete it"
         )
 
 

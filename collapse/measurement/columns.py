@@ -240,7 +240,7 @@ def one_width(frame: "pd.DataFrame", groups_n: Any = None) -> bool:
 
 
 def _limits(towards: Limit, frame: "pd.DataFrame") -> Floats | float | None:
-    """The limit, one a row where it depends on C and d; None where there is none or the table lacks C and d."""
+    """The limit, one per row if it depends on C and d; None if there is none or the table lacks C and d."""
     if not callable(towards):
         return None if towards is None else float(towards)
     if not {"classes", "dim"} <= set(frame) or frame[["classes", "dim"]].isna().any(axis=None):

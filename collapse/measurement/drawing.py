@@ -64,7 +64,7 @@ def plot(
 
 
 def drawn(found: Figure, source: Any, **options: Any) -> Drawing:
-    """Draw a declared figure, as :func:`draw` does one of a plugin; raises as it does."""
+    """Draw a declared figure; raises the exceptions of :func:`draw`."""
     given = results_of(source) if found.of == "results" else _stores(source, found)
     _check_needs(found, given)
     return attempted(f"figure {found.name}", found, lambda: _readable(found.function(given, **options), found.title))

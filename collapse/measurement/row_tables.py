@@ -201,13 +201,13 @@ def _about(row: Row, *, store: bool = True) -> str:
 
 
 def _notes(row: Row, shown: Collection[str] | None) -> list[str]:
-    """Return the notes on a row's measurements, why there is no number first; measurements with one note share it."""
+    """Return the notes on a row's measurements, reasons for missing numbers first; equal notes are joined."""
     by_text = remarks_by_text(row, shown)
     return [text if "*" in names else f"{some(names)}: {text}" for text, names in by_text.items()]  # * is the row
 
 
 def remarks_by_text(row: Row, shown: Collection[str] | None, *, errors: bool = False) -> dict[str, list[str]]:
-    """Return the measurements of each note, * for the row: why there is no number first; errors only if asked for."""
+    """Return the measurements (* for the row) of each note, reasons for missing numbers first; errors on request."""
     known, grouped = plugins().measurements(), dict[str, list[str]]()
     given = {name for name, value in row.measurements.items() if value is not None} | {"*"}
     for note in sorted(row.notes, key=lambda each: each.measurement in given):

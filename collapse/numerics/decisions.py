@@ -262,6 +262,6 @@ def first_row(samples: int, sample_K: Int[Tensor, " K"], row_K: Int[Tensor, " K"
 
 
 def _power_of_two(values: Tensor) -> float:
-    """Return the power of two that, divided into the values, leaves the largest magnitude between ½ and 1."""
+    """Return a power of two; values divided by it have a largest magnitude between ½ and 1."""
     _, exponent = math.frexp(largest(values))
     return math.ldexp(1.0, min(max(exponent, -1000), 1000))

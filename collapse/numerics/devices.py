@@ -51,7 +51,7 @@ class WorkSizes(NamedTuple):
 
 
 def work_sizes(device: torch.device) -> WorkSizes:
-    """Return the sizes for a device: on the CPU, 1 MB of scores for each thread stay in its cache.
+    """Return a device's sizes: on the CPU, 1 MB of scores per thread, which stays in its cache.
 
     On a GPU the scores of a block take 0.5 GB, because each block costs launches of kernels: on an H100, smaller blocks
     took up to eight times as long.

@@ -184,7 +184,7 @@ class EmbeddingStatistics:
             within = "" if ids is None else " in the class set (--classes-of)"
             hint = f": lower --min-count (the largest class has {int(self.counts.max())})"
             raise CollapseError(
-                f"classes with {min_count} samples or more{within}: {here} of {self.n_classes}, and neural collapse "
+                f"{here} of {self.n_classes} classes{within} have at least {min_count} samples; neural collapse "
                 f"needs two{hint if self.n_classes > 1 else ''}"
             )
         made = replace(self, min_count=max(min_count, self.min_count), class_set=class_set or self.class_set)

@@ -185,5 +185,5 @@ def check_declared(offered: type["Statistic"]) -> str:
     """Return the name of a statistic; raise PluginError if it is not valid for a file and a parameter."""
     name = getattr(offered, "name", "")
     if not (name.isascii() and name.isidentifier()) or name.lower() in (*HELD, *OF_CLASSES, *OF_PAIRS, "train"):
-        raise PluginError(f"{name!r} is no valid statistic name: use a new identifier of ASCII letters, digits and _")
+        raise PluginError(f"{name!r} is not a statistic name: use a new identifier of ASCII letters, digits and _")
     return name

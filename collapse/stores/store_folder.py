@@ -32,7 +32,7 @@ def locked_store_folder(folder: Path) -> Iterator[None]:
     """
     if strange := _other_things(folder):
         raise StoreError(
-            f"{folder} holds files that are not of a store ({', '.join(strange[:3])}): "
+            f"{folder} holds files not written by collapse ({', '.join(strange[:3])}): "
             "choose an empty or a new folder for --store"
         )
     with locked(folder, wait=True):

@@ -106,7 +106,7 @@ def tokens(
     if ranked and (tokens is not None or ids is not None):
         raise UsageError("--top and --least rank all classes: remove them, or give no tokens")
     if by is not None and not ranked:
-        raise UsageError("--by names the column of --top or --least: also give one of these")
+        raise UsageError("--by ranks the classes for --top or --least: also give one")
     by = by or "nc1.cdnv"
     check_name(by, ["count", *class_measurements()], "no measurement with a value per class")
     chosen = choose(store, tokens, ids, tokenizer=tokenizer, min_count=min_count, variants=True, every=True)

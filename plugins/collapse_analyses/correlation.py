@@ -88,7 +88,7 @@ def correlation(
     (0.8, 0.2)
     """
     if strata and cluster:
-        raise UsageError("--strata shows r in each group of the column of --within: remove --cluster")
+        raise UsageError("--strata shows r without intervals or p: remove --cluster")
     options: dict[str, Any] = {"against": against, "columns": columns, "where": where, "within": within}
     chosen = choose(results, **options, control=control, needs=cluster, also=[LOG_CDNV])
     return _strata(chosen) if strata else _correlated(chosen, names_of(cluster, chosen.frame), resamples)
