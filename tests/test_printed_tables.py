@@ -16,6 +16,7 @@ from collapse.testing import random_features
 
 WIDTHS = (80, 100, 120)
 MODELS = [f"a_long_name_of_a_model_of_width_768_with_seed_{seed}" for seed in range(4)]
+UNIFORM = "gnc2.hyperspherical_uniformity"
 PUBLISHED = "TinyStories-12x1024_10L"
 NAMES = st.text("abxyz019", min_size=1, max_size=6).flatmap(
     lambda part: st.lists(st.just(part), min_size=1, max_size=12).map("_".join)
@@ -110,13 +111,21 @@ def test_short_headings_are_never_broken_and_long_ones_only_where_space_is_short
     assert " r > 0" in shown
 
 
+def test_a_divided_table_repeats_no_row_without_values(printed):
+    rows = [["NC4", "agreement", 0.5, 0.25], ["", "± standard error", 0.01, ""]]
+    shown = printed(Table("", ["property", "measurement", "value", "untrained"], rows, keys=2), 40)
+    assert [shown.count(each) for each in ("NC4", "agreement", "± standard error")] == [2, 2, 1]
+
+
 def test_models_of_other_shapes_have_ranges_of_limits():
-    rows = []
+    rows, names = [], ["nc1.cdnv", "nc2.interference", "nc2.interference_std", UNIFORM]
     for classes, dim in ((6, 8), (11, 8)):
         arrays = random_features(classes, dim, 20 * classes)
         named = {name.removeprefix("train_"): arrays[name] for name in ("train_features", "train_labels", "classifier")}
-        rows.append(collapse.measure(**named, metrics=["nc1.cdnv", "nc2.interference", "nc2.interference_std"]))
+        rows.append(collapse.measure(**named, metrics=names))
     limits = {cells[1]: cells[-2:] for cells in whole_table_of(rows).rows}
     assert limits["nc1.cdnv"] == [0, ""]
     assert limits["nc2.interference"] == ["-0.2000 to -0.1000", ""]
     assert limits["nc2.interference_std"][1].startswith("0 to ")  # 6 classes in 8 dimensions can be a simplex
+    said = f"reachable, {UNIFORM}: the value of uniform random points, not a bound"
+    assert [said in whole_table_of(some).notes for some in (rows[:1], rows[1:], rows)] == [False, True, True]

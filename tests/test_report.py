@@ -194,6 +194,17 @@ def test_standard_errors_and_nulls_stand_beside_the_measurements(page):
     assert many["rows"][0][-1] == 0.02
 
 
+def test_a_run_is_described_from_its_first_to_its_last_checkpoint():
+    values = {"nc1.cdnv": [0.1, 0.5], "nc3.self_duality": [0.1, 0.9], "nc4.agreement": [0.5, 0.5]}
+    models = ["run/checkpoint-3000", "run/checkpoint-20"]
+    said = findings(pd.DataFrame({"model": models, "classes": 9, "dim": 8, **values}), Associations({}))
+    assert said[1].startswith("At full collapse, all embeddings before a token are equal to their class mean")
+    assert said[2:4] == [
+        "From step 20 to 3,000, nearer to 0, the value at full collapse: nc1.cdnv (0.5000 → 0.1000).",
+        "From step 20 to 3,000, farther from 1, the value at full collapse: nc3.self_duality (0.9000 → 0.1000).",
+    ]
+
+
 def test_a_very_long_name_is_short_in_words():
     long = "m" * 3_000
     frame = pd.DataFrame({"model": [long, long], "corpus": long, "val_loss": [2.0, 3.0]})

@@ -96,8 +96,12 @@ def test_every_figure_is_drawn_and_the_page_never_scrolls_sideways(opened, name,
     for each in figures:
         figure = drawn(page, each)
         assert figure.locator(".view").get_attribute("data-drawn") == ("dark" if phone else "light")
-        shown, room = figure.evaluate("f => [f.querySelector('svg').clientWidth, f.querySelector('.view').clientWidth]")
+        widths = "f => [f.querySelector('svg').clientWidth, f.querySelector('.view').clientWidth]"
+        shown, room = figure.evaluate(widths)
         assert shown <= room + 1
+    page.set_viewport_size({"width": page.viewport_size["width"] - 15, "height": 900})  # such as by a scroll bar
+    shown, room = figure.evaluate(widths)
+    assert shown <= room + 1
     assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
     assert page.evaluate("window.stolen") is None
     if name == "store":

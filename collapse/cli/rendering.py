@@ -54,7 +54,7 @@ def print_table(table: Table) -> None:
     width = out.width
     for some in _divided(columns[: table.keys], columns[table.keys :], width):
         out.width = max(_width(some), width)  # rich would cut a name that is longer than the line
-        out.print(_rich(some))
+        out.print(_rich(some, table.keys))
     out.width = width
     for note in table.notes:
         _print_line(out, f"  {note}", "dim")
@@ -133,7 +133,8 @@ def _divided(keys: list[_Column], others: list[_Column], width: int) -> Iterator
     yield table
 
 
-def _rich(columns: Sequence[_Column]) -> "RichTable":
+def _rich(columns: Sequence[_Column], keys: int) -> "RichTable":
+    """Return a table without rows that hold nothing here, such as standard errors where only nulls are shown."""
     from rich import box
     from rich.table import Table as RichTable
 
@@ -146,6 +147,8 @@ def _rich(columns: Sequence[_Column]) -> "RichTable":
     # rich drops the blanks that align decimal points, unless a cell fills its column
     shown = [[each.rjust(column.least) if column.numeric else each for each in column.cells] for column in columns]
     for cells in zip(*shown, strict=True):
+        if not (cells[0] + "".join(cells[keys:])).strip():
+            continue
         table.add_row(*(Text(each, justify="left") for each in cells))
     return table
 

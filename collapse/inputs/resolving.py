@@ -102,7 +102,7 @@ def _chosen(stores: Iterable[Store], request: Request) -> Store | None:
     fitting = []
     for store in stores:
         if differ := request.store_differences(store, whole=True):
-            log.info("%s is not the requested store: it differs in %s", store, "; ".join(differ))
+            log.debug("%s is not the requested store: it differs in %s", store, "; ".join(differ))
         else:
             fitting.append(store)
     if not fitting:

@@ -41,7 +41,9 @@ def whole_table_of(
     notes += notes_of(rows, shown)
     notes += ["at full collapse, reachable: a range means that the models' values differ"] if ranges else []
     title = "\n".join(f"{model}{about}" for model, about in titles_of(rows))
-    notes += [*notes_on_reachable(names), *remarks_of(rows)]
+    if any(row.classes > row.dim + 1 for row in rows):  # otherwise the reachable value is a simplex's, a bound
+        notes += notes_on_reachable(name for name in names if limits[name][1] != "")
+    notes += remarks_of(rows)
     return Table(title, *_columns_and_lines(rows, limits), notes, keys=2, source=Results(rows))
 
 

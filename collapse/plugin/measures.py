@@ -41,7 +41,7 @@ class Measure:
         name: Name of the measurement, such as ``nc2.interference``.
         towards: The value at full collapse: a number, a function such as ``lambda C: -1 / (C - 1)``, or None.
         reachable: The value that C classes in d dimensions can reach, if it differs from ``towards``; same types.
-        reached_by: What attains ``reachable`` if it is not a bound, such as "uniform random points"; used in notes.
+        reached_by: What attains ``reachable`` if it is no bound for C > d+1, such as "uniform random points".
         headline: Whether ``collapse measure`` prints it by default. For a property without headline measurements, it
             prints the alphabetically first.
     """

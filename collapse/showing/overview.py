@@ -9,7 +9,9 @@ from collapse.measurement.cells import number
 from collapse.measurement.comparable import corpora_of
 from collapse.measurement.model_names import with_parts
 from collapse.measurement.prepared import remarks_on
+from collapse.measurement.row_tables import by_property
 from collapse.measurement.table import Table
+from collapse.plugin.metrics import limits_of
 from collapse.plugin.plugin_manager import plugins
 from collapse.showing.associations import Associations
 
@@ -19,6 +21,11 @@ if TYPE_CHECKING:
 LOSS = "val_loss"
 _LONGEST = 60  # characters of a name
 _MOST = 6  # names in a sentence
+_COLLAPSE = (
+    "At full collapse, all embeddings before a token are equal to their class mean (NC1), the class means have equal "
+    "norms and spread evenly (NC2, GNC2), the classifier's rows align with them (NC3; UNC3: all equally well), and the "
+    "nearest class mean decides (NC4)."
+)
 _SURE = "an interval that excludes 0 and p ≤ 0.05 by Holm"
 
 
@@ -29,7 +36,7 @@ def findings(frame: "pd.DataFrame", tests: Associations) -> list[str]:
         frame: The rows.
         tests: Correlations with validation loss.
     """
-    said = [_how_many(frame), *_losses(frame)]
+    said = [_how_many(frame), *_losses(frame), *_in_training(frame)]
     if tested := tests.tables.get("correlation"):
         return [*said, *_by_size(frame, tests, tested), *_over_all(tested)]
     if len(frame) < 3:
@@ -78,6 +85,29 @@ def _losses(frame: "pd.DataFrame") -> Iterator[str]:
             f"Validation loss is lowest, {lowest} nats, in {names[0]}, and highest, {highest}, in {names[-1]}; "
             f"the median is {median}."
         )
+
+
+def _in_training(frame: "pd.DataFrame") -> Iterator[str]:
+    """Define full collapse, and say how the headline measurements of one run moved from its first checkpoint."""
+    frame = with_parts(frame)
+    along = next((name for name in ("step", "checkpoint") if name in frame and frame[name].notna().all()), None)
+    if along is None or not {"model", "classes", "dim"} <= set(frame):
+        return
+    if len({run_and_step(str(model))[0] for model in frame["model"]}) != 1 or not frame[along].is_unique:
+        return
+    first, last = (frame.sort_values(along).iloc[at] for at in (0, -1))
+    moved: dict[str, list[str]] = {}
+    for name in by_property(each for each in plugins().headlines() if each in frame and frame[each].notna().all()):
+        limit = limits_of(*plugins().measurements()[name], int(last["classes"]), int(last["dim"]))[0]["towards"]
+        if limit is not None and first[name] != last[name]:
+            where = "nearer to" if abs(last[name] - limit) < abs(first[name] - limit) else "farther from"
+            values = f"{name} ({_number(first[name])} → {_number(last[name])})"
+            moved.setdefault(f"{where} {_number(limit)}", []).append(values)
+    if moved:
+        yield _COLLAPSE
+    for where, names in moved.items():
+        ends = f"From {along} {first[along]:,.0f} to {last[along]:,.0f}"
+        yield f"{ends}, {where}, the value at full collapse: {', '.join(names)}."
 
 
 def _over_all(tested: Table) -> Iterator[str]:

@@ -68,7 +68,9 @@ def definition_table(frame: "pd.DataFrame") -> Table:
         limits = ["of C and d" if callable(limit) else limit for limit in limits]
         about = [name, metric.property_of(name), metric.equation_of(measure)]
         rows.append([*about, *limits, metric.source or None, metric.version])
-    notes = notes_on_reachable(row[0] for row in rows)
+    notes = []
+    if shape is None or shape[0] > shape[1] + 1:
+        notes += notes_on_reachable(row[0] for row in rows)
     if shape is not None:
         notes.append(f"limits for {shape[0]:,} classes in {shape[1]:,} dimensions, the largest of all rows")
     columns = ["measurement", "property", "definition", "at full collapse", "reachable", "source", "version"]

@@ -4,6 +4,7 @@ import math
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
+from collapse.plugin.plugin_manager import plugins
 from collapse_figures.tables import Colour, field, one_of, records, shown
 
 if TYPE_CHECKING:
@@ -123,15 +124,32 @@ def curves(
     lines: Sequence[str],
     *,
     hover: Sequence[str] = ("model",),
+    collapsed: bool = False,
 ) -> dict[str, Any]:
     """Return the specification of curves along a column, with one panel per available measurement.
 
-    The colour, the columns ``lines`` and ``--min-count`` divide the rows into lines.
+    The colour, the columns ``lines`` and ``--min-count`` divide the rows into lines. With ``collapsed``, a rule shows
+    the value at full collapse.
     """
     present = one_of(frame, names)
     limits = ["min_count"] if "min_count" in frame and frame["min_count"].nunique() > 1 else []
     panels = [panel(frame, name, x, colour=colour, lines=[*lines, *limits], hover=hover) for name in present]
+    if collapsed:
+        panels = [_beside_limit(each, frame, name) for each, name in zip(panels, present, strict=True)]
     return together(panels, records(frame, [*hover, along, *lines, *limits, *present], colour))
+
+
+def _beside_limit(chart: Any, frame: "pd.DataFrame", name: str) -> Any:
+    """Add a rule at a measurement's value at full collapse, unless it would lengthen the axis by half or more."""
+    import altair as alt
+
+    limit, values = plugins().measurements()[name][1].towards, frame[name].dropna()
+    low, high = values.min(), values.max()
+    if not isinstance(limit, int | float) or logged(frame, name) or 2 * max(low - limit, limit - high) >= high - low:
+        return chart
+    y = axis("y", name, [*values, limit])
+    rule = alt.Chart().mark_rule().transform_aggregate(rows="count()").encode(y=alt.datum(limit, type="quantitative"))
+    return alt.layer(chart.encode(y=y), rule)
 
 
 def together(

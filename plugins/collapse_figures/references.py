@@ -6,10 +6,13 @@ from typing import Any
 
 from collapse import CollapseError, Drawing, Results, Row, figure
 from collapse.errors import counted
+from collapse.measurement.row_tables import by_property
 from collapse.plugin.plugin_manager import plugins
 from collapse_figures.panels import axis, together
 from collapse_figures.reachable import reachable_value
 from collapse_figures.tables import shown
+
+_RANDOM = ": that of GNC2 is the value of random points"
 
 
 @figure("nulls", title="Measurements beside their nulls")
@@ -20,18 +23,19 @@ def nulls(results: Results) -> Drawing:
         raise CollapseError("needs rows with nulls: use collapse measure --null, and save results as .json")
     kinds = list(dict.fromkeys(kind for row in with_nulls for kind in row.nulls))
     panels = []
-    for name in plugins().headlines():
+    for name in by_property(plugins().headlines()):
         values = [each for row in with_nulls for each in _values(row, name)]
         present = {each["of"] for each in values}
         if "model" in present and present & set(kinds):
             panels.append(_panel(name, values, ["model", *kinds, "reachable"]))
     if not panels:
         raise CollapseError("no headline measurement has a value in both a row and one of its nulls")
+    random = any(row.classes > row.dim + 1 for row in with_nulls)
     models = len({row.store or id(row) for row in with_nulls})  # rows of one store differ in --min-count
     caption = (
         f"Headline measurements of {counted(models, 'model')}, of the nulls {' and '.join(kinds)} on the same "
         "text, and the values that these classes and dimensions can reach, if an axis can show them. A model that is "
-        "no nearer to these than its nulls are shows no collapse: that of GNC2 is the value of random points."
+        f"no nearer to these than its nulls are shows no collapse{_RANDOM if random else ''}."
     )
     left_out = len(results) - len(with_nulls)
     notes = (f"{counted(left_out, 'row')} without nulls not drawn",) if left_out else ()
@@ -42,7 +46,7 @@ def _values(row: Row, name: str) -> Iterator[dict[str, Any]]:
     """Yield the values that an axis can show; a log axis cannot show a limit of 0."""
     limit = reachable_value(name, row.classes, row.dim)
     of = {"model": row.measurements.get(name), **{kind: values.get(name) for kind, values in row.nulls.items()}}
-    of |= {"reachable": limit if limit and (limit > 0 or not shown(name).log) else None}
+    of |= {"reachable": None if shown(name).log and not limit else limit}
     for each, value in of.items():
         if value is not None and math.isfinite(value):
             yield {"model": row.model, "name": name, "of": each, "value": value}

@@ -3,8 +3,9 @@
 from collapse import CollapseError, Drawing, Results, figure
 from collapse.core.steps import run_and_step
 from collapse.errors import counted
+from collapse.plugin.plugin_manager import plugins
 from collapse_figures.panels import axis, curves
-from collapse_figures.tables import colour_of, drawn_in, measured, remarks
+from collapse_figures.tables import MEASUREMENTS, colour_of, measured, remarks
 
 
 @figure("training", title="Loss and neural collapse during training", source="Wu & Papyan 2024, Figure 5")
@@ -30,8 +31,12 @@ def training(results: Results) -> Drawing:
     x = axis("x", along, kept[along], title=times[along], format=",d" if geometric else "~s", log=geometric)
     if geometric:  # a log axis that has 0
         x = x.scale(type="symlog", nice=False)
-    spec = curves(kept, drawn_in("curves"), x, along, colour_of(kept, names="run"), ["run"])
+    names = [name for name in MEASUREMENTS if name in plugins().headlines()]
+    spec = curves(kept, names, x, along, colour_of(kept, names="run"), ["run"], collapsed=True)
     checkpoints = counted(len(kept[["run", along]].drop_duplicates()), "checkpoint")
     of = f"{checkpoints} of {counted(kept['run'].nunique(), 'run')}"
-    caption = f"Loss and measurements of {of}, a line per run, against {times[along]}."
+    caption = (
+        f"Loss and measurements of {of}, a line per run, against {times[along]}. The dashed line is the value at full "
+        "collapse, where an axis can show it."
+    )
     return Drawing(spec, caption, notes=remarks(kept))

@@ -54,7 +54,7 @@ def uniform_cov(C: int, d: int | float) -> float | None:
     None for a circle (d = 2), because its mean is 0.
     """
     mean, std = uniform_log_kernel(C, d), uniform_log_kernel_std(C, d)
-    return std / mean if mean and std is not None else None
+    return std / mean + 0.0 if mean and std is not None else None  # + 0.0: not the −0 of a simplex
 
 
 @pair_metric(

@@ -104,6 +104,10 @@ def test_a_line_joins_rows_of_one_run_and_limit():
     drawing = collapse.draw("training", steps)
     assert [each["step"] for each in numbers_of(drawing.spec)] == [1000, 2000, 3000]
     assert "3 checkpoints of 1 run, a line per run, against training step." in drawing.caption
+    rules = [[each["encoding"]["y"]["datum"] for each in view.get("layer", ())[1:]] for view in drawing.spec["concat"]]
+    assert rules == [[], [], []]  # the axis of NC1 is logarithmic, and NC4 is far from 1
+    high = [row("m", at, step=at, measurements={"nc4.agreement": 0.5 + at / 10}) for at in (1, 2, 4)]
+    assert collapse.draw("training", high).spec["concat"][-1]["layer"][1]["encoding"]["y"]["datum"] == 1
 
 
 def test_the_null_is_that_of_the_permutation_test(paper):

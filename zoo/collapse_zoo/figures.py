@@ -10,7 +10,7 @@ from collapse_zoo.runs import STATE, STORES, Run
 
 @figure("run-loss", title="Loss during training", of="stores", source="Wu & Papyan 2024, Figure 5")
 def run_loss(stores: Sequence[Store]) -> Drawing:
-    """Training loss by step, and validation loss after each epoch, of the runs whose stores are given."""
+    """Training loss by step, and validation loss at the checkpoints, of the runs whose stores are given."""
     folders = [each.path.parent for each in stores if each.path is not None]
     runs = [Run(path) for path in dict.fromkeys(each.parent for each in folders if each.name == STORES)]
     rows: list[dict[str, Any]] = []
@@ -35,7 +35,6 @@ def run_loss(stores: Sequence[Store]) -> Drawing:
             {"mark": {"type": "point", "size": 25}, "encoding": {"y": {**y, "field": "validation"}}},
         ],
     }
-    caption = (
-        f"Training loss of {counted(len(runs), 'run')} by step (line), and validation loss after each epoch (points)."
-    )
+    of = counted(len(runs), "run")
+    caption = f"Training loss of {of} by step (line), and validation loss at the checkpoints (points)."
     return Drawing(spec, caption)

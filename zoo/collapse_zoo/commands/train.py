@@ -28,7 +28,8 @@ def command(
 
     \b
     collapse zoo train 12x1024
-    collapse zoo train 2x64 --generated --chunk-length 256 --measure
+    collapse zoo train 2x64 --generated --chunk-length 256 \\
+        --learning-rate 1e-3 --measure
     collapse zoo train 2x128_03d --text train.jsonl \\
         --validation-text validation.jsonl --tokenizer DIR
     """
