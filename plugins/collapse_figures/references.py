@@ -6,11 +6,10 @@ from typing import Any
 
 from collapse import CollapseError, Drawing, Results, Row, figure
 from collapse.errors import counted
-from collapse.measurement.row_tables import by_property
 from collapse.plugin.plugin_manager import plugins
 from collapse_figures.panels import axis, together
 from collapse_figures.reachable import reachable_value
-from collapse_figures.tables import shown
+from collapse_figures.tables import MEASUREMENTS, shown
 
 _RANDOM = ": that of GNC2 is the value of random points"
 
@@ -23,7 +22,8 @@ def nulls(results: Results) -> Drawing:
         raise CollapseError("needs rows with nulls: use collapse measure --null, and save results as .json")
     kinds = list(dict.fromkeys(kind for row in with_nulls for kind in row.nulls))
     panels = []
-    for name in by_property(plugins().headlines()):
+    properties = [name for name in MEASUREMENTS if name != "val_loss"]  # the loss is the last
+    for name in sorted(plugins().headlines(), key=[*properties, *plugins().headlines()].index):
         values = [each for row in with_nulls for each in _values(row, name)]
         present = {each["of"] for each in values}
         if "model" in present and present & set(kinds):

@@ -129,6 +129,7 @@ def test_the_null_is_that_of_the_permutation_test(paper):
 def test_a_model_its_nulls_and_the_limit_are_drawn():
     drawing = collapse.draw("nulls", [*WITH_NULLS, row("c")])
     found = {(each["name"], each["of"]): each["value"] for each in numbers_of(drawing.spec)}
+    assert next(iter(found))[0].startswith("nc1.")  # the loss is the last
     assert (found["nc1.cdnv", "untrained"], found["nc1.cdnv", "shuffled"]) == (0.5, 40.0)
     assert "nc4.agreement" not in {name for name, _ in found}  # none of its nulls has a value
     assert drawing.notes == ("1 row without nulls not drawn",)

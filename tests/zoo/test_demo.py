@@ -16,6 +16,7 @@ def small(tmp_path_factory):
 def test_the_model_collapses(small):
     table, folder = small
     first, _, last = collapse.Results.read(folder / "results.json").rows
+    assert (last.corpus, last.validation) == ("generated-20-stories.jsonl", "generated-100-other-stories.jsonl")
     assert [each["step"] for each in table.records()] == ["0", "15", "135", "permuted", "full collapse"]
     assert last["nc1.cdnv_ratio_debiased"] < first["nc1.cdnv_ratio_debiased"] / 5
     assert last["nc2.equinormness"] < first["nc2.equinormness"] / 3
@@ -27,7 +28,7 @@ def test_the_model_collapses(small):
 def test_every_figure_of_its_report_is_drawn(small, tmp_path):
     page = collapse.report(small[1] / "results.json", tmp_path / "report.html", figures=("training", "nulls"))
     assert "Loss and neural collapse during training" in page.read_text()
-    assert ": not drawn" not in page.read_text()
+    assert "not drawn: " not in page.read_text()
 
 
 def test_a_second_run_uses_finished_work_again(small):

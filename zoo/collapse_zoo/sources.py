@@ -109,10 +109,8 @@ def find_source(*, generated: int | None = None, words: int | None = None, **opt
     """
     spec = CollectionSpec(**options)
     if generated is not None:
-        folder = _generate(generated, words)
-        train, validation = (str(folder / name) for name in ("train.jsonl", "validation.jsonl"))
-        tokenizer = spec.tokenizer or str(folder / "tokenizer")
-        spec = replace(spec, text=train, validation_text=validation, tokenizer=tokenizer)
+        train, validation, tokenizer = map(str, _generate(generated, words))
+        spec = replace(spec, text=train, validation_text=validation, tokenizer=spec.tokenizer or tokenizer)
     try:
         texts = find_texts(replace(spec, text=spec.text or DATA_SET))
         reference = find_tokenizer(spec.tokenizer or TOKENIZER)
@@ -129,18 +127,23 @@ def find_source(*, generated: int | None = None, words: int | None = None, **opt
     return Source(texts, reference, loaded, "stories" if generated is not None else _label(texts.training), spec)
 
 
-def _generate(n: int, words: int | None) -> Path:
-    """Generate stories and their tokenizer in the cache; the same numbers give the same stories."""
+def _generate(n: int, words: int | None) -> tuple[Path, Path, Path]:
+    """Generate stories, others for validation, and their tokenizer in the cache; the same numbers give the same ones.
+
+    The names of the files stand in tables, so they say what the texts are.
+    """
     about = {"stories": n, "tokenizer_stories": _TOKENIZER_STORIES, "vocabulary": _VOCABULARY, "words": words}
     folder = home() / "stories" / sha256_of(about)[:16]
-    done = folder / "done"
+    others = max(n // 20, 100)
+    train, validation = folder / f"generated-{n}-stories.jsonl", folder / f"generated-{others}-other-stories.jsonl"
+    tokenizer, done = folder / "tokenizer", folder / "complete"
     with locked(folder, option="COLLAPSE_HOME", wait=True):
         if not done.is_file():
-            write_stories(folder / "train.jsonl", n, 1, words)
-            write_stories(folder / "validation.jsonl", max(n // 20, 100), 2, words)
-            train_tokenizer(stories(_TOKENIZER_STORIES, 1, words), folder / "tokenizer", vocabulary=_VOCABULARY)
+            write_stories(train, n, 1, words)
+            write_stories(validation, others, 2, words)
+            train_tokenizer(stories(_TOKENIZER_STORIES, 1, words), tokenizer, vocabulary=_VOCABULARY)
             done.touch()
-    return folder
+    return train, validation, tokenizer
 
 
 def _label(corpus: Corpus) -> str:
