@@ -89,7 +89,7 @@ def slim(svg: str, title: str) -> str:
     A description of each of a thousand points gives way to the title, and coordinates have two decimals.
     """
     short = re.sub(r' (?:aria-[\w-]+|role|class|pointer-events|stroke-miterlimit)="[^"]*"', "", svg)
-    short = re.sub(r"\d+\.\d{3,}", lambda number: f"{float(number[0]):.2f}", short)
+    short = re.sub(r"\d+\.\d{3,}(?![^<>]*<)", lambda number: f"{float(number[0]):.2f}", short)  # not in texts
     return short.replace("<svg ", f'<svg role="img" aria-label="{escape(title)}" ', 1) + "\n"
 
 

@@ -65,15 +65,13 @@ def nc2(means: Points) -> str:
 
 def gnc2(degrees: Iterable[float]) -> str:
     points = directions(degrees)
-    return circle() + "".join(
-        line(each * 0, each, GREY, 1) + dot(each, COLOURS[c % 3], 6, 1) for c, each in enumerate(points)
-    )
+    return circle() + "".join(line(each * 0, each, GREY, 1) + dot(each, COLOURS[1], 6, 1) for each in points)
 
 
 def nc3(turns: Sequence[float]) -> str:
     means, rows = directions(THREE), directions(THREE + np.asarray(turns), 0.8)
     dashed = 'stroke-dasharray="7 4"'
-    return "".join(arrow(mean, COLOURS[c]) + arrow(rows[c], GREY, dashed) for c, mean in enumerate(means))
+    return "".join(arrow(mean, COLOURS[c]) + arrow(rows[c], COLOURS[c], dashed) for c, mean in enumerate(means))
 
 
 def borders(weights: Points, bias: Points) -> list[Points]:
@@ -120,9 +118,10 @@ def save(name: str, about: str, panels: dict[str, str]) -> None:
 if __name__ == "__main__":
     save("nc1", "Points of three classes shrink to their means", {"early": nc1(0.2), "collapsed": nc1(0.025)})
     uneven, even = directions((60, 130, 290), (0.55, 1.0, 0.75)), directions(THREE)
+    uneven -= uneven.mean(axis=0)  # seen from their mean, as in the text
     save("nc2", "Three unequal arrows become equal, at 120 degrees", {"early": nc2(uneven), "collapsed": nc2(even)})
     clumped, spread = (5, 18, 33, 52, 60, 95, 104, 118, 160, 200, 215, 290), np.arange(12) * 30
-    save("gnc2", "Twelve directions spread over a circle", {"early": gnc2(clumped), "collapsed": gnc2(spread)})
+    save("gnc2", "Twelve directions spread over a circle", {"early": gnc2(clumped), "spread evenly": gnc2(spread)})
     turned = {"early": nc3((40, -25, 10)), "UNC3: equal angles": nc3((25, 25, 25)), "NC3: angles of 0": nc3((0, 0, 0))}
     save("nc3", "Classifier rows turn towards the class means", turned)
     means, other = directions(THREE, 0.6), directions(THREE + np.array((30, -15, 20)), (0.6, 0.9, 0.5))

@@ -37,7 +37,7 @@ class Laws(pytest.Item):
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Add the option ``--collapse-laws``."""
     group = parser.getgroup("collapse")
-    group.addoption("--collapse-laws", action="append", default=[], metavar="PLUGIN", help="a file or module")
+    group.addoption("--collapse-laws", action="append", default=[], metavar="PLUGIN", help="a file or a module")
 
 
 def pytest_collection_modifyitems(session: pytest.Session, config: pytest.Config, items: list[pytest.Item]) -> None:
@@ -45,8 +45,10 @@ def pytest_collection_modifyitems(session: pytest.Session, config: pytest.Config
     for name in config.getoption("collapse_laws"):
         try:
             module = load_given(name)
-        except CollapseError as error:
-            raise pytest.UsageError(str(error)) from error
+        except (CollapseError, ModuleNotFoundError) as error:
+            raise pytest.UsageError(
+                f"--collapse-laws {name}: {error}: give a .py file or a module, not the name of a plugin"
+            ) from error
         for each in declarations(module):
             kind = "statistic" if isinstance(each, type) else type(declaration(each)).__name__.lower()
             if kind != "derived":

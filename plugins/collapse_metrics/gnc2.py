@@ -71,7 +71,7 @@ def log_kernel(unit_sqdist: Tensor) -> Tensor:
     ``gnc2.log_riesz_square`` is the same with 2s; together they give the variance of the Riesz kernel.
 
     Equation: log‖u_c − u_c′‖⁻¹
-    Source: Wu & Papyan 2024, Eq. 7; Liu et al. 2023
+    Source: Wu & Papyan 2024, Eq. 7, after Liu et al. 2023; Riesz: Liu et al. 2023
 
     >>> from collapse.testing import statistics_of, value
     >>> round(float(value(log_kernel, statistics_of([[1.0, 0.0], [0.0, 1.0]]))[0, 1]), 9)  # opposite: −ln 2
@@ -81,13 +81,15 @@ def log_kernel(unit_sqdist: Tensor) -> Tensor:
 
 
 @pair_metric(
-    CoV("gnc2.uncentred_uniformity", towards=0, reachable=uniform_cov, reached_by=UNIFORM),
+    CoV("gnc2.uncentred_uniformity", reachable=uniform_cov, reached_by=UNIFORM),
     Mean("gnc2.uncentred_log_kernel", reachable=uniform_log_kernel, reached_by=UNIFORM),
-    Std("gnc2.uncentred_log_kernel_std", towards=0, reachable=uniform_log_kernel_std, reached_by=UNIFORM),
+    Std("gnc2.uncentred_log_kernel_std", reachable=uniform_log_kernel_std, reached_by=UNIFORM),
     translation=False,
 )
 def uncentred_log_kernel(uncentred_unit_sqdist: Tensor) -> Tensor:
     """The logarithmic kernel without centring, as in the published Table 1 and Figure 1, but not as in Eq. 7.
+
+    It has no value at full collapse: that of a simplex depends on its common mean.
 
     Equation: log‖μ_c/‖μ_c‖ − μ_c′/‖μ_c′‖‖⁻¹
     Source: Wu & Papyan 2024, Table 1 and Figure 1 as published

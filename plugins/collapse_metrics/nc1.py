@@ -115,7 +115,7 @@ def scaled_cdnv(cdnv: Tensor, mean_sqnorm: Tensor) -> Tensor:
     """CDNV with k = 2 times the mean squared norm of the centred means, no unit; 0 at full collapse.
 
     Equation: (σ_c² + σ_c′²) / (2‖μ_c − μ_c′‖⁴) · mean‖μ_c − μ̄‖²
-    Source: Wu & Papyan 2024, Eq. 4
+    Source: after Wu & Papyan 2024, Eq. 4
 
     >>> from collapse.testing import two_classes, value
     >>> float(value(scaled_cdnv, two_classes(distance=2, variances=(1, 3)))[0, 1])

@@ -13,7 +13,7 @@ from collapse import CollapseError, Results, Row
 from collapse.plugin.figures import numbers_of
 from collapse.plugin.plugin_manager import plugins
 from collapse.testing import check_figure
-from collapse_figures.panels import ticks
+from collapse_figures.panels import axis, ticks
 from collapse_zoo.catalogue import PUBLISHED as FILE
 from collapse_zoo.catalogue import published
 
@@ -185,3 +185,10 @@ def test_ticks_are_few_and_inside(power, decades, log):
     assert 3 <= len(found) <= 9 or (len(found) == 2 and high < 10 * low)
     assert found == sorted(set(found))
     assert low <= found[0] <= found[-1] <= high
+
+
+@pytest.mark.parametrize(
+    ("ends", "digits"), [((-2.6, -0.6), ",.1f"), ((0.06, 0.21), ",.2f"), ((64, 1024), ",.0f"), ((0.25, 0.25), "~g")]
+)
+def test_labels_of_ticks_have_the_digits_of_their_step(ends, digits):
+    assert axis("y", "nc4.agreement", ends).to_dict(validate=False)["axis"]["format"] == digits

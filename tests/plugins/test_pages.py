@@ -103,7 +103,7 @@ def test_figure_1_and_table_1():
         assert float(exact) == pytest.approx(tested[column]["p"], rel=0.1, abs=2e-4)
     survive = {row["column"] for row in records if row["max_t_p"] < 0.05}
     assert survive == {UNCENTRED, "nc3.self_duality", "nc4.agreement"}
-    assert {row["column"] for row in records if row["agrees"]} == survive
+    assert {row["column"] for row in records if row["agrees"]} == survive - {UNCENTRED}  # which has no predicted sign
 
 
 def test_r2_with_and_without_width():

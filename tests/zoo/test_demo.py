@@ -17,7 +17,7 @@ def test_the_model_collapses(small):
     table, folder = small
     first, _, last = collapse.Results.read(folder / "results.json").rows
     assert (last.corpus, last.validation) == ("generated-20-stories.jsonl", "generated-100-other-stories.jsonl")
-    assert [each["step"] for each in table.records()] == ["0", "15", "135", "shuffled labels", "full collapse"]
+    assert [each["step"] for each in table.records()] == ["0", "15", "135", "permuted", "full collapse"]
     assert last["nc1.cdnv_ratio_debiased"] < first["nc1.cdnv_ratio_debiased"] / 5
     assert last["nc2.equinormness"] < first["nc2.equinormness"] / 3
     for rising in ("nc3.self_duality", "nc4.agreement"):

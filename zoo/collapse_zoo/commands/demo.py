@@ -39,10 +39,11 @@ def command(output: str) -> None:
     say(
         f"""
 Read down: the embeddings before each token shrink to their mean (NC1), the
-means get equal norms (NC2) and align with the rows of the classifier (NC3), and
-the model predicts the token of the nearest mean (NC4). This is neural collapse:
-it goes on long after the training loss is low, although the validation loss
-rises again, and shuffled labels show none of it.
+means get equal norms (NC2 norms) and align with the rows of the classifier
+(NC3), and the model predicts the token of the nearest mean (NC4). This goes on
+long after the training loss is low, although the validation loss rises again.
+The angles between the means (NC2 angle) become those of random directions, not
+those of a simplex. The row "permuted" shows embeddings unrelated to labels.
 
 {made}
 Every measurement: {output}/results.csv. Next, measure your own model:
