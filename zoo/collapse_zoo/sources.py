@@ -146,7 +146,7 @@ def _generate(n: int, words: int | None) -> Path:
 def _label(corpus: Corpus) -> str:
     """Return the text's part of a run's name: data set, file, or the folder of several files or of train.jsonl."""
     if not corpus.files:
-        return corpus.name.split("/")[-1]
+        return corpus.name.split("/")[-1].replace(":", ".")
     file = Path(corpus.files[0]).resolve()
     alone = len(corpus.files) == 1 and not re.match(r"train(ing)?\b", file.stem, re.IGNORECASE)
     name = file.stem if alone else file.parent.name
