@@ -55,6 +55,31 @@ def test_a_configuration_is_part_of_the_name_and_of_the_identity(configured, hub
     assert len([path for method, path in hub.requests if method == "GET" and path.endswith("one.jsonl")]) == 1
 
 
+def test_a_limit_downloads_only_the_first_files_of_a_data_set(hub, as_user, tiny, tmp_path):
+    rows = [*tiny.text.read_bytes().splitlines(keepends=True)] * 10
+    shards = {f"train-{k:05d}-of-00010.jsonl": b"".join(rows[k::10]) for k in range(10)}
+    hub.add("owner/many", shards, kind="datasets")
+
+    def measured(limit: int, home: str, text: object = "owner/many") -> dict:
+        words = ["measure", tiny.model, "--text", text, "--chunk-length", 32, "--max-chunks", limit, "--json"]
+        return json.loads(as_user(*words, home=home).stdout)[0]
+
+    def downloaded() -> list[str]:
+        return [path.rsplit("/", 1)[-1] for method, path in hub.requests if method == "GET" and "train-0" in path]
+
+    streamed = measured(20, "a")
+    assert downloaded() == ["train-00000-of-00010.jsonl"]
+    measured(10**6, "b")
+    assert sorted(downloaded()[1:]) == sorted(shards)
+    whole = measured(20, "b")
+    assert [whole[name] for name in ("store", "corpus_id", "measurements")] == [
+        streamed[name] for name in ("store", "corpus_id", "measurements")
+    ]
+    for name, content in shards.items():
+        (tmp_path / name).write_bytes(content)
+    assert measured(20, "c", tmp_path / "train-*")["measurements"] == streamed["measurements"]
+
+
 def test_a_data_set_whose_texts_cannot_be_chosen_is_told_in_a_line(configured, hub, as_user, tiny):
     hub.add("owner/csv", {"train.csv": b"text\na text\n"}, kind="datasets")
     for name, code, said in (

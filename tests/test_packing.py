@@ -119,6 +119,20 @@ def test_the_first_chunks_are_those_of_the_whole_and_no_further_text_is_tokenize
         assert tokenizer.seen == tokenized
 
 
+@pytest.mark.parametrize("shards", [1, 2, 3])
+def test_a_limit_reads_only_the_files_that_its_chunks_depend_on(lines, tmp_path, shards):
+    texts, files, bad = lines[1], [str(tmp_path / f"{k}.txt") for k in range(10)], tmp_path / "bad.txt"
+    for k, file in enumerate(files):
+        Path(file).write_text("".join(texts[k * 230 : (k + 1) * 230]))
+    bad.write_bytes(b"\xff")
+    whole = expected(texts, shards, 7)
+    for limit in (1, 30, 300, len(whole)):
+        rows = next(n for n in range(1, 2301) if n == 2300 or len(expected(texts[:n], 1, 7)) >= limit)
+        needed = -(-(shards * (rows - 1) + 1) // 230)  # files that show that these rows are in the first shard
+        some = [*files[:needed], str(bad)] if needed < 10 else files
+        assert packed(find_corpus(some), shards=shards, max_chunks=limit).tokens.tolist() == whole[:limit]
+
+
 @pytest.mark.parametrize("options", [{"key": "other"}, {"chunk_length": 8}, {"shards": 3}, {"eos_between": True}])
 def test_what_changes_the_chunks_packs_anew(lines, options):
     packed(lines[0])

@@ -9,6 +9,7 @@ import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -112,28 +113,52 @@ def _split(name: str) -> tuple[str, str, str | None]:
 
 
 @contextmanager
-def opened(corpus: Corpus) -> Iterator[tuple[int, Iterator[str]]]:
-    """Yield the number of a corpus's texts, and an iterator that reads them one by one.
+def opened(corpus: Corpus, *, whole: bool = True) -> Iterator[tuple[Iterator[int], Iterator[str]]]:
+    """Yield an iterator of ascending counts of a corpus's texts, and one of its texts.
+
+    The last count is the number of texts. Texts are read, and the files of a data set are downloaded, only when the
+    iterators reach them, so the first texts can be packed before the others are counted.
+
+    Args:
+        corpus: The text.
+        whole: Whether all texts are needed; then the files of a data set are downloaded first, several at a time.
 
     Raises:
         NoSplit: There is no such split; the message suggests similar names.
         UsageError: There is no such column; the message suggests similar names.
         CollapseError: A text cannot be read, or a file changed since it was found.
     """
-    files = list(corpus.files) or _files_of_split(corpus)
-    yield sum(1 for _ in read_texts(files, corpus.column)), read_texts(files, corpus.column)
+    remote = corpus.remote
+    names = _files_of_split(corpus, remote) if remote else corpus.files
+    if remote and whole:
+        remote.download([glob.escape(name) for name in names])
+
+    def files() -> Iterator[Iterator[str]]:
+        for name in names:
+            yield read_texts([str(remote.fetch(name)) if remote else name], corpus.column)
+
+    yield _counts(files()), chain.from_iterable(files())
     if corpus.files and hash_files(corpus.files, remember=False) != corpus.sha256:
         raise CollapseError(f"{corpus.name} changed while it was read: run the same command again")
 
 
-def _files_of_split(corpus: Corpus) -> list[str]:
-    """Return the files of a data set's split in the client's cache; download them if necessary.
+def _counts(files: Iterator[Iterator[str]]) -> Iterator[int]:
+    """Yield the number of texts so far after every 1,000 texts and after each file."""
+    count = 0
+    for texts in files:
+        for count, _ in enumerate(texts, count + 1):  # noqa: B020
+            if count % 1000 == 0:
+                yield count
+        yield count
+
+
+def _files_of_split(corpus: Corpus, remote: Remote) -> tuple[str, ...]:
+    """Return the names of the files of a data set's split in their order.
 
     ``datasets`` chooses the files of each split by their names. So that its choice does not depend on the cache, it
     gets a folder with empty files of all names in the repository.
     """
-    remote, configuration = corpus.remote, _split(corpus.name)[1]
-    assert remote is not None  # it has no local files
+    configuration = _split(corpus.name)[1]
     names, cached = remote.listed(), remote.download(_READ_TO_CHOOSE)
     with environment(HF_UPDATE_DOWNLOAD_COUNTS="0"):  # read when datasets is imported
         import datasets
@@ -167,5 +192,4 @@ def _files_of_split(corpus: Corpus) -> list[str]:
             f"{corpus.name} has files in an unsupported format ({show_names(chosen)}): convert them to .jsonl or "
             ".parquet"
         )
-    remote.download([glob.escape(name) for name in chosen])
-    return [str(cached / name) for name in chosen]
+    return tuple(chosen)
