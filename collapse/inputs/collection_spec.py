@@ -78,14 +78,14 @@ class CollectionSpec:
     """
 
     text: TextNames | None = option(
-        "Training text: files, globs or a Hub data set.",
+        "Training text: files, folders, globs or a Hub data set.",
         "corpus",
         unset="the data set in the model's card",
         metavar="FILES|DATASET",
         many=True,
     )
     validation_text: TextNames | None = option(
-        "Validation text: files, globs or a Hub data set.",
+        "Validation text: files, folders, globs or a Hub data set.",
         "validation",
         unset="the data set's validation split, if any",
         metavar="FILES|DATASET",

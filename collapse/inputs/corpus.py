@@ -5,6 +5,8 @@ hashed again after they were read.
 """
 
 import glob
+import logging
+import re
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -24,6 +26,9 @@ from collapse.inputs.textfiles import KINDS, find_files, hash_files, kind_of, re
 
 _READ_TO_CHOOSE = ("README.md", ".huggingface.yaml", "dataset_infos.json")
 """Files that ``datasets`` reads before it chooses the files of each split."""
+
+_SURROGATE = re.compile("[\ud800-\udfff]")
+log = logging.getLogger("collapse")
 
 
 class NoSplit(UsageError):
@@ -133,16 +138,16 @@ def opened(corpus: Corpus, *, whole: bool = True) -> Iterator[tuple[Iterator[int
     if remote and whole:
         remote.download([glob.escape(name) for name in names])
 
-    def files() -> Iterator[Iterator[str]]:
+    def files() -> Iterator[Iterator[tuple[str, str]]]:
         for name in names:
-            yield read_texts([str(remote.fetch(name)) if remote else name], corpus.column)
+            yield read_texts(str(remote.fetch(name)) if remote else name, corpus.column)
 
-    yield _counts(files()), chain.from_iterable(files())
+    yield _counts(files()), _encodable(chain.from_iterable(files()))
     if corpus.files and hash_files(corpus.files, remember=False) != corpus.sha256:
         raise CollapseError(f"{corpus.name} changed while it was read: run the same command again")
 
 
-def _counts(files: Iterator[Iterator[str]]) -> Iterator[int]:
+def _counts(files: Iterator[Iterator[tuple[str, str]]]) -> Iterator[int]:
     """Yield the number of texts so far after every 1,000 texts and after each file."""
     count = 0
     for texts in files:
@@ -150,6 +155,17 @@ def _counts(files: Iterator[Iterator[str]]) -> Iterator[int]:
             if count % 1000 == 0:
                 yield count
         yield count
+
+
+def _encodable(texts: Iterator[tuple[str, str]]) -> Iterator[str]:
+    r"""Replace lone surrogates, which JSON may hold as ``\ud83d`` but no tokenizer encodes; report the first row."""
+    noted = False
+    for row, text in texts:
+        encodable = _SURROGATE.sub("\N{REPLACEMENT CHARACTER}", text)
+        if encodable != text and not noted:
+            log.warning("%s has a lone surrogate, which is read as U+FFFD; further rows are not reported", row)
+            noted = True
+        yield encodable
 
 
 def _files_of_split(corpus: Corpus, remote: Remote) -> tuple[str, ...]:
