@@ -14,10 +14,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from tokenizers import Tokenizer
-from tokenizers.processors import TemplateProcessing
 
-import collapse
 from collapse.errors import CollapseError, UsageError
 from collapse.inputs.collection_spec import CollectionSpec
 from collapse.inputs.corpus import Corpus, find_corpus
@@ -248,17 +245,6 @@ def test_what_a_kill_leaves_is_removed_once_it_is_old(own_home, tmp_path):
         running.kill()
         running.communicate()
         killed.communicate()
-
-
-def test_special_tokens_of_each_line_are_said(tiny, tmp_path, caplog):
-    model = shutil.copytree(tiny.model, tmp_path / "model")
-    tokenizer = Tokenizer.from_file(str(model / "tokenizer.json"))
-    tokenizer.post_processor = TemplateProcessing(single="<|end|> $A", special_tokens=[("<|end|>", 0)])
-    tokenizer.save(str(model / "tokenizer.json"))
-    lines = shutil.copy(tiny.text, tmp_path / "t.txt")
-    for text, said in ((tiny.text, False), (lines, True)):
-        collapse.collect(model, text=str(text), chunk_length=32, max_chunks=4)
-        assert ("the tokenizer adds 1 special token to each line of t.txt" in caplog.text) == said
 
 
 def test_real_text_and_tokenizer(shared):

@@ -86,7 +86,9 @@ class Validation:
 
     def add(self, h_nd: Tensor, y_n: Tensor, first: int, units: int) -> None:
         """Add samples of some units."""
-        self.tally.add(h_nd, y_n, units=units, first=first, block_B=self.phase.blocks(first, first + units))
+        block_P, kept_P = self.phase.blocks(first, first + units), self.phase.kept(first, first + units)
+        block_B = block_P if kept_P is None else block_P[kept_P]
+        self.tally.add(h_nd, y_n, units=units, first=first, block_B=block_B, kept_P=kept_P)
 
     def state(self) -> dict[str, Tensor]:
         """See :meth:`Training.state`."""

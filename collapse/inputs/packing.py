@@ -119,9 +119,9 @@ def pack(
 
     Args:
         corpus: The text.
-        tokenizer: Called as ``tokenizer(texts)["input_ids"]``, with its default special tokens.
-        spec: The options chunk_length (not None), shards, max_chunks and eos_between; for a validation text give
-            ``spec.of_validation``.
+        tokenizer: Called as ``tokenizer(texts)["input_ids"]``.
+        spec: The options chunk_length (not None), shards, max_chunks, special_tokens and eos_between; for a validation
+            text give ``spec.of_validation``.
         tokenizer_key: Hash of the tokenizer's files, arguments and code.
         progress: Called as progress(what, texts done, texts).
 
@@ -129,13 +129,14 @@ def pack(
         CollapseError: The text is too short for one chunk, a row holds no text, or the cache cannot be written.
         UsageError: A split or column is unknown, or the tokenizer has no end-of-text token for ``eos_between``.
     """
-    tokenize, cache = _tokenize(tokenizer, spec.eos_between), home() / "chunks"
+    tokenize, cache = _tokenize(tokenizer, spec), home() / "chunks"
     about: dict[str, Any] = {
         "format": _FORMAT,
         "corpus": corpus.identity(),
         "tokenizer": tokenizer_key,
         "libraries": {name: versions().get(name) for name in ("transformers", "tokenizers")},
         **{name: getattr(spec, name) for name in ("chunk_length", "shards", "eos_between", "max_chunks")},
+        **({} if spec.special_tokens else {"special_tokens": False}),
     }
     folder = cache / sha256_of(about)[:40]
     chunks = _cached(folder)
@@ -195,15 +196,16 @@ def _chunks(
         )
 
 
-def _tokenize(tokenizer: Any, eos_between: bool) -> Tokenize:
-    eos = getattr(tokenizer, "eos_token_id", None) if eos_between else None
-    if eos_between and eos is None:
+def _tokenize(tokenizer: Any, spec: CollectionSpec) -> Tokenize:
+    without = {} if spec.special_tokens else {"add_special_tokens": False}
+    eos = getattr(tokenizer, "eos_token_id", None) if spec.eos_between else None
+    if spec.eos_between and eos is None:
         raise UsageError("--eos-between needs a tokenizer with an end-of-text token: remove it, or change --tokenizer")
 
     def encoded(some: list[str]) -> Sequence[Sequence[int]]:
         try:
             # verbose=False suppresses a warning for texts longer than the model's limit, which are cut into chunks
-            rows = tokenizer(some, verbose=False)["input_ids"]
+            rows = tokenizer(some, verbose=False, **without)["input_ids"]
         except Exception as error:  # a tokenizer can raise anything
             said = f"{type(error).__name__}: {first_line(error)}"
             raise CollapseError(f"the tokenizer cannot encode the text: {said}; give another --tokenizer") from error

@@ -10,7 +10,7 @@ from torch import Tensor
 from collapse.core.precision import exact_arithmetic
 from collapse.core.progress import Report
 from collapse.errors import UsageError
-from collapse.measurement.noting import numbers_of, same_texts
+from collapse.measurement.noting import notes_of_texts, numbers_of
 from collapse.measurement.results import Row
 from collapse.numerics.devices import explaining_out_of_memory, float64_device, out_of_memory_message, pick_device
 from collapse.numerics.evaluating import Evaluation, evaluate
@@ -70,7 +70,7 @@ def measured(
     options = {"by_class": by_class, "top": top, "progress": progress}
     opened, found = evaluate_store(store, by_metric(wanted), min_count, classes_of, device, **options)
     made, s = numbers_of(found), found.s
-    notes = (*made.notes, *(same_texts(opened) if isinstance(opened, Store) else ()))
+    notes = (*made.notes, *(notes_of_texts(opened) if isinstance(opened, Store) else ()))
     bare = {"model": "", "revision": None, "corpus": "", "store": "", "dtype": s.dtype}
     of = about(opened) if isinstance(opened, Store) else bare
     row = Row(

@@ -160,9 +160,18 @@ def failure(metric: Metric, error: Failed) -> str:
     return without_folders(plugin.blamed(str(error)))
 
 
-def same_texts(store: Store) -> list[Note]:
-    """Return a note if the validation text is the training text, otherwise no note."""
-    corpus = store.identity.get("corpus")
-    if not corpus or corpus != store.identity.get("validation"):  # a features file has no texts
-        return []
-    return [Note("*", "same_texts", SAME_TEXTS)]
+def notes_of_texts(store: Store) -> list[Note]:
+    """Return notes if the validation text is the training text, and if the tokenizer adds special tokens to texts."""
+    identity, provenance = store.identity, store.manifest["provenance"]
+    corpus, notes = identity.get("corpus"), []
+    if corpus and corpus == identity.get("validation"):  # a features file has no texts
+        notes.append(Note("*", "same_texts", SAME_TEXTS))
+    added = provenance.get("parts", [provenance])[0].get("special_tokens")
+    if corpus and added and "ignore_tokens" not in identity:
+        each = "line" if corpus.get("lines") else "text"
+        text = (
+            f"the tokenizer adds {counted(added, 'special token')} to each {each}, which count as classes and samples: "
+            "see --no-special-tokens and --ignore-tokens"
+        )
+        notes.append(Note("*", "special_tokens", text))
+    return notes

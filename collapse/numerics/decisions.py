@@ -15,7 +15,7 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from collapse.numerics.devices import float64_device, work_sizes
@@ -159,11 +159,12 @@ class ValidationTally:
         units: int = 1,
         first: int = 0,
         block_B: Int[Tensor, " B"] | None = None,
+        kept_P: Bool[Tensor, " P"] | None = None,
     ) -> None:
         """Add a batch of whole units of equal length.
 
         ``first`` is the index of the first unit. ``block_B`` is the number of each sample's block, ascending; by
-        default each unit is a block.
+        default each unit is a block. ``kept_P`` says which samples of the units the batch has; by default all.
         """
         device = self.decider.weight.device
         h_Bd, y_B = h_Bd.to(device, torch.float64), y_B.to(device)
@@ -184,8 +185,9 @@ class ValidationTally:
         ):
             self._sums[name].index_add_(0, class_B, values)
         self._argmax_without_mean += int((~self.decider.has_mean[linear.vocabulary]).sum())
-        place_B = torch.arange(len(y_B), device=device)
-        chunk_B = place_B // (len(y_B) // units) + first
+        place_B = torch.arange(len(y_B), device=device) if kept_P is None else kept_P.to(device).nonzero().squeeze(1)
+        length = len(y_B if kept_P is None else kept_P) // units
+        chunk_B = place_B // length + first
         block_B = chunk_B if block_B is None else block_B.to(device)
         per_sample = torch.stack([ones_B.double(), agree_B.double(), hit_B.double(), linear.loss], dim=1)
         self._blocks = with_samples(self._blocks, per_sample, chunk_B, block_B)
@@ -198,7 +200,7 @@ class ValidationTally:
                 "loss": linear.loss,
                 "chunk": chunk_B,
                 "block": block_B,
-                "position": place_B % (len(y_B) // units),
+                "position": place_B % length,
             }
             self.filled.take(self._batch(h_Bd, y_B, decided))
 

@@ -66,6 +66,7 @@ class Source:
         texts = {"corpus": self.corpus, "validation": self.texts.validation}
         of_texts = {name: text.identity() if text else None for name, text in texts.items()}
         cut = {name: getattr(self.spec, name) for name in _CUT}
+        cut |= {} if self.spec.special_tokens else {"special_tokens": False}
         return {**of_texts, "tokenizer": self.reference.tokenizer, **cut}
 
     def chunks(self, chunk_length: int, progress: Report | None = None) -> Chunks:
@@ -81,7 +82,8 @@ class Source:
     def collecting(self, chunk_length: int) -> dict[str, Any]:
         """Return keyword arguments of :func:`collapse.collect` for the same texts, cut in the same way."""
         corpus, validation = self.corpus, self.texts.validation
-        options = {name: getattr(self.spec, name) for name in _CUT} | {"chunk_length": chunk_length}
+        options = {name: getattr(self.spec, name) for name in (*_CUT, "special_tokens")}
+        options["chunk_length"] = chunk_length
         options |= {"text": _again(corpus), "split": corpus.split, "text_column": corpus.column}
         if validation is not None and not self.texts.optional:  # collect() finds an optional split itself
             options |= {"validation_text": _again(validation), "validation_split": validation.split}
