@@ -120,7 +120,7 @@ def test_every_kind_of_file_holds_the_same_texts(tmp_path):
         ("a.jsonl", '{"txt": "a"}', r"line 1 of a\.jsonl has no column 'text'; did you mean txt\? \(--text-column\)"),
         ("a.txt", b"ab\ncd\xe9", r"^line 2 of a\.txt is not UTF-8: convert the file"),
         ("a.jsonl", b'{"text": "a"}\n{"text": "\xe9"}', r"^line 2 of a\.jsonl is not UTF-8"),
-        ("a.json", b'[{"text": "\xe9"}]', r"^a\.json is not UTF-8"),
+        ("a.json", b'[{"text": "\xe9"}]', r"^line 1 of a\.json is not UTF-8"),
         ("a.parquet", "no parquet", r"a\.parquet cannot be read as Parquet"),
         ("a.jsonl.gz", gzip.compress(lines("a" * 99).encode(), mtime=0)[:-9], r"a\.jsonl\.gz cannot be read: "),
         ("a.jsonl.zst", b"\x28\xb5\x2f\xfdbad", r"a\.jsonl\.zst cannot be read: "),

@@ -27,7 +27,6 @@ from collapse.inputs.textfiles import KINDS, find_files, hash_files, kind_of, re
 _READ_TO_CHOOSE = ("README.md", ".huggingface.yaml", "dataset_infos.json")
 """Files that ``datasets`` reads before it chooses the files of each split."""
 
-_SURROGATE = re.compile("[\ud800-\udfff]")
 log = logging.getLogger("collapse")
 
 
@@ -161,11 +160,14 @@ def _encodable(texts: Iterator[tuple[str, str]]) -> Iterator[str]:
     r"""Replace lone surrogates, which JSON may hold as ``\ud83d`` but no tokenizer encodes; report the first row."""
     noted = False
     for row, text in texts:
-        encodable = _SURROGATE.sub("\N{REPLACEMENT CHARACTER}", text)
-        if encodable != text and not noted:
-            log.warning("%s has a lone surrogate, which is read as U+FFFD; further rows are not reported", row)
+        try:
+            text.encode()
+        except UnicodeEncodeError:
+            text = re.sub("[\ud800-\udfff]", "\N{REPLACEMENT CHARACTER}", text)
+            if not noted:
+                log.warning("%s has a lone surrogate, which is read as U+FFFD; further rows are not reported", row)
             noted = True
-        yield encodable
+        yield text
 
 
 def _files_of_split(corpus: Corpus, remote: Remote) -> tuple[str, ...]:

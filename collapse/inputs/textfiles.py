@@ -104,6 +104,12 @@ def read_texts(file: str, column: str) -> Iterator[tuple[str, str]]:
         for place, row in _rows(file, column):
             where = f"{place} of {name}"
             yield where, _text_of(row, column, where)
+    except UnicodeDecodeError as error:
+        with _opened(file, errors="surrogateescape") as lines:
+            number = next(number for number, line in enumerate(lines, 1) if re.search("[\udc80-\udcff]", line))
+        raise CollapseError(
+            f"line {number:,} of {name} is not UTF-8: convert the file, for example with iconv"
+        ) from error
     except OSError as error:
         raise CollapseError(f"{file} cannot be read: {first_line(error)}") from error
 
@@ -133,22 +139,21 @@ def _rows(file: str, column: str) -> Iterator[tuple[str, Any]]:
         with _opened(file) as lines:
             text = lines.read(1 << 16)
             if text.lstrip().startswith("["):
-                rows = _parsed(_checked(text + lines.read(), name), name)
+                rows = _parsed(text + lines.read(), name)
                 yield from ((f"entry {number:,}", row) for number, row in enumerate(rows, 1))
                 return
     with _opened(file, "utf-8" if kind == ".txt" else "utf-8-sig") as lines:
+        if kind == ".txt":
+            yield from ((f"line {number:,}", {"text": line}) for number, line in enumerate(lines, 1))
+            return
         for number, line in enumerate(lines, 1):
-            place = f"line {number:,}"
-            _checked(line, f"{place} of {name}")
-            if kind == ".txt":
-                yield place, {"text": line}
-            elif line.strip():
-                yield place, _parsed(line, f"{place} of {name}")
+            if line.strip():
+                yield f"line {number:,}", _parsed(line, f"line {number:,} of {name}")
 
 
 @contextmanager
-def _opened(file: str, encoding: str = "utf-8-sig") -> Iterator[IO[str]]:
-    """Open a file as text, decompressed; bytes that are not UTF-8 become surrogates."""
+def _opened(file: str, encoding: str = "utf-8-sig", errors: str = "strict") -> Iterator[IO[str]]:
+    """Open a file as text; decompress it if it is compressed."""
     with Path(file).open("rb") as raw:
         start, stream = raw.read(4), raw
         raw.seek(0)
@@ -157,17 +162,8 @@ def _opened(file: str, encoding: str = "utf-8-sig") -> Iterator[IO[str]]:
                 import pyarrow
 
                 stream = pyarrow.input_stream(raw, compression=compression)
-        with TextIOWrapper(stream, encoding, errors="surrogateescape") as text:
+        with TextIOWrapper(stream, encoding, errors) as text:
             yield text
-
-
-def _checked(text: str, where: str) -> str:
-    """Return a text of a file; raise CollapseError if it was not UTF-8."""
-    try:
-        text.encode()
-    except UnicodeEncodeError as error:
-        raise CollapseError(f"{where} is not UTF-8: convert the file, for example with iconv") from error
-    return text
 
 
 def _parsed(text: str, where: str) -> Any:
@@ -187,5 +183,5 @@ def _parquet_rows(file: str, column: str) -> Iterator[dict[str, Any]]:
                 yield dict.fromkeys(parquet.schema_arrow.names)
             batches = parquet.iter_batches(_BATCH, columns=[column])
             yield from chain.from_iterable(batch.to_pylist() for batch in batches)
-    except pyarrow.ArrowException as error:
+    except (pyarrow.ArrowException, UnicodeDecodeError) as error:
         raise CollapseError(f"{file} cannot be read as Parquet: {first_line(error)}") from error
