@@ -34,16 +34,59 @@ def test_a_split_that_is_not_named_may_be_absent_and_another_text_added_later(da
     assert row["measurements"]["val_loss"] > 0
 
 
-def test_a_data_set_whose_texts_cannot_be_chosen_is_told_in_a_line(hub, as_user, tiny):
-    rows = tiny.text.read_bytes()
-    named = "".join(f"- config_name: {name}\n  data_files: {name}.jsonl\n" for name in "ab")
-    files = {"README.md": f"---\nconfigs:\n{named}---\n".encode(), "a.jsonl": rows, "b.jsonl": rows}
+@pytest.fixture
+def configured(hub, tiny) -> None:
+    """A data set with two configurations, of the training text and of the validation text."""
+    named = "".join(f"- config_name: {name}\n  data_files: {name}.jsonl\n" for name in ("one", "two"))
+    files = {"README.md": f"---\nconfigs:\n{named}---\n".encode()}
+    files |= {"one.jsonl": tiny.text.read_bytes(), "two.jsonl": tiny.validation.read_bytes()}
     hub.add("owner/named", files, kind="datasets")
+
+
+def test_a_configuration_is_part_of_the_name_and_of_the_identity(configured, hub, as_user, tiny):
+    words = ["measure", tiny.model, "--chunk-length", 32, "--max-chunks", 4, "--json"]
+    rows = []
+    for name, file in (("owner/named:one", tiny.text), ("owner/named:two@main", tiny.validation)):
+        of_hub, of_file = (json.loads(as_user(*words, "--text", text).stdout)[0] for text in (name, file))
+        assert of_hub["corpus"] == name.removesuffix("@main")
+        assert of_hub["measurements"] == of_file["measurements"]
+        rows.append(of_hub)
+    assert rows[0]["corpus_id"] != rows[1]["corpus_id"]
+    assert len([path for method, path in hub.requests if method == "GET" and path.endswith("one.jsonl")]) == 1
+
+
+def test_a_limit_downloads_only_the_first_files_of_a_data_set(hub, as_user, tiny, tmp_path):
+    rows = [*tiny.text.read_bytes().splitlines(keepends=True)] * 10
+    shards = {f"train-{k:05d}-of-00010.jsonl": b"".join(rows[k::10]) for k in range(10)}
+    hub.add("owner/many", shards, kind="datasets")
+
+    def measured(limit: int, home: str, text: object = "owner/many") -> dict:
+        words = ["measure", tiny.model, "--text", text, "--chunk-length", 32, "--max-chunks", limit, "--json"]
+        return json.loads(as_user(*words, home=home).stdout)[0]
+
+    def downloaded() -> list[str]:
+        return [path.rsplit("/", 1)[-1] for method, path in hub.requests if method == "GET" and "train-0" in path]
+
+    streamed = measured(20, "a")
+    assert downloaded() == ["train-00000-of-00010.jsonl"]
+    measured(10**6, "b")
+    assert sorted(downloaded()[1:]) == sorted(shards)
+    whole = measured(20, "b")
+    assert [whole[name] for name in ("store", "corpus_id", "measurements")] == [
+        streamed[name] for name in ("store", "corpus_id", "measurements")
+    ]
+    for name, content in shards.items():
+        (tmp_path / name).write_bytes(content)
+    assert measured(20, "c", tmp_path / "train-*")["measurements"] == streamed["measurements"]
+
+
+def test_a_data_set_whose_texts_cannot_be_chosen_is_told_in_a_line(configured, hub, as_user, tiny):
     hub.add("owner/csv", {"train.csv": b"text\na text\n"}, kind="datasets")
-    for name, said in (
-        ("named", "cannot be loaded: it has several configurations, which is not supported: give the files of one"),
-        ("csv", "has files in an unsupported format (train.csv): convert them to .jsonl or .parquet"),
+    for name, code, said in (
+        ("named", 2, "has several configurations; known: one, two (--text owner/named:CONFIGURATION)"),
+        ("named:on", 2, "has no configuration 'on'; known: one, two (--text owner/named:CONFIGURATION)"),
+        ("csv", 1, "has files in an unsupported format (train.csv): convert them to .jsonl or .parquet"),
     ):
         refused = as_user("measure", tiny.model, "--text", f"owner/{name}", "--chunk-length", 32, ok=False)
-        assert refused.returncode == 1
-        assert f"owner/{name} {said}" in refused.stderr
+        assert refused.returncode == code
+        assert f"owner/{name.partition(':')[0]} {said}" in refused.stderr

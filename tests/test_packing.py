@@ -14,10 +14,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from tokenizers import Tokenizer
-from tokenizers.processors import TemplateProcessing
 
-import collapse
 from collapse.errors import CollapseError, UsageError
 from collapse.inputs.collection_spec import CollectionSpec
 from collapse.inputs.corpus import Corpus, find_corpus
@@ -117,6 +114,20 @@ def test_the_first_chunks_are_those_of_the_whole_and_no_further_text_is_tokenize
         tokenizer = Letters()
         assert packed(corpus, tokenizer, max_chunks=limit).tokens.tolist() == expected(texts, 1, 7)[:limit]
         assert tokenizer.seen == tokenized
+
+
+@pytest.mark.parametrize("shards", [1, 2, 3])
+def test_a_limit_reads_only_the_files_that_its_chunks_depend_on(lines, tmp_path, shards):
+    texts, files, bad = lines[1], [str(tmp_path / f"{k}.txt") for k in range(10)], tmp_path / "bad.txt"
+    for k, file in enumerate(files):
+        Path(file).write_text("".join(texts[k * 230 : (k + 1) * 230]))
+    bad.write_bytes(b"\xff")
+    whole = expected(texts, shards, 7)
+    for limit in (1, 30, 300, len(whole)):
+        rows = next(n for n in range(1, 2301) if n == 2300 or len(expected(texts[:n], 1, 7)) >= limit)
+        needed = -(-(shards * (rows - 1) + 1) // 230)  # files that show that these rows are in the first shard
+        some = [*files[:needed], str(bad)] if needed < 10 else files
+        assert packed(find_corpus(some), shards=shards, max_chunks=limit).tokens.tolist() == whole[:limit]
 
 
 @pytest.mark.parametrize("options", [{"key": "other"}, {"chunk_length": 8}, {"shards": 3}, {"eos_between": True}])
@@ -234,17 +245,6 @@ def test_what_a_kill_leaves_is_removed_once_it_is_old(own_home, tmp_path):
         running.kill()
         running.communicate()
         killed.communicate()
-
-
-def test_special_tokens_of_each_line_are_said(tiny, tmp_path, caplog):
-    model = shutil.copytree(tiny.model, tmp_path / "model")
-    tokenizer = Tokenizer.from_file(str(model / "tokenizer.json"))
-    tokenizer.post_processor = TemplateProcessing(single="<|end|> $A", special_tokens=[("<|end|>", 0)])
-    tokenizer.save(str(model / "tokenizer.json"))
-    lines = shutil.copy(tiny.text, tmp_path / "t.txt")
-    for text, said in ((tiny.text, False), (lines, True)):
-        collapse.collect(model, text=str(text), chunk_length=32, max_chunks=4)
-        assert ("the tokenizer adds 1 special token to each line of t.txt" in caplog.text) == said
 
 
 def test_real_text_and_tokenizer(shared):

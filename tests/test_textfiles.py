@@ -28,7 +28,7 @@ def lines(*texts):
 
 
 def texts(*files, column="text"):
-    return list(read_texts([str(file) for file in files], column))
+    return [text for file in files for _, text in read_texts(str(file), column)]
 
 
 def test_names_and_globs_stand_for_files_in_order(tmp_path, monkeypatch):
@@ -39,6 +39,8 @@ def test_names_and_globs_stand_for_files_in_order(tmp_path, monkeypatch):
     assert find_files(["b.txt", "a.txt"]) == ["b.txt", "a.txt"]
     assert find_files(["d/c.txt", "[ab].txt"]) == ["d/c.txt", "a.txt", "b.txt"]
     assert find_files(["**/*.txt"]) == ["a.txt", "b.txt", "d/c.txt", "d/e/f.txt"]
+    write(tmp_path / "d" / "README.md")
+    assert find_files(["d/"]) == ["d/c.txt", "d/e/f.txt"]
     assert show_names(["x/a", "x/b", "x/c"]) == "a, b, c"
     assert show_names(["x/a", "x/b", "x/c", "x/d"]) == "a … d (4 files)"
 
@@ -48,14 +50,18 @@ def test_names_and_globs_stand_for_files_in_order(tmp_path, monkeypatch):
     [
         (["a.txt", "b.jsonl"], "all of the same kind, got a.txt, b.jsonl$"),
         (["c.csv"], "must be .txt, .jsonl, .json or .parquet files, all of the same kind, got c.csv"),
-        (["d"], r"d is a folder: give its files, for example 'd/\*\.jsonl'"),
+        (
+            ["d"],
+            r"d has files of several splits \(test.parquet, x.parquet\): give those of one, for example 'd/train\*'",
+        ),
+        (["none"], "no file matches none; texts are"),
         (["a.tx"], r"no file matches a.tx; did you mean a.txt\?$"),
-        (["none/a.txt"], "no file matches none/a.txt; texts are"),
-        ([""], "the empty name is a folder"),
+        (["nowhere/a.txt"], "no file matches nowhere/a.txt; texts are"),
+        ([""], "no file matches the empty name; texts are"),
     ],
 )
 def test_names_that_stand_for_no_text_are_refused(tmp_path, monkeypatch, names, said):
-    for name in ("a.txt", "b.jsonl", "c.csv", "d/y.parquet"):
+    for name in ("a.txt", "b.jsonl", "c.csv", "d/x.parquet", "d/test.parquet", "none/README.md"):
         write(tmp_path / name)
     monkeypatch.chdir(tmp_path)
     with pytest.raises(UsageError, match=said):
@@ -65,8 +71,8 @@ def test_names_that_stand_for_no_text_are_refused(tmp_path, monkeypatch, names, 
 @pytest.mark.parametrize("name", ["a[1].jsonl", "**.jsonl", "a::b.jsonl", "hf:c.jsonl", LATIN])
 def test_a_name_that_exists_is_no_glob(tmp_path, name):
     write(tmp_path / "a1.jsonl", lines("no"))
-    with opened(find_corpus(write(tmp_path / name, lines("yes")))) as (count, found):
-        assert (count, list(found)) == (1, ["yes"])
+    with opened(find_corpus(write(tmp_path / name, lines("yes")))) as (counts, found):
+        assert (max(counts), list(found)) == (1, ["yes"])
 
 
 def test_a_text_is_known_by_content_column_and_kind(tmp_path):
@@ -89,7 +95,12 @@ def test_every_kind_of_file_holds_the_same_texts(tmp_path):
     for name in ("a.json", "a.jsonl"):
         for content in ("\r\n\n".join(map(json.dumps, objects)), "\ufeff" + json.dumps(objects, indent=1)):
             assert texts(write(tmp_path / name, content)) == expected
-    assert texts(write(tmp_path / "b.jsonl.gz", gzip.compress(lines(*expected).encode()))) == expected
+    halves = [lines(each).encode() for each in expected]
+    packed = gzip.compress(halves[0]) + gzip.compress(halves[1])
+    zipped = b"".join(pyarrow.compress(half, codec="zstd", asbytes=True) for half in halves)
+    listed = pyarrow.compress(json.dumps(objects).encode(), codec="zstd", asbytes=True)
+    for name, content in (("b.jsonl.gz", packed), ("b.jsonl", packed), ("b.jsonl.zst", zipped), ("b.json.zst", listed)):
+        assert texts(write(tmp_path / name, content)) == expected
     for kind in (pyarrow.string(), pyarrow.large_string(), pyarrow.dictionary(pyarrow.int8(), pyarrow.string())):
         parquet.write_table(pyarrow.table({"text": pyarrow.array(expected).cast(kind)}), tmp_path / "c.parquet")
         assert texts(tmp_path / "c.parquet", tmp_path / "a.json") == expected * 2
@@ -107,14 +118,40 @@ def test_every_kind_of_file_holds_the_same_texts(tmp_path):
         ("a.json", '[{"text": "a"}, {"text": true}]', r"entry 2 of a\.json holds True instead of a text"),
         ("a.json", '[{"text": "a"}', r"a\.json is not JSON"),
         ("a.jsonl", '{"txt": "a"}', r"line 1 of a\.jsonl has no column 'text'; did you mean txt\? \(--text-column\)"),
-        ("a.txt", b"ab\xe9cd", r"a\.txt is not UTF-8 .*: convert it"),
+        ("a.txt", b"ab\ncd\xe9", r"^line 2 of a\.txt is not UTF-8: convert the file"),
+        ("a.jsonl", b'{"text": "a"}\n{"text": "\xe9"}', r"^line 2 of a\.jsonl is not UTF-8"),
+        ("a.json", b'[{"text": "\xe9"}]', r"^line 1 of a\.json is not UTF-8"),
         ("a.parquet", "no parquet", r"a\.parquet cannot be read as Parquet"),
         ("a.jsonl.gz", gzip.compress(lines("a" * 99).encode(), mtime=0)[:-9], r"a\.jsonl\.gz cannot be read: "),
+        ("a.jsonl.zst", b"\x28\xb5\x2f\xfdbad", r"a\.jsonl\.zst cannot be read: "),
     ],
 )
 def test_what_cannot_be_read_is_told_by_its_place(tmp_path, name, content, said):
     with pytest.raises(CollapseError, match=said):
         texts(write(tmp_path / name, content))
+
+
+def test_a_lone_surrogate_is_read_as_a_replacement_character_with_a_note(tmp_path, caplog):
+    content = lines("a", "b \ud83d", "\ud83d\ude00", "\ude00c")
+    with opened(find_corpus(write(tmp_path / "a.jsonl", content))) as (counts, found):
+        assert max(counts) == 4
+        assert list(found) == ["a", "b \N{REPLACEMENT CHARACTER}", "\N{GRINNING FACE}", "\N{REPLACEMENT CHARACTER}c"]
+    assert [record.message for record in caplog.records] == [
+        "line 2 of a.jsonl has a lone surrogate, which is read as U+FFFD; further rows are not reported"
+    ]
+
+
+def test_only_the_asked_column_is_read(tmp_path):
+    import pyarrow
+    from pyarrow import parquet
+
+    broken = pyarrow.array([["x"], None]).cast(pyarrow.list_(pyarrow.string()))
+    columns = {"text": ["a", "b"], "story": [1, 2], "nested": [{"a": 1}, {"a": 2}], "lists": broken}
+    columns["odd"] = pyarrow.array([b"\xff", b""]).cast(pyarrow.binary())
+    parquet.write_table(pyarrow.table(columns), tmp_path / "a.parquet")
+    assert texts(tmp_path / "a.parquet") == ["a", "b"]
+    rows = [{"text": "a", "meta": None}, {"text": "b", "meta": {"a": 1}}, {"text": "c", "meta": "d", "more": 1e999}]
+    assert texts(write(tmp_path / "a.jsonl", "\n".join(map(json.dumps, rows)))) == ["a", "b", "c"]
 
 
 def test_parquet_without_the_column_or_with_other_values(tmp_path):
@@ -148,5 +185,4 @@ def test_a_data_set_is_known_by_commit_split_and_column(hub, tmp_path, monkeypat
     with pytest.raises(CollapseError, match=r"hf download other/data --repo-type dataset; or give local files"):
         find_corpus("other/data")
     write(tmp_path / "owner" / "data" / "x.txt")
-    with pytest.raises(UsageError, match="owner/data is a folder"):  # what exists is never looked for on the Hub
-        find_corpus("owner/data")
+    assert find_corpus("owner/data").name == "x.txt"  # what exists is never looked for on the Hub

@@ -71,7 +71,7 @@ class Training:
 
 def new_validation(phase: Phase, decider: Decider, kinds: Kinds, state: State | None) -> ValidationTally:
     """Return the accumulator of a run of the validation pass; ``kinds`` and ``state`` are as in :class:`Training`."""
-    tally = ValidationTally(decider, Filled(kinds), phase.blocks)
+    tally = ValidationTally(decider, Filled(kinds), phase.blocks, phase.kept)
     if state is not None:
         tally.resume(state, kinds)
     return tally

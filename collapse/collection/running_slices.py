@@ -73,9 +73,12 @@ def run_slices(
                 batch = _halved(batch, phase, error)
                 continue
             try:
-                add(h_nd, y_n, position, units)
+                if len(y_n):  # otherwise all are left out
+                    add(h_nd, y_n, position, units)
             except NotFinite as error:
-                raise CollapseError(phase.not_finite(position, error.row, error.wrong)) from error
+                kept = phase.kept(position, position + units)
+                row = error.row if kept is None else int(kept.nonzero()[error.row])
+                raise CollapseError(phase.not_finite(position, row, error.wrong)) from error
             position += units
             if report:
                 report(f"collecting {phase.name}", position - first, end - first)

@@ -94,10 +94,11 @@ def _metadata(store: "Store", row: Mapping[str, Any] | None) -> str:
 
     named = store.found_at[0]
     on_hub = bool((store.identity.get("corpus") or {}).get("revision"))
+    corpus = store.corpus.partition(":")[0] if on_hub else store.corpus  # without the configuration
     return ModelCardData(
         library_name="linguistic-collapse",
-        tags=[*TAGS, visible(store.corpus.split("/")[-1])],
-        datasets=[store.corpus] if on_hub and is_repo_id(store.corpus) else None,
+        tags=[*TAGS, visible(corpus.split("/")[-1])],
+        datasets=[corpus] if on_hub and is_repo_id(corpus) else None,
         base_model=named if store.revision and is_repo_id(named) else None,
         model_name=visible(store.model),
         # the metadata cannot record a minimum count

@@ -6,6 +6,7 @@ completes with hashes of the model and texts.
 """
 
 import os
+import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import Field, dataclass, field, fields, replace
 from functools import wraps
@@ -34,7 +35,7 @@ DTYPES = ("float32", "bfloat16", "float16", "float64")
 
 _TEXTS = (("corpus", "text", "split"), ("validation", "validation_text", "validation_split"))
 _LIMITS = ("chunk_length", "max_chunks", "max_validation_chunks")
-_HOW = ("shards", "eos_between", "dtype", "fast_attention", "exact_loss")
+_HOW = ("shards", "eos_between", "special_tokens", "ignore_tokens", "dtype", "fast_attention", "exact_loss")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -79,14 +80,14 @@ class CollectionSpec:
     """
 
     text: TextNames | None = option(
-        "Training text: files, globs or a Hub data set.",
+        "Training text: files, folders, globs or a Hub data set.",
         "corpus",
         unset="the data set in the model's card",
         metavar="FILES|DATASET",
         many=True,
     )
     validation_text: TextNames | None = option(
-        "Validation text: files, globs or a Hub data set.",
+        "Validation text: files, folders, globs or a Hub data set.",
         "validation",
         unset="the data set's validation split, if any",
         metavar="FILES|DATASET",
@@ -107,6 +108,16 @@ class CollectionSpec:
     batch_size: int | str = option("Chunks per batch; auto halves it when memory runs out.", "running", default="auto")
     shards: int = option("Split the text into pieces, each cut into chunks.", "recorded", default=2, least=1)
     eos_between: bool = option("Put the end-of-text token after each text.", "recorded", default=False)
+    special_tokens: bool = option(
+        "Let the tokenizer add its special tokens, such as BOS, to each text.",
+        "changed",
+        default=True,
+        flag="--no-special-tokens",
+        off="Do not let the tokenizer add special tokens, such as BOS, to each text.",
+    )
+    ignore_tokens: str | Iterable[int] | None = option(
+        "Leave out samples whose next token is special, or one of these ids.", "changed", metavar="special|IDS"
+    )
     dtype: str = option("Data type in which the model runs.", "recorded", default="float32", choices=DTYPES)
     device: str = option("auto, cpu, cuda, cuda:1, ...", "running", default="auto")
     model_args: Mapping[str, Any] | None = option(
@@ -145,6 +156,8 @@ class CollectionSpec:
                 value = os.fspath(value)
             if each.name in ("text", "validation_text", "without") and value is not None:
                 value = text_names(value)
+            if each.name == "ignore_tokens":
+                value = _token_ids(value)
             if value is not None and value != each.default:
                 check_value(each, value)
             object.__setattr__(self, each.name, dict(value or {}) if each.name == "model_args" else value)
@@ -193,6 +206,8 @@ def check_value(each: Field[Any], value: Any) -> None:
     elif each.name in ("text", "validation_text"):
         # an empty list, for example of a glob that matches nothing, must not mean the default text
         valid, wanted = value != (), "one or several names"
+    elif each.name == "ignore_tokens":
+        valid, wanted = bool(re.fullmatch(r"special|\d+(,\d+)*", str(value))), "special or ids, such as 0,50256"
     else:
         return
     if not valid:
@@ -203,6 +218,12 @@ def text_names(value: Any) -> tuple[Any, ...]:
     """Convert one name, several names or None to a tuple of names, and paths to strings."""
     some = value if isinstance(value, Iterable) and not isinstance(value, str) else () if value is None else (value,)
     return tuple(os.fspath(each) if isinstance(each, os.PathLike) else each for each in some)
+
+
+def _token_ids(value: Any) -> Any:
+    """Return token ids as the identity records them: distinct and ascending, such as "0,5"; anything else unchanged."""
+    words = ",".join(map(str, text_names(value))).replace(" ", "").split(",")
+    return ",".join(map(str, sorted({*map(int, words)}))) if all(word.isdecimal() for word in words) else value
 
 
 def record(name: str, value: Any) -> Any:
@@ -274,7 +295,5 @@ def accepts(function: Callable[P, R]) -> Callable[P, R]:
 
 def options_text() -> str:
     """Describe the options of a collection for the ``Args`` section of a docstring."""
-    lines = [
-        f"{name}: {each.help}{f' None: {each.unset}.' if each.unset else ''}" for name, each in options_of().items()
-    ]
-    return f"\n{' ' * 8}".join(lines)
+    said = {name: f" None: {each.unset}." if each.unset else "" for name, each in options_of().items()}
+    return f"\n{' ' * 8}".join(f"{name}: {each.help}{said[name]}" for name, each in options_of().items())

@@ -5,10 +5,13 @@ hashed again after they were read.
 """
 
 import glob
+import logging
+import re
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -16,13 +19,15 @@ from typing import Any
 from collapse.core.paths import expanded
 from collapse.core.settings import environment, quiet
 from collapse.errors import CollapseError, UsageError, first_line, near_names
-from collapse.hub.client import is_repo_id, split_revision
+from collapse.hub.client import at_revision, is_repo_id, split_revision
 from collapse.hub.remote import Remote, reach
 from collapse.inputs.collection_spec import TextNames, text_names
 from collapse.inputs.textfiles import KINDS, find_files, hash_files, kind_of, read_texts, show_names
 
 _READ_TO_CHOOSE = ("README.md", ".huggingface.yaml", "dataset_infos.json")
 """Files that ``datasets`` reads before it chooses the files of each split."""
+
+log = logging.getLogger("collapse")
 
 
 class NoSplit(UsageError):
@@ -34,7 +39,7 @@ class Corpus:
     """A text that was found, but not read yet.
 
     Attributes:
-        name: Name in tables: the data set's id, or the files' names.
+        name: Name in tables: the data set's id and configuration, if one is named, or the files' names.
         files: Local paths, in order; none for a Hub data set.
         column: Column that holds the text.
         sha256: Hash of the files' contents.
@@ -68,10 +73,11 @@ class Corpus:
 def find_corpus(
     text: TextNames, *, split: str | None = None, text_column: str | None = None, validation: bool = False
 ) -> Corpus:
-    """Find the text of ``--text``: files, globs, or a data set on the Hub (``owner/name``, ``owner/name@revision``).
+    """Find the text of ``--text``: files, globs, or a data set on the Hub.
 
     Args:
-        text: One or several names.
+        text: One or several names; of a data set ``owner/name``, ``owner/name:configuration``, or either followed by
+            ``@revision``.
         split: Split of a data set; None for "train", or "validation" for a validation text.
         text_column: Column that holds the text; None for "text".
         validation: Whether this is a validation text.
@@ -89,46 +95,93 @@ def find_corpus(
             option = "--validation-split" if validation else "--split"
             raise UsageError(f"{option} {split} does not apply: {show_names(files)} is local and has no splits")
         return Corpus(show_names(files), tuple(files), column, hash_files(files))
+    repo, configuration, revision = _split(given[0])
     try:
-        found = reach(given[0], "dataset")
+        found = reach(at_revision(repo, revision), "dataset")
     except UsageError as error:
         raise UsageError(f"{error}; there is also no file {given[0]}") from error
     split = ("validation" if validation else "train") if split is None else split
-    return Corpus(found.name, column=column, split=split, remote=found)
+    name = f"{found.name}:{configuration}" if configuration else found.name
+    return Corpus(name, column=column, split=split, remote=found)
 
 
 def _is_local(name: str) -> bool:
-    return kind_of(name) in KINDS or expanded(name).exists() or not is_repo_id(split_revision(name)[0])
+    return kind_of(name) in KINDS or expanded(name).exists() or not is_repo_id(_split(name)[0])
+
+
+def _split(name: str) -> tuple[str, str, str | None]:
+    """Split the name of a data set into its id, configuration ("" if none is named) and revision."""
+    path, revision = split_revision(name)
+    repo, _, configuration = path.partition(":")
+    return repo, configuration, revision
 
 
 @contextmanager
-def opened(corpus: Corpus) -> Iterator[tuple[int, Iterator[str]]]:
-    """Yield the number of a corpus's texts, and an iterator that reads them one by one.
+def opened(corpus: Corpus, *, whole: bool = True) -> Iterator[tuple[Iterator[int], Iterator[str]]]:
+    """Yield an iterator of ascending counts of a corpus's texts, and one of its texts.
+
+    The last count is the number of texts. Texts are read, and the files of a data set are downloaded, only when the
+    iterators reach them, so the first texts can be packed before the others are counted.
+
+    Args:
+        corpus: The text.
+        whole: Whether all texts are needed; then the files of a data set are downloaded first, several at a time.
 
     Raises:
         NoSplit: There is no such split; the message suggests similar names.
         UsageError: There is no such column; the message suggests similar names.
         CollapseError: A text cannot be read, or a file changed since it was found.
     """
-    files = list(corpus.files) or _files_of_split(corpus)
-    yield sum(1 for _ in read_texts(files, corpus.column)), read_texts(files, corpus.column)
+    remote = corpus.remote
+    names = _files_of_split(corpus, remote) if remote else corpus.files
+    if remote and whole:
+        remote.download([glob.escape(name) for name in names])
+
+    def files() -> Iterator[Iterator[tuple[str, str]]]:
+        for name in names:
+            yield read_texts(str(remote.fetch(name)) if remote else name, corpus.column)
+
+    yield _counts(files()), _encodable(chain.from_iterable(files()))
     if corpus.files and hash_files(corpus.files, remember=False) != corpus.sha256:
         raise CollapseError(f"{corpus.name} changed while it was read: run the same command again")
 
 
-def _files_of_split(corpus: Corpus) -> list[str]:
-    """Return the files of a data set's split in the client's cache; download them if necessary.
+def _counts(files: Iterator[Iterator[tuple[str, str]]]) -> Iterator[int]:
+    """Yield the number of texts so far after every 1,000 texts and after each file."""
+    count = 0
+    for texts in files:
+        for count, _ in enumerate(texts, count + 1):  # noqa: B020
+            if count % 1000 == 0:
+                yield count
+        yield count
+
+
+def _encodable(texts: Iterator[tuple[str, str]]) -> Iterator[str]:
+    r"""Replace lone surrogates, which JSON may hold as ``\ud83d`` but no tokenizer encodes; report the first row."""
+    noted = False
+    for row, text in texts:
+        try:
+            text.encode()
+        except UnicodeEncodeError:
+            text = re.sub("[\ud800-\udfff]", "\N{REPLACEMENT CHARACTER}", text)
+            if not noted:
+                log.warning("%s has a lone surrogate, which is read as U+FFFD; further rows are not reported", row)
+            noted = True
+        yield text
+
+
+def _files_of_split(corpus: Corpus, remote: Remote) -> tuple[str, ...]:
+    """Return the names of the files of a data set's split in their order.
 
     ``datasets`` chooses the files of each split by their names. So that its choice does not depend on the cache, it
     gets a folder with empty files of all names in the repository.
     """
-    remote = corpus.remote
-    assert remote is not None  # it has no local files
+    configuration = _split(corpus.name)[1]
     names, cached = remote.listed(), remote.download(_READ_TO_CHOOSE)
     with environment(HF_UPDATE_DOWNLOAD_COUNTS="0"):  # read when datasets is imported
         import datasets
     with TemporaryDirectory(prefix="collapse-") as temporary, quiet("datasets"):
-        place = Path(temporary).resolve() / corpus.name.split("/")[-1]
+        place = Path(temporary).resolve() / remote.name.split("/")[-1]
         for name in names:
             (place / name).parent.mkdir(parents=True, exist_ok=True)
             if name in _READ_TO_CHOOSE and (cached / name).is_file():
@@ -136,11 +189,16 @@ def _files_of_split(corpus: Corpus) -> list[str]:
             else:
                 (place / name).touch()
         try:
-            found = datasets.load_dataset_builder(str(place), cache_dir=temporary).config.data_files or {}
+            builder = datasets.load_dataset_builder(str(place), configuration or None, cache_dir=temporary)
+            found = builder.config.data_files or {}
         except (OSError, ValueError, RuntimeError, datasets.exceptions.DatasetsError) as error:
             said = first_line(error).replace(temporary, "")
-            if "Config name is missing" in said:
-                said = "it has several configurations, which is not supported: give the files of one with --text"
+            if said.startswith(("Config name is missing", "BuilderConfig")):
+                known = ", ".join(datasets.get_dataset_config_names(str(place), cache_dir=temporary))
+                wrong = f"no configuration {configuration!r}" if configuration else "several configurations"
+                raise UsageError(
+                    f"{remote.name} has {wrong}; known: {known} (--text {remote.name}:CONFIGURATION)"
+                ) from error
             raise CollapseError(f"{corpus.name} cannot be loaded: {said}") from error
         splits = {str(split): [Path(each).relative_to(place).as_posix() for each in found[split]] for split in found}
     if corpus.split not in splits:
@@ -152,5 +210,4 @@ def _files_of_split(corpus: Corpus) -> list[str]:
             f"{corpus.name} has files in an unsupported format ({show_names(chosen)}): convert them to .jsonl or "
             ".parquet"
         )
-    remote.download([glob.escape(name) for name in chosen])
-    return [str(cached / name) for name in chosen]
+    return tuple(chosen)

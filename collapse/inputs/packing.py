@@ -7,10 +7,11 @@ batched=True, num_proc=shares)``, which is not used because it may return a resu
 
 import json
 import shutil
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import chain, islice
+from itertools import chain, groupby, islice
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
@@ -73,19 +74,31 @@ class Chunks:
         return (np.searchsorted(self._begins, places, side="right") - 1).reshape(-1, self.chunk_length)
 
 
-def maps(rows: int, shares: int) -> Iterator[tuple[int, int]]:
+def maps(counts: Iterable[int], shares: int) -> Iterator[tuple[int, int]]:
     """Yield the runs of rows that are grouped together: contiguous shares, each in maps of 1,000.
 
-    >>> list(maps(2500, 2))
+    Args:
+        counts: Ascending numbers of rows; the last one is the number of all rows. The others show which rows are in the
+            first share before all rows are counted. A map of which only the first rows are known to be in the share is
+            followed by a longer one with the same start.
+        shares: Number of shares.
+
+    >>> list(maps([2500], 2))
     [(0, 1000), (1000, 1250), (1250, 2250), (2250, 2500)]
+    >>> list(maps([1000, 2500], 2))
+    [(0, 500), (0, 1000), (1000, 1250), (1250, 2250), (2250, 2500)]
     """
+    rows = stop = 0
+    for rows in counts:
+        while stop < -(-rows // shares):
+            start = stop // _MAP * _MAP
+            stop = min(start + _MAP, -(-rows // shares))
+            yield start, stop
     size, more = divmod(rows, shares)
-    start = 0
-    for share in range(min(shares, rows)):  # further shares are empty
-        stop = start + size + (share < more)
+    for share in range(1, min(shares, rows)):  # further shares are empty
+        start, stop = stop, stop + size + (share < more)
         for low in range(start, stop, _MAP):
             yield low, min(low + _MAP, stop)
-        start = stop
 
 
 def group(token_rows: Sequence[Sequence[int]], chunk_length: int) -> np.ndarray:
@@ -106,9 +119,9 @@ def pack(
 
     Args:
         corpus: The text.
-        tokenizer: Called as ``tokenizer(texts)["input_ids"]``, with its default special tokens.
-        spec: The options chunk_length (not None), shards, max_chunks and eos_between; for a validation text give
-            ``spec.of_validation``.
+        tokenizer: Called as ``tokenizer(texts)["input_ids"]``.
+        spec: The options chunk_length (not None), shards, max_chunks, special_tokens and eos_between; for a validation
+            text give ``spec.of_validation``.
         tokenizer_key: Hash of the tokenizer's files, arguments and code.
         progress: Called as progress(what, texts done, texts).
 
@@ -116,13 +129,14 @@ def pack(
         CollapseError: The text is too short for one chunk, a row holds no text, or the cache cannot be written.
         UsageError: A split or column is unknown, or the tokenizer has no end-of-text token for ``eos_between``.
     """
-    tokenize, cache = _tokenize(tokenizer, spec.eos_between), home() / "chunks"
+    tokenize, cache = _tokenize(tokenizer, spec), home() / "chunks"
     about: dict[str, Any] = {
         "format": _FORMAT,
         "corpus": corpus.identity(),
         "tokenizer": tokenizer_key,
         "libraries": {name: versions().get(name) for name in ("transformers", "tokenizers")},
         **{name: getattr(spec, name) for name in ("chunk_length", "shards", "eos_between", "max_chunks")},
+        **({} if spec.special_tokens else {"special_tokens": False}),
     }
     folder = cache / sha256_of(about)[:40]
     chunks = _cached(folder)
@@ -130,8 +144,8 @@ def pack(
         try:
             with scratch(cache) as place:
                 made = place / "chunks"
-                with opened(corpus) as (rows, texts):
-                    _write(made, about, _chunks(rows, texts, corpus.name, tokenize, spec, progress))
+                with opened(corpus, whole=spec.max_chunks is None) as (counts, texts):
+                    _write(made, about, _chunks(counts, texts, corpus.name, tokenize, spec, progress))
                 if _cached(folder) is None:  # otherwise another process has just packed the same text
                     shutil.rmtree(folder, ignore_errors=True)
                     made.replace(folder)
@@ -143,20 +157,35 @@ def pack(
 
 
 def _chunks(
-    rows: int, texts: Iterator[str], name: str, tokenize: Tokenize, spec: CollectionSpec, progress: Report | None
+    counts: Iterable[int],
+    texts: Iterator[str],
+    name: str,
+    tokenize: Tokenize,
+    spec: CollectionSpec,
+    progress: Report | None,
 ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """Yield the chunks of each run of texts, and where its texts begin; tokens that do not fill a chunk are dropped."""
+    """Yield the chunks of each run of texts, and where its texts begin; tokens that do not fill a chunk are dropped.
+
+    With a limit, no text is read that the limited chunks do not depend on.
+    """
     chunk_length, most = spec.chunk_length, spec.max_chunks
     assert chunk_length is not None
-    made, seen = 0, 0
-    for start, stop in maps(rows, spec.shards):
-        token_rows = tokenize(list(islice(texts, stop - start)))
+    total = max(counts) if most is None else most
+    counts = [total] if most is None else counts
+    made = seen = done = 0
+    for _, run in groupby(maps(counts, spec.shards), itemgetter(0)):
+        token_rows: list[Sequence[int]] = []
+        for _, stop in run:
+            token_rows += tokenize(list(islice(texts, stop - done)))
+            done = stop
+            if most is not None and sum(map(len, token_rows)) >= (most - made) * chunk_length:
+                break
         lengths = [len(row) for row in token_rows]
         grouped = group(token_rows, chunk_length)[: None if most is None else most - made]
         made, seen = made + len(grouped), seen + sum(lengths)
         yield grouped, np.minimum(np.cumsum([0, *lengths[:-1]]), grouped.size)
         if progress:
-            progress(f"tokenizing {name}", *((stop, rows) if most is None else (made, most)))
+            progress(f"tokenizing {name}", done if most is None else made, total)
         if made == most:
             return
     if not made:
@@ -167,15 +196,16 @@ def _chunks(
         )
 
 
-def _tokenize(tokenizer: Any, eos_between: bool) -> Tokenize:
-    eos = getattr(tokenizer, "eos_token_id", None) if eos_between else None
-    if eos_between and eos is None:
+def _tokenize(tokenizer: Any, spec: CollectionSpec) -> Tokenize:
+    without = {} if spec.special_tokens else {"add_special_tokens": False}
+    eos = getattr(tokenizer, "eos_token_id", None) if spec.eos_between else None
+    if spec.eos_between and eos is None:
         raise UsageError("--eos-between needs a tokenizer with an end-of-text token: remove it, or change --tokenizer")
 
     def encoded(some: list[str]) -> Sequence[Sequence[int]]:
         try:
             # verbose=False suppresses a warning for texts longer than the model's limit, which are cut into chunks
-            rows = tokenizer(some, verbose=False)["input_ids"]
+            rows = tokenizer(some, verbose=False, **without)["input_ids"]
         except Exception as error:  # a tokenizer can raise anything
             said = f"{type(error).__name__}: {first_line(error)}"
             raise CollapseError(f"the tokenizer cannot encode the text: {said}; give another --tokenizer") from error

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from collapse.inputs.shuffling import permuted
@@ -29,6 +29,7 @@ class Phase(ABC):
         is_text: Whether the units are chunks of a text.
         out_of_memory: Advice for messages if one unit does not fit into memory.
         shuffled: Whether labels are permuted, so that embeddings are independent of labels.
+        ignored: Labels of samples that are left out, or None.
     """
 
     name: str
@@ -41,6 +42,7 @@ class Phase(ABC):
     out_of_memory: str
     is_text: bool = False
     shuffled: bool = False
+    ignored: Int[Tensor, " I"] | None = None
 
     @abstractmethod
     def embeddings(self, start: int, stop: int) -> Float[Tensor, "n d"]:
@@ -59,11 +61,16 @@ class Phase(ABC):
         """Return the initial number of units per batch for the batch size of :func:`collapse.collect`."""
 
     def samples(self, start: int, stop: int) -> tuple[Float[Tensor, "n d"], Int[Tensor, " n"]]:
-        """Return the embeddings and labels of some units."""
-        return self.embeddings(start, stop), self.labels(start, stop)
+        """Return the embeddings and labels of some units, without samples that are left out."""
+        h_nd, y_n, kept_n = self.embeddings(start, stop), self.labels(start, stop), self.kept(start, stop)
+        return (h_nd, y_n) if kept_n is None else (h_nd[kept_n.to(h_nd.device)], y_n[kept_n])
+
+    def kept(self, start: int, stop: int) -> Bool[Tensor, " n"] | None:
+        """Whether each sample of some units is kept; None if all are."""
+        return None if self.ignored is None else ~torch.isin(self.labels(start, stop), self.ignored)
 
     def labels(self, start: int, stop: int) -> Int[Tensor, " n"]:
-        """Return the labels of some units."""
+        """Return the labels of all samples of some units."""
         places = self._places(start, stop)
         return self.labels_at(permuted(places, self.n_samples) if self.shuffled else places)
 

@@ -9,11 +9,12 @@ from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from collapse.core.progress import Report
-from collapse.errors import CollapseError, counted
+from collapse.errors import CollapseError, UsageError
 from collapse.inputs.collection_spec import CollectionSpec
 from collapse.inputs.corpus import Corpus
 from collapse.inputs.language_model import LanguageModel
@@ -49,14 +50,25 @@ class TextPhase(Phase):
         name: "train" or "validation".
         chunks: The packed text.
         model: The model that computes the embeddings.
-        shuffled: See :class:`Phase`.
+        shuffled, ignored: See :class:`Phase`.
+        added: Number of special tokens that the tokenizer adds to each text.
     """
 
     words, is_text = ("chunk", "tokens"), True
     out_of_memory = "lower --chunk-length, or use --dtype bfloat16 or --device cpu"
 
-    def __init__(self, name: str, chunks: Chunks, model: LanguageModel, *, shuffled: bool = False) -> None:
+    def __init__(
+        self,
+        name: str,
+        chunks: Chunks,
+        model: LanguageModel,
+        *,
+        shuffled: bool = False,
+        ignored: Tensor | None = None,
+        added: int = 0,
+    ) -> None:
         self.name, self.chunks, self.model, self.shuffled = name, chunks, model, shuffled
+        self.ignored, self.added = ignored, added
         self.units, self.size = len(chunks), chunks.chunk_length
         self.slice_units = slice_length(len(chunks), chunks.chunk_length)
         self.unit_samples = self.size - 1
@@ -99,9 +111,25 @@ class TextPhase(Phase):
         """Raise CollapseError if the model is not causal on the first chunk, or its head is not linear."""
         check_model(self.model, self.tokens(0, 1), f"{self.name} chunk 0")
 
+    def coverage(self) -> dict[str, Any]:
+        """Return the manifest's entry for the phase; if samples are left out, with the number of those that are kept.
+
+        Raises:
+            UsageError: No sample is kept.
+        """
+        about = super().coverage()
+        if self.ignored is None:
+            return about
+        labels, ignored = self.chunks.tokens[:, 1:], self.ignored.numpy()
+        runs = (labels[start : start + self.slice_units] for start in range(0, self.units, self.slice_units))
+        samples = sum(int(np.isin(run, ignored, invert=True).sum()) for run in runs)
+        if not samples:
+            raise UsageError(f"--ignore-tokens leaves out every sample of the {self.name} text: give fewer ids")
+        return {**about, "samples": samples}
+
     def provenance(self) -> dict[str, Any]:
-        """Return the hash of the tokens."""
-        return {"tokens": self.chunks.sha256}
+        """Return the hash of the tokens, and the number of special tokens that the tokenizer adds to each text."""
+        return {"tokens": self.chunks.sha256, **({"special_tokens": self.added} if self.added else {})}
 
 
 def open_texts(
@@ -135,7 +163,6 @@ def open_texts(
     key = sha256_of([tokenizer.tokenizer, *chosen]) if chosen else tokenizer.tokenizer
 
     def packed(corpus: Corpus, cut: CollectionSpec) -> Chunks:
-        _warn_of_added_tokens(corpus, tokenize)
         return pack(corpus, tokenize, cut, tokenizer_key=key, progress=report)
 
     train = packed(texts.training, spec) if trained is None and texts.training else None
@@ -150,7 +177,9 @@ def open_texts(
     if packs_validation and validation is None:  # there is no validation text, or its split is absent
         identity = {name: each for name, each in identity.items() if name not in OF_VALIDATION} | {"validation": None}
         corpus["validation"] = None
-    phase = partial(TextPhase, model=model, shuffled=spec.null == "shuffled")
+    added = tokenize.num_special_tokens_to_add() if spec.special_tokens else 0
+    ignored = _ignored(spec.ignore_tokens, tokenize)
+    phase = partial(TextPhase, model=model, shuffled=spec.null == "shuffled", ignored=ignored, added=added)
     return Source(
         identity=identity,
         model=_about(model, reference, tokenizer),
@@ -176,13 +205,14 @@ def _about(model: LanguageModel, reference: ModelReference, tokenizer: ModelRefe
     return about
 
 
-def _warn_of_added_tokens(corpus: Corpus, tokenizer: Any) -> None:
-    added = tokenizer.num_special_tokens_to_add()
-    if added and corpus.lines:
-        log.warning(
-            f"the tokenizer adds {counted(added, 'special token')} to each line of {corpus.name}, which count as "
-            "classes and samples: if texts have several lines, use a .jsonl file with a row per text"
-        )
+def _ignored(ids: Any, tokenizer: Any) -> Tensor | None:
+    """Return the token ids that ``--ignore-tokens`` names."""
+    if ids is None:
+        return None
+    if ids != "special":
+        return torch.tensor([int(each) for each in ids.split(",")])
+    added = {number for number, token in tokenizer.added_tokens_decoder.items() if token.special}
+    return torch.tensor(sorted({*tokenizer.all_special_ids, *added}), dtype=torch.int64)
 
 
 def _check_ids(chunks: Chunks, tokenizer: Any, model: LanguageModel, name: str) -> None:

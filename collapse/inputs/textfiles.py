@@ -1,9 +1,11 @@
 """Local texts: find the files that a name refers to, hash them, and stream their texts."""
 
 import glob
-import gzip
 import json
+import re
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from io import TextIOWrapper
 from itertools import chain
 from pathlib import Path
 from typing import IO, Any
@@ -15,21 +17,26 @@ from collapse.stores.files import sha256_file, sha256_of
 # Each line of a .txt file is a text and keeps its line break. \r and \r\n also end a line and are read as \n (Python's
 # universal newlines). A .json file is a list of objects, or lines of objects as in a .jsonl file.
 KINDS = (".txt", ".jsonl", ".json", ".parquet")
-"""Suffixes of texts; all except .parquet may be followed by ``.gz``."""
+"""Suffixes of texts; all except .parquet may be followed by ``.gz`` or ``.zst``."""
+
+_COMPRESSED = {b"\x1f\x8b": "gzip", b"\x28\xb5\x2f\xfd": "zstd"}
+"""How a compressed file begins, whatever its name; neither is UTF-8."""
+
+_HELD_OUT = re.compile(r"(?<![a-z])(valid(ation)?|val|dev|test|eval)(?![a-z])", re.IGNORECASE)
 
 _BATCH = 1000
 
 
 def kind_of(name: str) -> str:
-    """Return the suffix that determines how a file is read; for a compressed file, the suffix before ``.gz``."""
-    return Path(name.lower().removesuffix(".gz")).suffix
+    """Return the suffix that determines how a file is read, before ``.gz`` or ``.zst``."""
+    return Path(name.lower().removesuffix(".gz").removesuffix(".zst")).suffix
 
 
 def find_files(names: Sequence[str]) -> list[str]:
-    """Return the files that names and globs refer to; the name of an existing file is never a glob.
+    """Return the files that names, folders and globs refer to; the name of an existing file is never a glob.
 
     Raises:
-        UsageError: No file matches, a name is a folder, or the files are of several kinds.
+        UsageError: No file matches, a folder holds several splits, or the files are of several kinds.
     """
     files = [file for each in names for file in _matching(each)]
     kinds = {kind_of(file) for file in files}
@@ -42,17 +49,23 @@ def find_files(names: Sequence[str]) -> list[str]:
 
 def _matching(name: str) -> list[str]:
     path = expanded(name)
-    if path.is_dir():
-        raise UsageError(f"{name or 'the empty name'} is a folder: give its files, for example '{path}/*.jsonl'")
-    if path.exists():
+    if path.is_file():
         return [str(path)]
-    matching = sorted(file for file in glob.glob(str(path), recursive=True) if Path(file).is_file())
+    is_folder = bool(name) and path.is_dir()
+    pattern = f"{glob.escape(str(path))}/**" if is_folder else str(path)
+    matching = sorted(file for file in glob.glob(pattern, recursive=True) if Path(file).is_file())
+    if is_folder:
+        matching = [file for file in matching if kind_of(file) in KINDS]
+        held_out = [file for file in matching if _HELD_OUT.search(str(Path(file).relative_to(path)))]
+        if 0 < len(held_out) < len(matching):
+            raise UsageError(
+                f"{name} has files of several splits ({show_names(matching)}): give those of one, for example "
+                f"'{path}/train*'"
+            )
     if not matching:
         near = [each.name for each in path.parent.iterdir() if each.is_file()] if path.parent.is_dir() else []
-        hint = near_paths(name, near)
-        raise UsageError(
-            f"no file matches {name}; {hint or 'texts are .txt, .jsonl, .json or .parquet files, or a Hub data set'}"
-        )
+        hint = near_paths(name, near) or "texts are .txt, .jsonl, .json or .parquet files, or a Hub data set"
+        raise UsageError(f"no file matches {name or 'the empty name'}; {hint}")
     return matching
 
 
@@ -75,26 +88,30 @@ def hash_files(files: Sequence[str], *, remember: bool = True) -> str:
     return sha256_of([sha256_file(Path(file), remember=remember) for file in files])
 
 
-def read_texts(files: Sequence[str], column: str) -> Iterator[str]:
-    """Yield the texts of some files in order.
+def read_texts(file: str, column: str) -> Iterator[tuple[str, str]]:
+    """Yield each row's place, such as ``line 3 of a.jsonl``, and its text.
 
     Args:
-        files: Files of the kinds that :data:`KINDS` lists.
-        column: The column or key that holds the text; .txt files have the column ``text``.
+        file: A file of one of the kinds that :data:`KINDS` lists.
+        column: The column or key that holds the text, the only one that is read; .txt files have the column ``text``.
 
     Raises:
         UsageError: A row has no such column.
-        CollapseError: A file cannot be read, is not UTF-8, or a row holds no text.
+        CollapseError: The file cannot be read, is not UTF-8, or a row holds no text.
     """
-    for file in files:
-        name = Path(file).name
-        try:
-            for place, row in _rows(file, column):
-                yield _text_of(row, column, f"{place} of {name}")
-        except UnicodeDecodeError as error:
-            raise CollapseError(f"{file} is not UTF-8 ({error.reason}): convert it, for example with iconv") from error
-        except (OSError, EOFError) as error:
-            raise CollapseError(f"{file} cannot be read: {first_line(error)}") from error
+    name = Path(file).name
+    try:
+        for place, row in _rows(file, column):
+            where = f"{place} of {name}"
+            yield where, _text_of(row, column, where)
+    except UnicodeDecodeError as error:
+        with _opened(file, errors="surrogateescape") as lines:
+            number = next(number for number, line in enumerate(lines, 1) if re.search("[\udc80-\udcff]", line))
+        raise CollapseError(
+            f"line {number:,} of {name} is not UTF-8: convert the file, for example with iconv"
+        ) from error
+    except OSError as error:
+        raise CollapseError(f"{file} cannot be read: {first_line(error)}") from error
 
 
 def _text_of(row: Any, column: str, where: str) -> str:
@@ -117,23 +134,36 @@ def _rows(file: str, column: str) -> Iterator[tuple[str, Any]]:
     if kind == ".parquet":
         yield from ((f"row {number:,}", row) for number, row in enumerate(_parquet_rows(file, column), 1))
         return
+    name = Path(file).name
+    if kind == ".json" or kind == ".jsonl":
+        with _opened(file) as lines:
+            text = lines.read(1 << 16)
+            if text.lstrip().startswith("["):
+                rows = _parsed(text + lines.read(), name)
+                yield from ((f"entry {number:,}", row) for number, row in enumerate(rows, 1))
+                return
     with _opened(file, "utf-8" if kind == ".txt" else "utf-8-sig") as lines:
         if kind == ".txt":
             yield from ((f"line {number:,}", {"text": line}) for number, line in enumerate(lines, 1))
             return
-        is_list = lines.read(1 << 16).lstrip().startswith("[")
-        lines.seek(0)
-        if is_list:
-            rows = _parsed(lines.read(), Path(file).name)
-            yield from ((f"entry {number:,}", row) for number, row in enumerate(rows, 1))
-            return
         for number, line in enumerate(lines, 1):
             if line.strip():
-                yield f"line {number:,}", _parsed(line, f"line {number:,} of {Path(file).name}")
+                yield f"line {number:,}", _parsed(line, f"line {number:,} of {name}")
 
 
-def _opened(file: str, encoding: str) -> IO[str]:
-    return gzip.open(file, "rt", encoding=encoding) if file.endswith(".gz") else Path(file).open(encoding=encoding)
+@contextmanager
+def _opened(file: str, encoding: str = "utf-8-sig", errors: str = "strict") -> Iterator[IO[str]]:
+    """Open a file as text; decompress it if it is compressed."""
+    with Path(file).open("rb") as raw:
+        start, stream = raw.read(4), raw
+        raw.seek(0)
+        for magic, compression in _COMPRESSED.items():
+            if start.startswith(magic):
+                import pyarrow
+
+                stream = pyarrow.input_stream(raw, compression=compression)
+        with TextIOWrapper(stream, encoding, errors) as text:
+            yield text
 
 
 def _parsed(text: str, where: str) -> Any:
@@ -153,5 +183,5 @@ def _parquet_rows(file: str, column: str) -> Iterator[dict[str, Any]]:
                 yield dict.fromkeys(parquet.schema_arrow.names)
             batches = parquet.iter_batches(_BATCH, columns=[column])
             yield from chain.from_iterable(batch.to_pylist() for batch in batches)
-    except pyarrow.ArrowException as error:
+    except (pyarrow.ArrowException, UnicodeDecodeError) as error:
         raise CollapseError(f"{file} cannot be read as Parquet: {first_line(error)}") from error

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from torch import Tensor
 
 from collapse.errors import counted
+from collapse.measurement.comparable import SAME_TEXTS, same_texts
 from collapse.measurement.rows import Note
 from collapse.numerics.evaluating import Evaluation
 from collapse.numerics.reducing import MetricResult, Tally
@@ -14,6 +15,7 @@ from collapse.plugin.guarding import Failed
 from collapse.plugin.metrics import CoV, Measure, Metric
 from collapse.plugin.plugin_manager import plugins
 from collapse.stores.provenance import without_folders
+from collapse.stores.store import Store
 
 _DIRECTIONS = {"cosine", "unit_sqdist"}
 """Fields that are NaN if a centred mean is zero."""
@@ -156,3 +158,18 @@ def _failure(metric: Metric, error: Failed) -> str:
     if not plugin.origin:  # the function is of another module, or of torch
         plugin = plugins().owner(metric.module)
     return without_folders(plugin.blamed(str(error)))
+
+
+def note_texts(numbers: Numbers, store: Store) -> None:
+    """Note if the validation text is the training text, and if the tokenizer adds special tokens to texts."""
+    identity, provenance = store.identity, store.manifest["provenance"]
+    if same_texts(identity):
+        numbers.note("*", "same_texts", SAME_TEXTS)
+    added = provenance.get("parts", [provenance])[0].get("special_tokens")
+    if identity.get("corpus") and added and "ignore_tokens" not in identity:
+        each = "line" if identity["corpus"].get("lines") else "text"
+        text = (
+            f"the tokenizer adds {counted(added, 'special token')} to each {each}, which count as classes and samples: "
+            "see --no-special-tokens and --ignore-tokens"
+        )
+        numbers.note("*", "special_tokens", text)

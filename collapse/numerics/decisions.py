@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from collapse.numerics.devices import float64_device, work_sizes
@@ -144,15 +144,21 @@ class ValidationTally:
         filled: Plugin statistics of the validation phase.
         blocks: Returns the number of each sample's block, ascending, for the units [start, stop); None if each unit is
             a block.
+        kept: Returns which samples of the units [start, stop) are given to :meth:`add`, or None for all; None if always
+            all are.
     """
 
     def __init__(
-        self, decider: Decider, filled: Filled | None = None, blocks: Callable[[int, int], Tensor] | None = None
+        self,
+        decider: Decider,
+        filled: Filled | None = None,
+        blocks: Callable[[int, int], Int[Tensor, " P"]] | None = None,
+        kept: Callable[[int, int], Bool[Tensor, " P"] | None] | None = None,
     ) -> None:
         vocabulary, device = len(decider.weight), decider.weight.device
         self.decider = decider
         self.filled = Filled() if filled is None else filled
-        self._blocks_of = blocks
+        self._blocks_of, self._kept_of = blocks, kept
         self._sums = {name: torch.zeros(vocabulary, dtype=dtype, device=device) for name, dtype in SUMS.items()}
         self._blocks = torch.zeros(0, 5, dtype=torch.float64, device=device)
         self._argmax_without_mean = 0
@@ -178,9 +184,11 @@ class ValidationTally:
         ):
             self._sums[name].index_add_(0, class_B, values)
         self._argmax_without_mean += int((~self.decider.has_mean[linear.vocabulary]).sum())
-        place_B = torch.arange(len(y_B), device=device)
-        chunk_B = place_B // (len(y_B) // units) + first
-        block_B = chunk_B if self._blocks_of is None else self._blocks_of(first, first + units).to(device)
+        kept_P = None if self._kept_of is None else self._kept_of(first, first + units)
+        place_B = torch.arange(len(y_B), device=device) if kept_P is None else kept_P.to(device).nonzero().squeeze(1)
+        length = len(y_B if kept_P is None else kept_P) // units
+        chunk_B = place_B // length + first
+        block_B = chunk_B if self._blocks_of is None else self._blocks_of(first, first + units).to(device)[place_B]
         per_sample = torch.stack([ones_B.double(), agree_B.double(), hit_B.double(), linear.loss], dim=1)
         self._blocks = with_samples(self._blocks, per_sample, chunk_B, block_B)
         if self.filled:
@@ -192,7 +200,7 @@ class ValidationTally:
                 "loss": linear.loss,
                 "chunk": chunk_B,
                 "block": block_B,
-                "position": place_B % (len(y_B) // units),
+                "position": place_B % length,
             }
             self.filled.take(self._batch(h_Bd, y_B, decided))
 

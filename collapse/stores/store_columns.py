@@ -12,8 +12,8 @@ from collapse.stores.naming import shown_model
 if TYPE_CHECKING:
     from collapse.stores.store import Store
 
-CUT = {"shards": 2, "eos_between": False}
-"""Options of a collection that determine how a text is cut into chunks, with their defaults."""
+CUT = {"shards": 2, "eos_between": False, "special_tokens": True, "ignore_tokens": None}
+"""Options of a collection that determine how a text becomes samples, with their defaults."""
 _SAME = ("chunk_length", "max_chunks", "max_validation_chunks", "dtype", "tokenizer")  # as in the identity
 FEATURES = "features:"
 """Prefix of the fingerprint of a features file, which replaces the fingerprint of weights."""

@@ -96,7 +96,7 @@ def check_tensors(file: str, tensors: Mapping[str, "Tensor"], manifest: Mapping[
     coverage, length = manifest["coverage"].get(phase), manifest["identity"].get("chunk_length")
     if "counts" not in tensors or not coverage or "chunks" not in coverage or length is None:
         return
-    samples, expected = int(tensors["counts"].sum()), coverage["chunks"] * (length - 1)
+    samples, expected = int(tensors["counts"].sum()), coverage.get("samples", coverage["chunks"] * (length - 1))
     if samples != expected:
         raise StoreError(
             f"{file} counts {samples:,} samples, but its {coverage['chunks']:,} chunks have {expected:,}: chunks were "

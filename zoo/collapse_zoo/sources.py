@@ -65,6 +65,7 @@ class Source:
         texts = {"corpus": self.corpus, "validation": self.texts.validation}
         of_texts = {name: text.identity() if text else None for name, text in texts.items()}
         cut = {name: getattr(self.spec, name) for name in _CUT}
+        cut |= {} if self.spec.special_tokens else {"special_tokens": False}
         return {**of_texts, "tokenizer": self.reference.tokenizer, **cut}
 
     def chunks(self, chunk_length: int, progress: Report | None = None) -> Chunks:
@@ -80,7 +81,8 @@ class Source:
     def collecting(self, chunk_length: int) -> dict[str, Any]:
         """Return keyword arguments of :func:`collapse.collect` for the same texts, cut in the same way."""
         corpus, validation = self.corpus, self.texts.validation
-        options = {name: getattr(self.spec, name) for name in _CUT} | {"chunk_length": chunk_length}
+        options = {name: getattr(self.spec, name) for name in (*_CUT, "special_tokens")}
+        options["chunk_length"] = chunk_length
         options |= {"text": _again(corpus), "split": corpus.split, "text_column": corpus.column}
         if validation is not None and not self.texts.optional:  # collect() finds an optional split itself
             options |= {"validation_text": _again(validation), "validation_split": validation.split}
@@ -148,7 +150,7 @@ def _generate(n: int, words: int | None) -> tuple[Path, Path, Path]:
 def _label(corpus: Corpus) -> str:
     """Return the text's part of a run's name: data set, file, or the folder of several files or of train.jsonl."""
     if not corpus.files:
-        return corpus.name.split("/")[-1]
+        return corpus.name.split("/")[-1].replace(":", ".")
     file = Path(corpus.files[0]).resolve()
     alone = len(corpus.files) == 1 and not re.match(r"train(ing)?\b", file.stem, re.IGNORECASE)
     name = file.stem if alone else file.parent.name
