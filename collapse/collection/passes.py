@@ -27,9 +27,10 @@ from collapse.plugin.filling import Filled
 from collapse.plugin.plugin_manager import plugins
 from collapse.stores.folding import Kinds, fold_training, fold_validation, training_hash, usable
 from collapse.stores.manifest import OF_VALIDATION, differences, shape_of
+from collapse.stores.missing_slices import gaps, part_of
 from collapse.stores.provenance import Clock, device_name, versions
-from collapse.stores.request import part_of, refuse_if_shards_differ
-from collapse.stores.shards import Part, Shard, fields_to_compare, gaps, shards_in
+from collapse.stores.request import refuse_if_shards_differ
+from collapse.stores.shards import Part, Shard, fields_to_compare, shards_in
 from collapse.stores.store import Store
 
 log = logging.getLogger("collapse")

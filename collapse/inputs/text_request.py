@@ -10,12 +10,13 @@ from typing import Any
 from collapse.errors import UsageError
 from collapse.inputs.checkpoints import check_model_args
 from collapse.inputs.collection_spec import CollectionSpec, flag_of, options_held
-from collapse.inputs.references import ModelReference, chunk_length_of, code_of, find_model, find_tokenizer
+from collapse.inputs.identity import text_identity
+from collapse.inputs.references import ModelReference, chunk_length_of, find_model, find_tokenizer
 from collapse.inputs.text_pair import Texts, find_named_validation, find_texts, find_validation
 from collapse.inputs.text_source import open_texts
 from collapse.measurement.comparable import SAME_TEXTS, same_texts
 from collapse.plugin.plugin_manager import plugins
-from collapse.stores.manifest import LAYER, is_store
+from collapse.stores.manifest import is_store
 from collapse.stores.request import Request, cached_folder
 from collapse.stores.store import Store
 
@@ -65,7 +66,7 @@ def text_request(
     texts, trained_on = _texts_of(spec, whole, reference, held, open_fields)
     if held is not None and spec.validation_text is None and spec.validation_split is None:  # it is the held store's
         texts = replace(texts, optional=True)
-    identity = _identity_of(whole, reference, tokenizer, texts) | ({"corpus": trained_on} if trained_on else {})
+    identity = text_identity(whole, reference, tokenizer, texts) | ({"corpus": trained_on} if trained_on else {})
     if same_texts(identity):
         log.warning(SAME_TEXTS)
     training = {name: str(value) for name, value in reference.training.items()}
@@ -111,25 +112,6 @@ def _texts_of(
         return texts, held.identity["corpus"]
     # the given text, or the text in the model's card
     return find_texts(whole if whole.text else replace(whole, text=_text_of_card(reference))), None
-
-
-def _identity_of(
-    spec: CollectionSpec, reference: ModelReference, tokenizer: ModelReference, texts: Texts
-) -> dict[str, Any]:
-    """Return everything that affects a stored number and is known without loading the model."""
-    identity = {
-        "weights": reference.weights,
-        "tokenizer": tokenizer.tokenizer,
-        "corpus": texts.training.identity() if texts.training else None,
-        "validation": texts.validation.identity() if texts.validation else None,
-        "layers": [LAYER],
-        **spec.identity,
-    }
-    # a GGUF file is identified by its content, not by its name
-    identity["model_args"] = {name: each for name, each in identity["model_args"].items() if name != "gguf_file"}
-    if spec.trust_remote_code and (code := code_of(reference, tokenizer)):
-        identity["code"] = code
-    return identity
 
 
 def _with_texts(spec: CollectionSpec, model: ModelReference, held: Store | None) -> CollectionSpec:

@@ -16,7 +16,8 @@ from collapse.numerics.standard_errors import jackknife_error
 from collapse.plugin.plugin_manager import plugins
 from collapse.stores.folding import joined, statistics_of
 from collapse.stores.manifest import OF_VALIDATION, differences
-from collapse.stores.shards import Part, Shard, gaps
+from collapse.stores.missing_slices import gaps
+from collapse.stores.shards import Part, Shard
 from collapse.stores.store import Store
 
 Error = tuple[float, int, str]

@@ -20,8 +20,9 @@ from collapse.plugin.plugin_manager import plugins
 from collapse.plugin.statistic import Statistic
 from collapse.stores.files import sha256_of
 from collapse.stores.manifest import MANIFEST, VERSION, differences, file_of, now, render, sealed
+from collapse.stores.missing_slices import spans
 from collapse.stores.provenance import versions
-from collapse.stores.shards import Part, Shard, fields_to_compare, remove_shards, spans
+from collapse.stores.shards import Part, Shard, fields_to_compare, remove_shards
 from collapse.stores.store import Store, Tensors
 from collapse.stores.store_folder import new_files
 from collapse.stores.tensor_files import check_tensors, manifest_entry, tensor_bytes

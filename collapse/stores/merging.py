@@ -9,7 +9,8 @@ from collapse.errors import StoreError, UsageError
 from collapse.plugin.guarding import outside_inference_mode
 from collapse.stores.folding import fold_training, fold_validation, ordered, training_hash
 from collapse.stores.manifest import is_store
-from collapse.stores.shards import Part, Shard, gaps, shards_in, spans
+from collapse.stores.missing_slices import gaps, spans
+from collapse.stores.shards import Part, Shard, shards_in
 from collapse.stores.store import Store, load_same
 from collapse.stores.store_folder import locked_store_folder
 

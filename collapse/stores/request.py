@@ -1,6 +1,6 @@
 """A request describes what to collect, and compares it with what a folder already holds.
 
-Its identity is built in inputs/text_request.py and inputs/features.py; ``differences`` in manifest.py compares two.
+Its identity is built in inputs/identity.py and inputs/features.py; ``differences`` in manifest.py compares two.
 """
 
 import logging
@@ -12,10 +12,11 @@ from typing import Any
 
 from collapse.core.paths import home
 from collapse.core.progress import Report
-from collapse.errors import StoreError, UsageError, counted
+from collapse.errors import StoreError
 from collapse.stores.files import sha256_of
 from collapse.stores.manifest import KNOWN_LATER, OF_VALIDATION, SHARDS, VERSION, differences, is_store
-from collapse.stores.shards import Part, Run, Shard, gaps, remove_shards, repair_shards, shards_in
+from collapse.stores.missing_slices import gaps, part_of
+from collapse.stores.shards import Part, Shard, remove_shards, repair_shards, shards_in
 from collapse.stores.store import Store, another_store
 from collapse.stores.store_folder import RECOLLECTED, locked_store_folder, replace_by_recollected
 
@@ -174,22 +175,3 @@ def refuse_if_shards_differ(folder: Path | None, differ: Sequence[str]) -> None:
             f"{folder} holds an unfinished collection that differs in {'; '.join(differ)}. Use the same "
             f"options to resume it, choose another --store, or delete {folder}/{SHARDS} to start again"
         )
-
-
-def part_of(slices: int, part: tuple[int, int] | None) -> Run:
-    """Return the slices of a part, as a half-open range.
-
-    >>> part_of(10, None), part_of(10, (1, 3)), part_of(10, (3, 3))
-    ((0, 10), (0, 3), (6, 10))
-
-    Raises:
-        UsageError: There are fewer slices than parts.
-    """
-    if part is None:
-        return 0, slices
-    k, n = part
-    if n > slices:
-        raise UsageError(
-            f"--part {k}/{n}: the text has only {counted(slices, 'slice')}; use at most {counted(slices, 'part')}"
-        )
-    return (k - 1) * slices // n, k * slices // n

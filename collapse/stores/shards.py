@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 from collapse.errors import StoreError
 from collapse.stores.files import canonical, sha256_of
 from collapse.stores.manifest import SHARDS, is_store
+from collapse.stores.missing_slices import runs_of, spans
 from collapse.stores.naming import Named
 from collapse.stores.tensor_files import hash_of, tensor_bytes
 from collapse.stores.writing import write_atomic
@@ -26,8 +27,6 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 log = logging.getLogger("collapse")
-
-Run = tuple[int, int]
 
 
 @dataclass(frozen=True)
@@ -168,39 +167,6 @@ def repair_shards(folder: Path) -> None:
 def remove_shards(folder: Path) -> None:
     """Remove the shards of a folder, after the store holds their content."""
     shutil.rmtree(folder / SHARDS, ignore_errors=True)
-
-
-def gaps(shards: Sequence[Shard], window: Run | None = None) -> list[Run]:
-    """Return the slices of a window, or of the whole phase, that no shard holds, as half-open ranges."""
-    start, stop = window or (0, shards[0].slices)
-    missing = []
-    for shard in shards:
-        if shard.start >= stop:
-            break
-        if shard.start > start:
-            missing.append((start, shard.start))
-        start = max(start, shard.stop)
-    return [*missing, (start, stop)] if start < stop else missing
-
-
-def runs_of(shards: Sequence[Shard]) -> list[Run]:
-    """Return the slices that ordered shards hold, as half-open ranges; adjacent ranges are joined."""
-    runs: list[Run] = []
-    for shard in shards:
-        if runs and runs[-1][1] == shard.start:
-            runs[-1] = (runs[-1][0], shard.stop)
-        else:
-            runs.append((shard.start, shard.stop))
-    return runs
-
-
-def spans(runs: Sequence[Run]) -> str:
-    """Describe slices, counted from 1.
-
-    >>> spans([(0, 4), (6, 7)])
-    '1–4, 7'
-    """
-    return ", ".join(f"{start + 1}–{stop}" if stop > start + 1 else f"{start + 1}" for start, stop in runs)
 
 
 def _opened(path: Path) -> Shard:

@@ -1,0 +1,30 @@
+"""The identity of a collection: everything that affects a stored number and is known without loading the model.
+
+Two collections are the same if their identities are equal; ``differences`` in stores/manifest.py names what differs.
+"""
+
+from typing import Any
+
+from collapse.inputs.collection_spec import CollectionSpec
+from collapse.inputs.references import ModelReference, code_of
+from collapse.inputs.text_pair import Texts
+from collapse.stores.manifest import LAYER
+
+
+def text_identity(
+    spec: CollectionSpec, reference: ModelReference, tokenizer: ModelReference, texts: Texts
+) -> dict[str, Any]:
+    """Return the identity of a collection from texts."""
+    identity = {
+        "weights": reference.weights,
+        "tokenizer": tokenizer.tokenizer,
+        "corpus": texts.training.identity() if texts.training else None,
+        "validation": texts.validation.identity() if texts.validation else None,
+        "layers": [LAYER],
+        **spec.identity,
+    }
+    # a GGUF file is identified by its content, not by its name
+    identity["model_args"] = {name: each for name, each in identity["model_args"].items() if name != "gguf_file"}
+    if spec.trust_remote_code and (code := code_of(reference, tokenizer)):
+        identity["code"] = code
+    return identity

@@ -1,0 +1,74 @@
+"""Which slices of a phase are missing: half-open ranges of slices that shards hold or lack, or that a part covers."""
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from collapse.errors import UsageError, counted
+
+Run = tuple[int, int]
+"""Adjacent slices, as a half-open range."""
+
+
+class Holding(Protocol):
+    """What holds the slices [start, stop) of a phase of so many slices, such as a shard."""
+
+    @property
+    def start(self) -> int: ...
+
+    @property
+    def stop(self) -> int: ...
+
+    @property
+    def slices(self) -> int: ...
+
+
+def gaps(shards: Sequence[Holding], window: Run | None = None) -> list[Run]:
+    """Return the slices of a window, or of the whole phase, that no shard holds, as half-open ranges."""
+    start, stop = window or (0, shards[0].slices)
+    missing = []
+    for shard in shards:
+        if shard.start >= stop:
+            break
+        if shard.start > start:
+            missing.append((start, shard.start))
+        start = max(start, shard.stop)
+    return [*missing, (start, stop)] if start < stop else missing
+
+
+def runs_of(shards: Sequence[Holding]) -> list[Run]:
+    """Return the slices that ordered shards hold, as half-open ranges; adjacent ranges are joined."""
+    runs: list[Run] = []
+    for shard in shards:
+        if runs and runs[-1][1] == shard.start:
+            runs[-1] = (runs[-1][0], shard.stop)
+        else:
+            runs.append((shard.start, shard.stop))
+    return runs
+
+
+def spans(runs: Sequence[Run]) -> str:
+    """Describe slices, counted from 1.
+
+    >>> spans([(0, 4), (6, 7)])
+    '1–4, 7'
+    """
+    return ", ".join(f"{start + 1}–{stop}" if stop > start + 1 else f"{start + 1}" for start, stop in runs)
+
+
+def part_of(slices: int, part: tuple[int, int] | None) -> Run:
+    """Return the slices of a part, as a half-open range.
+
+    >>> part_of(10, None), part_of(10, (1, 3)), part_of(10, (3, 3))
+    ((0, 10), (0, 3), (6, 10))
+
+    Raises:
+        UsageError: There are fewer slices than parts.
+    """
+    if part is None:
+        return 0, slices
+    k, n = part
+    if n > slices:
+        raise UsageError(
+            f"--part {k}/{n}: the text has only {counted(slices, 'slice')}; use at most {counted(slices, 'part')}"
+        )
+    return (k - 1) * slices // n, k * slices // n
