@@ -8,7 +8,8 @@ import torch
 from safetensors.torch import save_file
 
 import collapse
-from collapse.errors import UsageError
+from collapse.errors import PluginError, UsageError
+from collapse.plugin.plugin_manager import plugins
 from collapse.testing import random_features
 from collapse_zoo.catalogue import catalogue
 
@@ -65,6 +66,17 @@ def test_functions_are_measured_without_a_plugin(features, monkeypatch):
     for wrong in (torch.norm, shares, [largest_share, again]):
         with pytest.raises(UsageError, match=r"is not a metric: decorate it with @collapse\.metric"):
             collapse.measure(features, metrics=wrong)
+
+
+def test_a_function_does_not_replace_another_metric(features):
+    again = collapse.metric("mine.largest_share")(lambda counts: counts.min())
+    builtin = collapse.metric("nc1.cdnv")(lambda counts: counts.min())
+    for wrong in ([largest_share, again], builtin, ["nc2.norm", builtin]):
+        with pytest.raises(PluginError, match="is already defined in .*: give it another name"):
+            collapse.measure(features, metrics=wrong)
+    assert len(collapse.measure(features, metrics=[largest_share, largest_share]).measurements) == 1
+    registered = plugins().measurements()["nc2.norm"][0].function
+    assert "nc2.norm" in collapse.measure(features, metrics=registered).measurements
 
 
 def test_everything_gives_a_dataframe(features):
