@@ -72,7 +72,7 @@ def test_a_function_does_not_replace_another_metric(features):
     again = collapse.metric("mine.largest_share")(lambda counts: counts.min())
     builtin = collapse.metric("nc1.cdnv")(lambda counts: counts.min())
     for wrong in ([largest_share, again], builtin, ["nc2.norm", builtin]):
-        with pytest.raises(PluginError, match="is already defined in .*: give it another name"):
+        with pytest.raises(PluginError, match=r"is already defined in .*: give it another name"):
             collapse.measure(features, metrics=wrong)
     assert len(collapse.measure(features, metrics=[largest_share, largest_share]).measurements) == 1
     registered = plugins().measurements()["nc2.norm"][0].function
