@@ -36,7 +36,7 @@ def collect(
 ) -> Store | Part: ...
 
 
-@accepts
+@accepts()
 @shows_progress
 @outside_inference_mode
 @exact_arithmetic()

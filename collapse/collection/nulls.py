@@ -19,7 +19,7 @@ _NO_MODEL = "untrained: a features file has no model to initialize"
 _GGUF = "untrained: a GGUF file does not record how its model was initialized"
 
 
-@accepts
+@accepts("part", "null")
 def measure_with_nulls(
     model: str | Path,
     *,

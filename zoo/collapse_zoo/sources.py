@@ -91,7 +91,7 @@ class Source:
         return pack(corpus, self.tokenizer, spec, tokenizer_key=key, progress=progress)
 
 
-@accepts
+@accepts()
 def find_source(*, generated: int | None = None, words: int | None = None, **options: Any) -> Source:
     """Find the texts and tokenizer to train on.
 
