@@ -54,6 +54,18 @@ def test_an_option_that_does_not_apply_is_refused(features):
         collapse.measure(store, max_chunk=3)
 
 
+def test_an_object_that_is_no_store_is_refused_in_a_line(features):
+    row, module = collapse.measure(features), torch.nn.Linear(2, 2)
+    for wrong in (5, row, module):
+        for call in (
+            lambda wrong=wrong: collapse.measure(wrong, text="a.txt"),
+            lambda wrong=wrong: collapse.vectors(wrong, "nc2.norm"),
+            lambda wrong=wrong: collapse.compare(wrong, wrong),
+        ):
+            with pytest.raises(UsageError, match=r"^an object of \w+ is neither .* collapse\.collect_loaded$"):
+                call()
+
+
 def test_functions_are_measured_without_a_plugin(features, monkeypatch):
     row = collapse.measure(features, metrics=["nc2.norm", largest_share, cosines])
     assert list(row.measurements) == ["nc2.norm", "mine.largest_share", "mine.cosine"]

@@ -13,7 +13,7 @@ from collapse.core.progress import Report, shows_progress
 from collapse.errors import CollapseError
 from collapse.measurement.comparable import COMPARED, ONE_TEXT, differing
 from collapse.measurement.meaning import NOISE, SEEDS, Errors, caveats_of, meaning_of, notes_on
-from collapse.measurement.measuring import Classes, measured
+from collapse.measurement.measuring import Classes, measured, open_measurable
 from collapse.measurement.part_errors import Error, errors_of_parts
 from collapse.measurement.results import Results, Row
 from collapse.measurement.row_tables import by_property, titles_of
@@ -75,7 +75,7 @@ def compare(
         UsageError: A name is unknown, or the parts are not parts of A and B.
         CollapseError: The stores are of different texts, or one is incomplete or was altered.
     """
-    stores = [each if isinstance(each, Store) else Store.load(each) for each in (a, b)]
+    stores: list[Store] = [open_measurable(each, Store) for each in (a, b)]
     differ = differing([row_columns(each) for each in stores], _FIELDS).items()
     different = {name: f"{_FIELDS[name]}: {' and '.join(values)}" for name, values in differ}
     of_text = [said for name, said in different.items() if name in ONE_TEXT]
