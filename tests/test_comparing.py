@@ -258,6 +258,10 @@ def test_the_command_compares(collected, out, told, tmp_path):
     Results([replace(row, model=f"m{at}") for at in (1, 2)]).write(tmp_path / "seeds.csv")
     with_seeds = json.loads(out(*words, *parts, "--seeds", tmp_path / "seeds.csv"))["rows"]
     assert {each["measurement"]: each for each in with_seeds}["nc1.cdnv"]["seeds_sd"] == 0
+    sides = [str(collected / "parts" / side) for side in "ab"]
+    table = collapse.compare(collected / "a", collected / "b", metrics="nc1.cdnv", parts=sides)
+    assert records(table)["nc1.cdnv"]["t"] == rows["nc1.cdnv"]["t"]
+    assert len(collapse.convergence(sides[0], metrics="nc1.cdnv").rows) == 2
     named = ",".join(str(collected / "parts/a" / part) for part in "12")
     assert json.loads(out(*words, "--parts", named, collected / "parts/b", "--json")) == shown
     written = out(*words, "--metrics", "nc4", "--output", tmp_path / "c.csv")
