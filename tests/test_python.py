@@ -112,3 +112,8 @@ def test_columns_are_plotted():
     assert along["mark"]["type"] == "line"
     with pytest.raises(UsageError, match="no column is called 'nc9'"):
         collapse.plot("paper", "nc9")
+
+
+def test_an_unknown_option_of_an_analysis_is_refused():
+    with pytest.raises(UsageError, match=r"permutation has no option 'colums'; did you mean columns\?"):
+        collapse.permutation("paper", colums="nc1.cdnv")
