@@ -20,7 +20,7 @@ KERNEL = {"kernelspec": {"name": "python3", "display_name": "Python 3", "languag
 PICTURES = """
 import altair
 import vl_convert
-from collapse.showing.images import svg_of
+from collapse.core.images import svg_of
 
 altair.renderers.register("page", lambda spec: {"image/png": vl_convert.svg_to_png(svg_of(spec, width=6.75), ppi=100)})
 altair.renderers.enable("page")

@@ -103,11 +103,15 @@ def test_everything_gives_a_dataframe(features):
     assert len(catalogue(where=("published",)).frame()) == len(collapse.Results.read("paper"))
 
 
-def test_columns_are_plotted():
+def test_columns_are_plotted(tmp_path):
     drawing = collapse.plot("paper", "nc4.agreement, log(nc1.cdnv)", against="nc3.self_duality")
     assert drawing.title == "nc4.agreement, log(nc1.cdnv) against nc3.self_duality"
     assert [each["encoding"]["x"]["field"] for each in drawing.spec["concat"]] == ["nc3_self_duality"] * 2
     assert drawing._repr_mimebundle_()
+    drawing.save(tmp_path / "a.svg", width="page")
+    assert 'width="486"' in (tmp_path / "a.svg").read_text()
+    with pytest.raises(UsageError, match=r"choose a name with \.pdf, \.svg or \.png"):
+        drawing.save(tmp_path / "a.jpg")
     along = collapse.plot("paper", "nc1.cdnv", against="checkpoint").spec["concat"][0]
     assert along["mark"]["type"] == "line"
     with pytest.raises(UsageError, match="no column is called 'nc9'"):
