@@ -1,6 +1,17 @@
-"""``python -m collapse``."""
+"""``python -m collapse``, and the command ``collapse``."""
 
-from collapse.cli import main
+import sys
+
+
+def main() -> None:
+    """Run the command line; Ctrl-C exits with 130 also while it is imported."""
+    try:
+        from collapse.cli import main as run
+
+        run()
+    except KeyboardInterrupt:
+        sys.exit(130)
+
 
 if __name__ == "__main__":
     main()

@@ -8,16 +8,19 @@ import sys
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-import jupytext
-import nbformat
-from nbclient import NotebookClient
+try:
+    import jupytext
+    import nbformat
+    from nbclient import NotebookClient
+except ImportError as error:
+    sys.exit(f"{error.name} is not installed: pip install '.[examples]'")
 
 HERE = Path(__file__).resolve().parent
 KERNEL = {"kernelspec": {"name": "python3", "display_name": "Python 3", "language": "python"}}
 PICTURES = """
 import altair
 import vl_convert
-from collapse.showing.images import svg_of
+from collapse.core.images import svg_of
 
 altair.renderers.register("page", lambda spec: {"image/png": vl_convert.svg_to_png(svg_of(spec, width=6.75), ppi=100)})
 altair.renderers.enable("page")
@@ -29,13 +32,15 @@ def main(arguments: list[str]) -> int:
     """Run every notebook in an empty folder; return the exit code."""
     stale = []
     for script in sorted(HERE.glob("[0-9]*.py")):
+        print(f"examples/{script.name}", file=sys.stderr)
         notebook, kept = jupytext.read(script), script.with_suffix(".ipynb")
         notebook.metadata = dict(KERNEL)
         notebook.cells.insert(0, nbformat.v4.new_code_cell(PICTURES))
         with TemporaryDirectory() as folder:
             work = Path(folder, "work")
             work.mkdir()
-            NotebookClient(notebook, resources={"metadata": {"path": work}}, record_timing=False).execute()
+            how = {"record_timing": False, "extra_arguments": ["--log-level=ERROR"]}
+            NotebookClient(notebook, resources={"metadata": {"path": work}}, **how).execute()
         del notebook.cells[0]
         if "--check" not in arguments:
             _tidy(notebook.cells)

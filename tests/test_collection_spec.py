@@ -10,7 +10,8 @@ from click.testing import CliRunner
 import collapse
 from collapse.cli.options import collecting_options, given_options
 from collapse.errors import UsageError
-from collapse.inputs.collection_spec import CollectionSpec, accepts, options_of
+from collapse.inputs.accepted_options import accepts
+from collapse.inputs.collection_spec import CollectionSpec, options_of
 from collapse.inputs.option_words import key_value, key_values, typed
 from collapse.stores.store_columns import CUT
 
@@ -27,7 +28,7 @@ def given(*words):
 
 
 def test_a_field_appears_on_the_command_line_in_python_docs_and_identity():
-    @accepts
+    @accepts()
     def collect(model: str, **options):
         """Collect.
 
@@ -56,6 +57,11 @@ def test_collect_shows_every_option_and_refuses_others_by_name():
     assert list(parameters) == ["model", "store", "progress", *options_of()]
     for name, about in options_of().items():
         assert f"{name}: {about.help}" in inspect.getdoc(collapse.collect)
+    for function in (collapse.measure, collapse.measure_with_nulls):
+        described = inspect.getdoc(function)
+        assert " part: " not in described
+        assert described.count(" device: ") == 1
+        assert "part" not in inspect.signature(function).parameters
     with pytest.raises(TypeError, match=r"collect\(\) takes no argument 'chunk_lenght'; did you mean chunk_length\?"):
         collapse.collect("model", chunk_lenght=3)
 

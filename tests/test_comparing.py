@@ -151,6 +151,18 @@ def test_the_published_seeds_are_a_yardstick_of_their_own_models():
             spread_of_seeds("paper", [models[0], models[0] | other])
 
 
+def test_seeds_whose_names_have_no_step_count_for_any_step():
+    names = ("run1", "run2", "run3/step-9", "run4/step-9")
+    rows = [Row(name, None, "", "", 1, 9, 48, 99, {"nc2.norm": at / 2}) for at, name in enumerate(names)]
+    model = {"model": "run/checkpoint-200", "dim": 48}
+    spread, notes = spread_of_seeds(Results(rows[:2]), [model])
+    assert spread["nc2.norm"][0] == pytest.approx(0.125**0.5)
+    assert "no training step" in notes[0]
+    assert spread_of_seeds(Results(rows[:2]), [{**model, "model": "run"}]) == (spread, [])
+    with pytest.raises(CollapseError, match="has 0 models of dim 48, step 200"):
+        spread_of_seeds(Results(rows), [model])
+
+
 def test_the_seeds_of_own_models_are_a_yardstick(tmp_path):
     store = made.store(made.samples(5))
     size = {"n_params": store.manifest["model"]["n_params"]}
@@ -246,6 +258,10 @@ def test_the_command_compares(collected, out, told, tmp_path):
     Results([replace(row, model=f"m{at}") for at in (1, 2)]).write(tmp_path / "seeds.csv")
     with_seeds = json.loads(out(*words, *parts, "--seeds", tmp_path / "seeds.csv"))["rows"]
     assert {each["measurement"]: each for each in with_seeds}["nc1.cdnv"]["seeds_sd"] == 0
+    sides = [str(collected / "parts" / side) for side in "ab"]
+    table = collapse.compare(collected / "a", collected / "b", metrics="nc1.cdnv", parts=sides)
+    assert records(table)["nc1.cdnv"]["t"] == rows["nc1.cdnv"]["t"]
+    assert len(collapse.convergence(sides[0], metrics="nc1.cdnv").rows) == 2
     named = ",".join(str(collected / "parts/a" / part) for part in "12")
     assert json.loads(out(*words, "--parts", named, collected / "parts/b", "--json")) == shown
     written = out(*words, "--metrics", "nc4", "--output", tmp_path / "c.csv")

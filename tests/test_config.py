@@ -29,6 +29,16 @@ COMMANDS = commands(cli)
 texts = st.text(st.characters(exclude_characters="\0\x85\u2028\u2029"), min_size=1)  # YAML ends lines there
 
 
+def values(parameter: click.Parameter) -> st.SearchStrategy[str]:
+    """Valid values of an option or argument."""
+    if isinstance(parameter.type, click.Choice):
+        return st.sampled_from(parameter.type.choices)
+    if parameter.name == "output":
+        return st.just("r.csv")
+    is_text = isinstance(parameter.type, click.types.StringParamType | click.Path)
+    return texts if is_text else st.integers(2, 9).map(str)
+
+
 @st.composite
 def command_lines(draw: st.DrawFn) -> tuple[tuple[str, ...], list[str]]:
     """A command's path, and words after it: some of its options, and its arguments, which may begin with a dash."""
@@ -36,13 +46,13 @@ def command_lines(draw: st.DrawFn) -> tuple[tuple[str, ...], list[str]]:
     options, arguments = list[str](), list[str]()
     for each in COMMANDS[path].params:
         if isinstance(each, click.Argument):
-            arguments += draw(st.lists(texts, min_size=1, max_size=1 if each.nargs == 1 else 3))
-        elif draw(st.booleans()):
+            arguments += draw(st.lists(values(each), min_size=1, max_size=1 if each.nargs == 1 else 3))
+        elif each.required or draw(st.booleans()):
             flag = (
                 draw(st.sampled_from([*each.opts, *each.secondary_opts])) if each.is_flag else max(each.opts, key=len)
             )
             for _ in range(draw(st.integers(1, 2 if each.multiple else 1))):
-                options += [flag] if each.is_flag else [flag, *(draw(texts) for _ in range(each.nargs))]
+                options += [flag] if each.is_flag else [flag, *(draw(values(each)) for _ in range(each.nargs))]
     return path, [*options, "--", *arguments]
 
 
@@ -99,7 +109,8 @@ def test_the_analysis_of_a_plugin_in_the_file_is_found(here, run):
         ("null: 3", "run.yaml: null must be true or false, got '3'"),
         ("max-chunks: [1, 2]", "run.yaml: max-chunks must be a text"),
         ("text: {a: b}", "run.yaml: text must be one or several texts"),
-        ("max-chunks: many", "'many' is not a valid integer"),
+        ("max-chunks: many", "run.yaml: max-chunks: 'many' is not a valid integer"),
+        ("min-count: [1, 2]", "run.yaml: min-count must be a text, got ['1', '2']: write 1,2"),
         ("a: {", "run.yaml cannot be read as YAML"),
         ("- a", "must hold an option or argument per line"),
     ],
@@ -107,6 +118,14 @@ def test_the_analysis_of_a_plugin_in_the_file_is_found(here, run):
 def test_a_wrong_file_is_refused(here, told, held, said):
     (here / "run.yaml").write_text(f"{held}\n")
     assert said in told(1 if "YAML" in said else 2, "measure", "a.safetensors", "--config", "run.yaml")
+
+
+def test_paths_and_options_are_checked_before_a_file_is_saved(here, told):
+    words = ("measure", "a.safetensors", "--metrics", "nc2.norm")
+    assert "choose another --save-config" in told(1, *words, "--save-config", ".").lower()
+    assert "'abc' is not a valid integer" in told(2, *words, "--max-chunks", "abc", "--save-config", "run.yaml")
+    assert not (here / "run.yaml").exists()
+    assert "--config missing.yaml: there is no such file" in told(2, *words, "--config", "missing.yaml")
 
 
 def test_bash_completes_without_torch(here):

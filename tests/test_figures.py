@@ -9,9 +9,9 @@ import pytest
 
 import collapse
 from collapse import Drawing, Results, figure
+from collapse.core.images import svg_of
 from collapse.errors import UsageError
 from collapse.plugin.plugin_manager import plugins
-from collapse.showing.images import svg_of
 from collapse.testing import LawBroken, check_figure
 from collapse_zoo.catalogue import PUBLISHED as FILE
 

@@ -8,7 +8,8 @@ import torch
 from safetensors.torch import save_file
 
 import collapse
-from collapse.errors import UsageError
+from collapse.errors import PluginError, UsageError
+from collapse.plugin.plugin_manager import plugins
 from collapse.testing import random_features
 from collapse_zoo.catalogue import catalogue
 
@@ -53,6 +54,18 @@ def test_an_option_that_does_not_apply_is_refused(features):
         collapse.measure(store, max_chunk=3)
 
 
+def test_an_object_that_is_no_store_is_refused_in_a_line(features):
+    row, module = collapse.measure(features), torch.nn.Linear(2, 2)
+    for wrong in (5, row, module):
+        for call in (
+            lambda wrong=wrong: collapse.measure(wrong, text="a.txt"),
+            lambda wrong=wrong: collapse.vectors(wrong, "nc2.norm"),
+            lambda wrong=wrong: collapse.compare(wrong, wrong),
+        ):
+            with pytest.raises(UsageError, match=r"^an object of \w+ is neither .* collapse\.collect_loaded$"):
+                call()
+
+
 def test_functions_are_measured_without_a_plugin(features, monkeypatch):
     row = collapse.measure(features, metrics=["nc2.norm", largest_share, cosines])
     assert list(row.measurements) == ["nc2.norm", "mine.largest_share", "mine.cosine"]
@@ -67,6 +80,17 @@ def test_functions_are_measured_without_a_plugin(features, monkeypatch):
             collapse.measure(features, metrics=wrong)
 
 
+def test_a_function_does_not_replace_another_metric(features):
+    again = collapse.metric("mine.largest_share")(lambda counts: counts.min())
+    builtin = collapse.metric("nc1.cdnv")(lambda counts: counts.min())
+    for wrong in ([largest_share, again], builtin, ["nc2.norm", builtin]):
+        with pytest.raises(PluginError, match=r"is already defined in .*: give it another name"):
+            collapse.measure(features, metrics=wrong)
+    assert len(collapse.measure(features, metrics=[largest_share, largest_share]).measurements) == 1
+    registered = plugins().measurements()["nc2.norm"][0].function
+    assert "nc2.norm" in collapse.measure(features, metrics=registered).measurements
+
+
 def test_everything_gives_a_dataframe(features):
     store, row = collapse.collect(features), collapse.measure(features)
     ids = store.statistics().classes.tolist()
@@ -79,12 +103,21 @@ def test_everything_gives_a_dataframe(features):
     assert len(catalogue(where=("published",)).frame()) == len(collapse.Results.read("paper"))
 
 
-def test_columns_are_plotted():
+def test_columns_are_plotted(tmp_path):
     drawing = collapse.plot("paper", "nc4.agreement, log(nc1.cdnv)", against="nc3.self_duality")
     assert drawing.title == "nc4.agreement, log(nc1.cdnv) against nc3.self_duality"
     assert [each["encoding"]["x"]["field"] for each in drawing.spec["concat"]] == ["nc3_self_duality"] * 2
     assert drawing._repr_mimebundle_()
+    drawing.save(tmp_path / "a.svg", width="page")
+    assert 'width="486"' in (tmp_path / "a.svg").read_text()
+    with pytest.raises(UsageError, match=r"choose a name with \.pdf, \.svg or \.png"):
+        drawing.save(tmp_path / "a.jpg")
     along = collapse.plot("paper", "nc1.cdnv", against="checkpoint").spec["concat"][0]
     assert along["mark"]["type"] == "line"
     with pytest.raises(UsageError, match="no column is called 'nc9'"):
         collapse.plot("paper", "nc9")
+
+
+def test_an_unknown_option_of_an_analysis_is_refused():
+    with pytest.raises(UsageError, match=r"permutation has no option 'colums'; did you mean columns\?"):
+        collapse.permutation("paper", colums="nc1.cdnv")

@@ -37,6 +37,11 @@ def test_a_row_is_printed_as_its_headlines_in_a_few_lines(stored):
     assert {*ABOUT, *row.to_dict()} == COLUMNS - {"counts", "variances"}  # no measurement may be called so
     with pytest.raises(KeyError, match=r"nc3\.self_dualty was not measured; did you mean nc3\.self_duality"):
         row["nc3.self_dualty"]
+    assert dict(row) == row.measurements
+    assert list(row) == list(row.keys())
+    assert "nc3.self_duality" in row
+    assert row.get("nc3.self_dualty") is None
+    assert collapse.Results(row).rows == [row]
 
 
 def test_rows_of_models_of_one_name_differ(tiny, tmp_path):

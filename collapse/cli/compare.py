@@ -1,14 +1,11 @@
 """collapse compare: two stores of one text side by side, with standard errors."""
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
 from collapse.cli.formats import deliver, prints_a_table
 from collapse.cli.terminal import plugins_reporting_problems
-
-if TYPE_CHECKING:
-    from collapse.stores.shards import Part
 
 
 @click.command()
@@ -67,19 +64,8 @@ def command(
             load(b),
             metrics=metrics or (None if all_ else headlines),
             classes_of=None if classes_of is None else load(classes_of),
-            parts=None if parts is None else [_parts(each) for each in parts],
+            parts=parts,
             progress=report,
             **options,
         )
     deliver(format_, output, table)
-
-
-def _parts(named: str) -> list["Part"]:
-    """Open the parts that a word of ``--parts`` names."""
-    from collapse.core.paths import expanded
-    from collapse.stores.manifest import is_part
-    from collapse.stores.shards import Part
-
-    folder = expanded(named)
-    found = sorted(each for each in folder.iterdir() if is_part(each)) if folder.is_dir() else []
-    return [Part.load(each) for each in found or named.split(",") if each]

@@ -9,6 +9,7 @@ from typing import Any, ClassVar
 
 import click
 
+from collapse.cli.options import Counts
 from collapse.core.paths import expanded
 from collapse.errors import CollapseError, UsageError, near_names
 from collapse.stores.writing import write_output
@@ -47,7 +48,8 @@ def with_config(cli: click.Group, words: list[str]) -> list[str]:
     end = ["--"] if arguments and "--" not in rest else []
     words = [*before, *words[: len(words) - len(rest)], *options, *rest, *end, *arguments]
     if save:
-        _, _, given = _parsed(cli, words)
+        context, rest, given = _parsed(cli, words)
+        context.command.make_context(context.info_name, list(rest), context.parent)  # report what is wrong first
         values = dict[str, Any]()
         for key, parameter in known.items():
             if (value := _as_value(parameter, given.get(parameter.name))) is not None:
@@ -93,9 +95,16 @@ def _as_words(key: str, parameter: click.Parameter, value: Any, path: str) -> li
         form = "one or several texts" if several else "a text" if number == 1 else f"{number} texts"
         valid = (several or len(listed) == number) and all(isinstance(each, str) and each for each in listed)
     if not valid:
-        raise UsageError(f"{path}: {key} must be {form}, got {value!r:.60}")
+        comma = isinstance(value, list) and isinstance(parameter.type, click.types.StringParamType | Counts)
+        hint = f": write {','.join(map(str, value))}" if comma and form == "a text" else ""
+        raise UsageError(f"{path}: {key} must be {form}, got {value!r:.60}{hint}")
     if is_flag:
         return [f"--{key}"] if value == "true" else parameter.secondary_opts[:1]
+    try:
+        for each in listed:
+            parameter.type.convert(each, parameter, None)
+    except click.BadParameter as error:
+        raise UsageError(f"{path}: {key}: {error.message}") from error
     if isinstance(parameter, click.Argument):
         return listed
     # a value beside its name may begin with a dash
@@ -116,6 +125,8 @@ def _read(path: str) -> dict[str, Any]:
 
     try:
         held = yaml.load(expanded(path).read_bytes(), yaml.BaseLoader)  # texts, lists and dictionaries only
+    except FileNotFoundError as error:
+        raise UsageError(f"--config {path}: there is no such file") from error
     except yaml.YAMLError as error:
         raise CollapseError(f"{path} cannot be read as YAML: {' '.join(str(error).split())}") from error
     if not isinstance(held or {}, dict):
@@ -130,4 +141,5 @@ def _write(path: str, command: str, values: dict[str, Any]) -> None:
         yaml_implicit_resolvers: ClassVar[dict[str, Any]] = {}  # 100 and true are texts, and need no quotes
 
     text = yaml.dump(values, Dumper=Plain, sort_keys=False, allow_unicode=True)
-    write_output(expanded(path), f"# {command} --config {shlex.quote(path)}\n{text}".encode())
+    written = f"# {command} --config {shlex.quote(path)}\n{text}".encode()
+    write_output(expanded(path), written, other="choose another --save-config")

@@ -24,11 +24,9 @@ def command(path: str, repo: str, **options: Any) -> None:
     collapse push stores/a user/a-statistics
     collapse push stores/a user/model --into-model-repo --create-pr
     """
-    from collapse.hub.opening import cached
     from collapse.hub.sharing import push
-    from collapse.stores.store import Store
 
-    made = push(cached(path) or Store.load(path), repo, **options)
+    made = push(path, repo, **options)
     if made.url is None:
         at = f" at {made.revision}" if made.revision else ""
         say(f"{repo} already holds this store in {made.folder}{at}; nothing was sent")

@@ -9,7 +9,8 @@ from collapse.core.paths import expanded
 from collapse.core.precision import exact_arithmetic
 from collapse.core.progress import Report, shows_progress
 from collapse.errors import UsageError, near_names
-from collapse.inputs.collection_spec import CollectionSpec, accepts
+from collapse.inputs.accepted_options import accepts
+from collapse.inputs.collection_spec import CollectionSpec
 from collapse.inputs.resolving import resolve
 from collapse.plugin.guarding import outside_inference_mode
 from collapse.plugin.plugin_manager import plugins
@@ -36,7 +37,7 @@ def collect(
 ) -> Store | Part: ...
 
 
-@accepts
+@accepts()
 @shows_progress
 @outside_inference_mode
 @exact_arithmetic()

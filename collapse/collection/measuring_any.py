@@ -12,8 +12,9 @@ from collapse.collection.named_store import check_options, named_store
 from collapse.core.progress import Report, shows_progress
 from collapse.core.steps import run_and_step
 from collapse.errors import UsageError
-from collapse.inputs.collection_spec import accepts, refuse_options
-from collapse.measurement.measuring import Classes, measure_store
+from collapse.inputs.accepted_options import accepts
+from collapse.inputs.collection_spec import refuse_options
+from collapse.measurement.measuring import Classes, measure_store, open_measurable
 from collapse.measurement.rows import Row
 from collapse.numerics.devices import pick_device
 from collapse.numerics.statistics import EmbeddingStatistics
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 
-@accepts
+@accepts("part")
 @shows_progress
 def measure(
     model: Store | EmbeddingStatistics | str | Path | None = None,
@@ -102,6 +103,7 @@ def measure(
         check_options(str(model), given, null=False)
         model = named_store(str(model), store=None if store is None else str(store), progress=progress, **given)
     else:
+        model = None if model is None else open_measurable(model)
         refuse_options(model or "features", options)
     opened = _collected(arrays, name) if model is None else model
     how: dict[str, Any] = {"metrics": wanted, "min_count": min_count, "classes_of": classes_of}

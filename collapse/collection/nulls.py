@@ -8,7 +8,8 @@ from typing import Any
 from collapse.collection.collecting import collect
 from collapse.core.progress import Report
 from collapse.errors import CollapseError, UsageError
-from collapse.inputs.collection_spec import NULLS, accepts, options_held
+from collapse.inputs.accepted_options import accepts
+from collapse.inputs.collection_spec import NULLS, options_held
 from collapse.inputs.features import is_features_file
 from collapse.measurement.measuring import measure_store
 from collapse.measurement.rows import Note, Row
@@ -19,7 +20,7 @@ _NO_MODEL = "untrained: a features file has no model to initialize"
 _GGUF = "untrained: a GGUF file does not record how its model was initialized"
 
 
-@accepts
+@accepts("part", "null")
 def measure_with_nulls(
     model: str | Path,
     *,

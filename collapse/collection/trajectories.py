@@ -10,7 +10,8 @@ from collapse.collection.measuring_any import measure
 from collapse.collection.named_store import store_among
 from collapse.core.progress import Report, numbered, shows_progress
 from collapse.errors import CollapseError
-from collapse.inputs.collection_spec import CollectionSpec, accepts
+from collapse.inputs.accepted_options import accepts
+from collapse.inputs.collection_spec import CollectionSpec
 from collapse.inputs.references import find_revisions
 from collapse.measurement.results import Results
 from collapse.measurement.rows import Row
@@ -20,7 +21,7 @@ from collapse.plugin.registry import Wanted
 log = logging.getLogger("collapse")
 
 
-@accepts
+@accepts("part")
 @shows_progress
 def trajectory(
     model: str | Path,

@@ -13,7 +13,7 @@ from collapse.core.escaping import visible
 from collapse.errors import StoreError
 from collapse.hub.card import card
 from collapse.hub.committing import commit_files, create_repo, read_branch
-from collapse.hub.opening import FOLDER, find_published
+from collapse.hub.opening import FOLDER, cached, find_published
 from collapse.stores.files import sha256_of
 from collapse.stores.manifest import KNOWN_LATER, MANIFEST, RESULTS, is_store, render
 from collapse.stores.store import Store
@@ -56,7 +56,7 @@ def folder_of(store: Store) -> str:
 
 
 def push(
-    store: Store,
+    store: Store | str | Path,
     repo: str,
     *,
     private: bool = False,
@@ -67,7 +67,7 @@ def push(
     """Push a store to a repository in one commit; unchanged files are not sent again.
 
     Args:
-        store: A store on disk, trained or complete.
+        store: A store on disk, trained or complete; its folder; or its name in the cache, as in :func:`collapse.load`.
         repo: ``user/repo``; created if it does not exist, unless a branch is given.
         private: Create the repository as private.
         create_pr: Propose the commit as a pull request.
@@ -79,6 +79,8 @@ def push(
         StoreError: The store is in memory, or was altered.
         CollapseError: The Hub cannot be reached, or rejects the request.
     """
+    if isinstance(store, str | Path):
+        store = cached(store) or Store.load(store)
     if store.path is None:
         raise StoreError(f"{store} cannot be pushed: save it in a folder first with store.save(folder)")
     if not into_model_repo and revision is None:  # a new repository has only the branch main

@@ -7,16 +7,11 @@ completes with hashes of the model and texts.
 
 import os
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import Field, dataclass, field, fields, replace
-from functools import wraps
-from inspect import Parameter, signature
-from typing import Any, ParamSpec, TypeVar
+from typing import Any
 
-from collapse.errors import UsageError, near_names
-
-P = ParamSpec("P")
-R = TypeVar("R")
+from collapse.errors import UsageError
 
 TextNames = str | os.PathLike[str] | Iterable[str | os.PathLike[str]]
 
@@ -268,32 +263,3 @@ def refuse_options(store: object, given: Iterable[str]) -> None:
     for name in given:
         if options_of()[name].role != "running" or name == "recollect":
             raise UsageError(f"{store} is a finished store: {flag_of(name)} does not apply; remove the option")
-
-
-def accepts(function: Callable[P, R]) -> Callable[P, R]:
-    """Add the options of a collection as keywords to the signature and docstring of a function with ``**options``.
-
-    Descriptions of the options replace ``{options}`` in its docstring. An unknown argument raises a TypeError that
-    suggests similar names.
-    """
-    plain = signature(function)
-    own = {name: each for name, each in plain.parameters.items() if each.kind is not Parameter.VAR_KEYWORD}
-    known = {*options_of(), *own}
-
-    @wraps(function)
-    def run(*arguments: P.args, **options: P.kwargs) -> R:
-        for name in options.keys() - known:
-            raise TypeError(f"{function.__name__}() takes no argument {name!r}; {near_names(name, known)}")
-        return function(*arguments, **options)
-
-    options = [each for each in fields(CollectionSpec) if each.name not in own]
-    more = [Parameter(f.name, Parameter.KEYWORD_ONLY, default=f.default, annotation=f.type) for f in options]
-    run.__signature__ = plain.replace(parameters=[*own.values(), *more])  # type: ignore[attr-defined]
-    run.__doc__ = (function.__doc__ or "").replace("{options}", options_text())
-    return run
-
-
-def options_text() -> str:
-    """Describe the options of a collection for the ``Args`` section of a docstring."""
-    said = {name: f" None: {each.unset}." if each.unset else "" for name, each in options_of().items()}
-    return f"\n{' ' * 8}".join(f"{name}: {each.help}{said[name]}" for name, each in options_of().items())

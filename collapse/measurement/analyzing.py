@@ -1,11 +1,12 @@
 """Run an analysis on a results table."""
 
 from collections.abc import Callable, Iterable
+from inspect import signature
 from pathlib import Path
 from typing import Any, TypeVar
 
 from collapse.core.extras import missing_package
-from collapse.errors import CollapseError, PluginError
+from collapse.errors import CollapseError, PluginError, UsageError, near_names
 from collapse.measurement.results import Results
 from collapse.measurement.rows import Row
 from collapse.measurement.table import Table
@@ -25,15 +26,20 @@ def analyze(name: str, results: Results | Iterable[Row] | str | Path, **options:
         **options: Options of the analysis.
 
     Raises:
-        UsageError: There is no such analysis, or an option has a wrong value.
+        UsageError: There is no such analysis, it does not have one of the options, or an option has a wrong value.
         CollapseError: The table cannot be read, or the analysis does not apply to it.
-        PluginError: The analysis failed, or does not have one of the options.
+        PluginError: The analysis failed.
 
     >>> rows = [Row(f"m{i}", None, "", "", 1, 9, 4, 99, {"val_loss": i + 0.5, "nc1.cdnv": 2.0 * i}) for i in range(5)]
     >>> [record["column"] for record in analyze("permutation", rows).records()]
     ['nc1.cdnv']
     """
-    return analyzed(plugins().analysis(name), results_of(results), **options)
+    found = plugins().analysis(name)
+    known = [each.name for each in signature(found.function).parameters.values() if each.kind is each.KEYWORD_ONLY]
+    for option in options:
+        if option not in known:
+            raise UsageError(f"analysis {name} has no option {option!r}; {near_names(option, known)}")
+    return analyzed(found, results_of(results), **options)
 
 
 def analyzed(found: Analysis, table: Results, **options: Any) -> Table:

@@ -79,7 +79,7 @@ def _limits(rows: Sequence["Row"]) -> dict[str, list[int]]:
     return limits
 
 
-def mixed(rows: Iterable["Row | Mapping[str, Any]"], *, apart: Container[str] = ()) -> list[str]:
+def mixed(rows: Iterable["Row | dict[str, Any]"], *, apart: Container[str] = ()) -> list[str]:
     """Return a remark for each field that must be equal to compare rows, but differs.
 
     Args:
@@ -89,7 +89,7 @@ def mixed(rows: Iterable["Row | Mapping[str, Any]"], *, apart: Container[str] = 
     >>> mixed([{"dtype": "float32", "min_count": 1}, {"dtype": "bfloat16", "min_count": 1}, {"val_loss": 2.0}])
     ['rows of different dtypes are mixed: float32 (1 row), bfloat16 (1 row)']
     """
-    records = [row if isinstance(row, Mapping) else vars(row) for row in rows]
+    records = [row if isinstance(row, dict) else vars(row) for row in rows]
     names = [name for name in COMPARED if name not in apart]
     return [
         f"rows of different {COMPARED[name]} are mixed: "

@@ -13,7 +13,7 @@ from collapse.core.progress import Report, shows_progress
 from collapse.errors import CollapseError
 from collapse.measurement.comparable import COMPARED, ONE_TEXT, differing
 from collapse.measurement.meaning import NOISE, SEEDS, Errors, caveats_of, meaning_of, notes_on
-from collapse.measurement.measuring import Classes, measured
+from collapse.measurement.measuring import Classes, measured, open_measurable
 from collapse.measurement.part_errors import Error, errors_of_parts
 from collapse.measurement.results import Results, Row
 from collapse.measurement.row_tables import by_property, titles_of
@@ -21,6 +21,7 @@ from collapse.measurement.seeds import spread_of_seeds
 from collapse.measurement.table import Table
 from collapse.numerics.standard_errors import standard_error
 from collapse.plugin.guarding import outside_inference_mode
+from collapse.stores.folding import Parts
 from collapse.stores.store import Store
 from collapse.stores.store_columns import row_columns
 
@@ -42,7 +43,7 @@ def compare(
     metrics: str | Iterable[str] | None = None,
     min_count: int = 1,
     classes_of: Classes | None = None,
-    parts: Sequence[Sequence[Any]] | None = None,
+    parts: Sequence[Parts] | None = None,
     seeds: "Results | str | Path | None" = None,
     anyway: bool = False,
     device: str | None = None,
@@ -59,7 +60,8 @@ def compare(
         metrics: Measurement names or prefixes, as in :func:`collapse.measure`; None means all.
         min_count: Keep the classes with at least this many samples, also in each part.
         classes_of: Keep the classes that this store, or each of several, has, and A and B both have.
-        parts: All parts (``--part 1/K`` to ``K/K``) of the training text of A, and those of B.
+        parts: All parts (``--part 1/K`` to ``K/K``) of the training text of A, and those of B; for each, the folder
+            that holds its parts, or a list of parts or their folders.
         seeds: Results table with models that differ from A and B in their seed only, its file, or its name, such as
             "paper" for the 21 published models of 2 layers and width 768; None for no column.
         anyway: Compare stores of different texts too; their blocks are not paired.
@@ -75,7 +77,7 @@ def compare(
         UsageError: A name is unknown, or the parts are not parts of A and B.
         CollapseError: The stores are of different texts, or one is incomplete or was altered.
     """
-    stores = [each if isinstance(each, Store) else Store.load(each) for each in (a, b)]
+    stores: list[Store] = [open_measurable(each, Store) for each in (a, b)]
     differ = differing([row_columns(each) for each in stores], _FIELDS).items()
     different = {name: f"{_FIELDS[name]}: {' and '.join(values)}" for name, values in differ}
     of_text = [said for name, said in different.items() if name in ONE_TEXT]

@@ -1,7 +1,6 @@
 """How measurements converge with the amount of text: measure growing merges of the parts of a collection."""
 
 from collections.abc import Iterable
-from pathlib import Path
 
 from collapse.core.progress import Report
 from collapse.errors import counted
@@ -9,13 +8,12 @@ from collapse.measurement.measuring import measure_store
 from collapse.measurement.table import Table
 from collapse.plugin.guarding import outside_inference_mode
 from collapse.plugin.plugin_manager import plugins
-from collapse.stores.folding import joined, statistics_of
-from collapse.stores.shards import Part
+from collapse.stores.folding import Parts, joined, statistics_of
 
 
 @outside_inference_mode
 def convergence(
-    parts: Iterable[str | Path | Part],
+    parts: Parts,
     *,
     metrics: str | Iterable[str] | None = None,
     min_count: int = 1,
@@ -27,7 +25,7 @@ def convergence(
     No file is written. Measurements of the validation text are left out, because parts are validated after merging.
 
     Args:
-        parts: Two or more parts, or their folders; they need not cover the text.
+        parts: Two or more parts, their folders, or the folder that holds them; they need not cover the text.
         metrics, min_count: As in :func:`collapse.measure`.
         progress: Called as progress(what, done, total).
 
@@ -40,7 +38,7 @@ def convergence(
         StoreError: The parts are of different collections, or overlap.
         CollapseError: There are too few classes, or a file was altered.
     """
-    part, names = joined([parts] if isinstance(parts, str | Path | Part) else parts), plugins().select(metrics)
+    part, names = joined(parts), plugins().select(metrics)
     shards, rows = part.shards, []
     for done in range(1, len(shards) + 1):
         row = measure_store(statistics_of(shards[:done]), metrics=names, min_count=min_count)

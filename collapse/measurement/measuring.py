@@ -93,6 +93,17 @@ def measured(
     return row, found
 
 
+def open_measurable(given: Any, kinds: Any = Store | EmbeddingStatistics) -> Any:
+    """Open a store, or return statistics; raise UsageError for any other object, such as a loaded model."""
+    opened = Store.load(given) if isinstance(given, str | Path) else given
+    if not isinstance(opened, kinds):
+        raise UsageError(
+            f"an object of {type(given).__name__} is neither a store nor a path: give one of them; "
+            "collect a loaded model with collapse.collect_loaded"
+        )
+    return opened
+
+
 def evaluate_store(
     store: Measurable,
     chosen: Sequence[tuple[Metric, Sequence[Measure]]],
@@ -106,7 +117,7 @@ def evaluate_store(
     Raises:
         CollapseError: Memory ran out. (Inside a metric's function, this costs only the metric's own value.)
     """
-    opened = Store.load(store) if isinstance(store, str | Path) else store
+    opened = open_measurable(store)
     classes, dim = shape_of(opened.manifest) if isinstance(opened, Store) else opened.means.shape
     ids, class_set = _class_set(classes_of, opened.identity.get("tokenizer") if isinstance(opened, Store) else None)
 

@@ -6,18 +6,17 @@ Source: Efron & Tibshirani 1993, ch. 11.
 """
 
 import math
-from collections.abc import Iterable, Sequence
-from pathlib import Path
+from collections.abc import Sequence
 from typing import Any
 
 from collapse.errors import CollapseError, UsageError, counted
 from collapse.measurement.measuring import measured
 from collapse.numerics.standard_errors import jackknife_error
 from collapse.plugin.plugin_manager import plugins
-from collapse.stores.folding import joined, statistics_of
+from collapse.stores.folding import Parts, joined, statistics_of
 from collapse.stores.manifest import OF_VALIDATION, differences
 from collapse.stores.missing_slices import gaps
-from collapse.stores.shards import Part, Shard
+from collapse.stores.shards import Shard
 from collapse.stores.store import Store
 
 Error = tuple[float, int, str]
@@ -25,7 +24,7 @@ Error = tuple[float, int, str]
 
 
 def errors_of_parts(
-    stores: Sequence[Store], parts: Sequence[Sequence[Part | str | Path]], *, one_text: bool, **options: Any
+    stores: Sequence[Store], parts: Sequence[Parts], *, one_text: bool, **options: Any
 ) -> dict[str, Error]:
     """Return the standard errors of differences B − A of training measurements.
 
@@ -59,7 +58,7 @@ def errors_of_parts(
     return errors
 
 
-def _shards_of_parts(store: Store, parts: Iterable[Part | str | Path]) -> list[list[Shard]]:
+def _shards_of_parts(store: Store, parts: Parts) -> list[list[Shard]]:
     """Return the shards of each part of a store; they must cover its training text."""
     part = joined(parts)
     differ = differences(store.identity, part.identity, apart=OF_VALIDATION, sides=("store", "part"))

@@ -28,7 +28,7 @@ class Results:
     """
 
     def __init__(self, rows: Iterable[Row] = ()) -> None:
-        self.rows: list[Row] = list(rows) if isinstance(rows, Iterable) else [rows]
+        self.rows: list[Row] = [rows] if isinstance(rows, Row) or not isinstance(rows, Iterable) else list(rows)
         if not all(isinstance(each, Row) for each in self.rows):  # stores, for example
             raise UsageError("Results needs rows: give the results of collapse.measure")
         self._frame: pd.DataFrame | None = None

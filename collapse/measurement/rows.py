@@ -2,7 +2,7 @@
 
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any
 
@@ -27,8 +27,8 @@ class Note:
 
 
 @dataclass(frozen=True)
-class Row:
-    """The measurements of one store.
+class Row(Mapping[str, float | None]):
+    """The measurements of one store, and a mapping of their names to numbers.
 
     Attributes:
         model: Name of the model, or file name of a features file.
@@ -98,6 +98,12 @@ class Row:
         if name not in self.measurements:
             raise KeyError(f"{name!s:.60} was not measured; {near_names(str(name), self.measurements)}")
         return self.measurements[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.measurements)
+
+    def __len__(self) -> int:
+        return len(self.measurements)
 
     def __repr__(self) -> str:
         return f"Row({self._about()}; {counted(len(self.measurements), 'measurement')})"

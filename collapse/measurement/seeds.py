@@ -20,7 +20,8 @@ def spread_of_seeds(
 ) -> tuple[dict[str, Error], list[str]]:
     """Return the standard deviation of each measurement over seeds of given models, and notes.
 
-    Seeds of a model have its d, its number of parameters, and the other parts of its name (``collapse_model_parts``).
+    Seeds of a model have its d, its number of parameters, and the other parts of its name (``collapse_model_parts``);
+    a training step counts only if the name of a row has one.
     The deviations of different models are pooled.
 
     Args:
@@ -42,8 +43,12 @@ def spread_of_seeds(
         theirs = " and ".join(f"{each:,}" for each in sorted(limits.unique()))
         notes.append(f"seeds: measured with --min-count {theirs}, A and B with {min_count:,}")
     source = "the table" if isinstance(seeds, Results) else str(seeds)
-    groups = [_apart_from_seed(each) for each in frame.to_dict("records")]
-    ours = dict.fromkeys(map(_apart_from_seed, models))
+    rows, apart = frame.to_dict("records"), list(_SEEDS)
+    if _have_steps(models) and not _have_steps(rows):
+        apart.append("step")
+        notes.append("seeds: their names have no training step, so they count for the steps of A and B")
+    groups = [_apart_from(apart, each) for each in rows]
+    ours = dict.fromkeys(_apart_from(apart, each) for each in models)
     for group in ours:
         if groups.count(group) < 2:
             has = f"{source} has {counted(groups.count(group), 'model')} of {group}, and a spread needs two"
@@ -59,10 +64,14 @@ def spread_of_seeds(
     return {name: (sd, int(freedom[name].sum()), how) for name, sd in deviations.dropna().items()}, notes
 
 
-def _apart_from_seed(model: Mapping[str, Any]) -> str:
-    """Describe a model by its size and by its name without the seed."""
+def _have_steps(models: Sequence[Mapping[Any, Any]]) -> bool:
+    return any("step" in parts_of(str(each.get("model"))) for each in models)
+
+
+def _apart_from(names: Sequence[str], model: Mapping[Any, Any]) -> str:
+    """Describe a model by its size and by its name without some of the name's parts."""
     import pandas as pd
 
     size = {name: int(model[name]) for name in ("dim", "n_params") if pd.notna(model.get(name))}
-    parts = {name: value for name, value in parts_of(str(model.get("model"))).items() if name not in _SEEDS}
+    parts = {name: value for name, value in parts_of(str(model.get("model"))).items() if name not in names}
     return ", ".join(f"{name} {value}" for name, value in (size | parts).items())

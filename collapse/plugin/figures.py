@@ -2,8 +2,12 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from pathlib import Path
+from typing import Any, Literal, cast, get_args
 
+from collapse.core.images import Format, converted, inches, svg_of
+from collapse.core.paths import expanded
+from collapse.errors import UsageError
 from collapse.plugin.metrics import Declared, Function, check_name, declare
 
 Of = Literal["results", "stores", "parts"]
@@ -29,6 +33,23 @@ class Drawing:
         import altair
 
         return altair.renderers.get()(self.spec)
+
+    def save(self, path: str | Path, *, width: str | float = "column") -> None:
+        """Write the picture to a .pdf, .svg or .png file (extra ``report``).
+
+        Args:
+            path: The file.
+            width: "column" (3.25 inches), "page" (6.75), or inches.
+
+        Raises:
+            UsageError: The file has another suffix, or the width is unknown.
+            CollapseError: The extra is not installed.
+        """
+        kind = Path(path).suffix.lower().removeprefix(".")
+        if kind not in get_args(Format):
+            raise UsageError(f"a picture cannot be saved as {path}: choose a name with .pdf, .svg or .png")
+        svg = svg_of({**self.spec, "description": self.title}, width=inches(width))
+        expanded(path).write_bytes(converted(svg, cast(Format, kind)))
 
 
 @dataclass(frozen=True)

@@ -78,7 +78,7 @@ class Plugins:
 
         Raises:
             UsageError: An unknown name, or a function that is no metric.
-            PluginError: A function asks for something that nothing gives.
+            PluginError: A function asks for something that nothing gives, or has the name of another metric.
         """
         if isinstance(wanted, Mapping):
             return wanted
@@ -90,13 +90,13 @@ class Plugins:
             names = [each for each in given if not callable(each)]
         known = self.measurements()
         found = {name: known[name] for name in (self.select(names) if names or not functions else ())}
-        for function in functions:
+        for function in dict.fromkeys(functions):
             metric = getattr(function, DECLARATION, None)
             if not isinstance(metric, Metric):
                 decorators = "@collapse.metric, @collapse.class_metric or @collapse.pair_metric"
                 raise UsageError(f"{called(function)} is not a metric: decorate it with {decorators}")
             asked.cache_clear()  # a notebook may have defined again what it asks for
-            self._check(metric)
+            self._check(metric, {name: each for name, each in (known | found).items() if each[0] is not metric})
             metric = replace(metric)  # without what it has cached
             found |= {measure.name: (metric, measure) for measure in metric.measures}
         return found
@@ -149,15 +149,15 @@ class Plugins:
         elif isinstance(declared, Figure):
             _keep("figure", declared.name, self.figures, declared)
         elif isinstance(declared, Metric):
-            for measure in declared.measures:
-                _check_free("metric", measure.name, {name: each[0] for name, each in self.measurements().items()})
-            self._check(declared)
+            self._check(declared, self.measurements())
             self.metrics.append(declared)
         else:
             check(offered, pairs=declared.kind == "pair", statistics=self.statistics)
 
-    def _check(self, metric: Metric) -> None:
-        """Raise PluginError if one of a metric's functions asks for something that nothing gives."""
+    def _check(self, metric: Metric, others: Chosen) -> None:
+        """Raise PluginError if another metric has its name, or one of its functions asks for what nothing gives."""
+        for measure in metric.measures:
+            _check_free("metric", measure.name, {name: each for name, (each, _) in others.items()})
         check(metric.function, pairs=metric.kind == "pair", statistics=self.statistics)
         for function in (metric.vector, metric.standard_error):
             if callable(function):

@@ -11,6 +11,7 @@ from typing import Any
 from collapse.core.escaping import visible
 from collapse.core.extras import missing_package
 from collapse.core.progress import Report, shows_progress
+from collapse.core.theme import theme
 from collapse.errors import CollapseError, UsageError, some
 from collapse.measurement.cells import number, plain
 from collapse.measurement.table import Table
@@ -19,7 +20,6 @@ from collapse.showing.associations import Associations, associations
 from collapse.showing.overview import LOSS, called, findings, warnings
 from collapse.showing.report_tables import definition_table, measurement_table, row_table, store_table, version_table
 from collapse.showing.sources import Material, Source, gather
-from collapse.showing.theme import theme
 from collapse.stores.store import Store
 from collapse.stores.writing import check_output_place, write_output
 from collapse.version import VERSION

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast, get_args
 
+from collapse.core.images import Format, converted, inches, svg_of, vl_convert
 from collapse.core.paths import expanded
 from collapse.core.progress import Report
 from collapse.core.reading import read_json
@@ -13,7 +14,6 @@ from collapse.errors import CollapseError, UsageError, first_line, near_names
 from collapse.measurement.output import as_csv
 from collapse.plugin.figures import Drawing, numbers_of
 from collapse.plugin.plugin_manager import plugins
-from collapse.showing.images import Format, converted, inches, svg_of, vl_convert
 from collapse.showing.sources import Source, gather
 from collapse.stores.writing import ANOTHER_FOLDER, check_output_place, write_output
 

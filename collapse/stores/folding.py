@@ -11,6 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from collapse.core.paths import expanded
 from collapse.errors import StoreError, UsageError
 from collapse.numerics.class_moments import ClassMoments
 from collapse.numerics.statistics import EmbeddingStatistics, ValidationStatistics
@@ -19,7 +20,7 @@ from collapse.plugin.filling import Filled, conflict
 from collapse.plugin.plugin_manager import plugins
 from collapse.plugin.statistic import Statistic
 from collapse.stores.files import sha256_of
-from collapse.stores.manifest import MANIFEST, VERSION, differences, file_of, now, render, sealed
+from collapse.stores.manifest import MANIFEST, VERSION, differences, file_of, is_part, now, render, sealed
 from collapse.stores.missing_slices import spans
 from collapse.stores.provenance import versions
 from collapse.stores.shards import Part, Shard, fields_to_compare, remove_shards
@@ -30,6 +31,9 @@ from collapse.stores.tensor_files import check_tensors, manifest_entry, tensor_b
 log = logging.getLogger("collapse")
 
 Kinds = Sequence[type[Statistic]]
+
+Parts = str | Path | Part | Iterable[Part | str | Path]
+"""Parts of a collection or their folders; or, as one text, the folder that holds them."""
 
 
 def fold_training(folder: Path | None, shards: Sequence[Shard], kinds: Kinds | None = None) -> Store:
@@ -181,14 +185,23 @@ def usable(kinds: Kinds, shard: Shard) -> tuple[list[type[Statistic]], dict[str,
     return fit, unfit
 
 
-def joined(parts: Iterable[Part | str | Path]) -> Part:
-    """Join parts of a collection, or the parts in some folders, to one part with ordered shards.
+def joined(parts: Parts) -> Part:
+    """Join parts of a collection to one part with ordered shards.
+
+    Args:
+        parts: The parts or their folders; or, as one text, a folder that holds them, or their folders separated by
+            commas.
 
     Raises:
         UsageError: There are fewer than two parts.
         StoreError: As in :func:`ordered`.
     """
-    opened = [each if isinstance(each, Part) else Part.load(each) for each in parts]
+    if isinstance(parts, str | Path):
+        folder = expanded(parts)
+        found = sorted(each for each in folder.iterdir() if is_part(each)) if folder.is_dir() else []
+        parts = found or [each for each in str(parts).split(",") if each]
+    given = [parts] if isinstance(parts, Part) else parts
+    opened = [each if isinstance(each, Part) else Part.load(each) for each in given]
     if len(opened) < 2:
         raise UsageError(f"at least two parts are needed, got {len(opened)}: collect with --part 1/n to --part n/n")
     return Part(opened[0].path, ordered([shard for part in opened for shard in part.shards]))

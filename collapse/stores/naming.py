@@ -2,9 +2,11 @@
 
 from collections.abc import Mapping
 from pathlib import PurePosixPath
-from typing import Any, Self
+from typing import Any, TypeVar
 
 _PART_OF_A_REPOSITORY = ("subfolder", "gguf_file")  # model arguments that choose one of a repository's models
+
+N = TypeVar("N", bound="Named")  # not Self, which beartype refuses where the tests check shapes
 
 
 class Named:
@@ -20,7 +22,7 @@ class Named:
     about: Mapping[str, Any]
     named: dict[str, str]
 
-    def with_names(self, names: Mapping[str, str | None]) -> Self:
+    def with_names(self: N, names: Mapping[str, str | None]) -> N:
         """Set :attr:`named` to the names in the user's request, without the None values."""
         self.named = {kind: name for kind, name in names.items() if name is not None}
         return self

@@ -9,6 +9,7 @@ from typing import Any
 
 from collapse.collection.arrays import collect_arrays
 from collapse.core.extras import missing_package
+from collapse.core.images import svg_of
 from collapse.errors import CollapseError, PluginError
 from collapse.measurement.analyzing import analyzed
 from collapse.measurement.comparable import mixed
@@ -18,7 +19,6 @@ from collapse.measurement.table import Table
 from collapse.plugin.figures import Figure
 from collapse.plugin.metrics import Analysis, declaration
 from collapse.plugin.plugin_manager import plugins
-from collapse.showing.images import svg_of
 from collapse.stores.shards import Part, Shard
 from collapse.stores.store import Store
 from collapse.testing.laws import Checked

@@ -8,7 +8,8 @@ from typing import Any
 from collapse.core.paths import home
 from collapse.core.progress import Report
 from collapse.errors import CollapseError, UsageError
-from collapse.inputs.collection_spec import CollectionSpec, accepts
+from collapse.inputs.accepted_options import accepts
+from collapse.inputs.collection_spec import CollectionSpec
 from collapse.inputs.corpus import Corpus
 from collapse.inputs.model_loading import load_tokenizer
 from collapse.inputs.packing import Chunks, pack
@@ -93,7 +94,7 @@ class Source:
         return pack(corpus, self.tokenizer, spec, tokenizer_key=key, progress=progress)
 
 
-@accepts
+@accepts()
 def find_source(*, generated: int | None = None, words: int | None = None, **options: Any) -> Source:
     """Find the texts and tokenizer to train on.
 

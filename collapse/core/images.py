@@ -4,8 +4,8 @@ import re
 from typing import Any, Literal
 
 from collapse.core.extras import missing_package
+from collapse.core.theme import themed
 from collapse.errors import CollapseError, UsageError, first_line
-from collapse.showing.theme import themed
 
 Format = Literal["pdf", "svg", "png"]
 
