@@ -1,7 +1,7 @@
 """Which slices of a phase are missing: half-open ranges of slices that shards hold or lack, or that a part covers."""
 
 from collections.abc import Sequence
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from collapse.errors import UsageError, counted
 
@@ -9,6 +9,7 @@ Run = tuple[int, int]
 """Adjacent slices, as a half-open range."""
 
 
+@runtime_checkable  # for the tests, which check types
 class Holding(Protocol):
     """What holds the slices [start, stop) of a phase of so many slices, such as a shard."""
 

@@ -151,7 +151,7 @@ def test_groups_are_of_equal_values_of_all_columns_and_rows_without_one_are_left
         ({"where": "model=m[01]"}, r"only 2 rows to compare \(2 of 4 rows, with model=m\[01\]\).*3"),
         ({"within": "model"}, "every row has a different model"),
         ({"within": "dim", "against": "classes"}, "classes is constant within equal dim"),
-        ({"column": "nc1"}, "got an unexpected keyword argument 'column'"),
+        ({"column": "nc1"}, "has no option 'column'; did you mean columns"),
     ],
 )
 def test_what_cannot_be_tested(options, said):
