@@ -52,7 +52,7 @@ UNUSABLE = {
     ),
     "file": (
         "from collapse import Statistic\nclass Mine(Statistic):\n    name = 'Train'",
-        "'Train' is no valid",
+        "'Train' is not a statistic name",
     ),
 }
 FAILING = {

@@ -77,7 +77,7 @@ def test_ranks_are_of_any_column_and_nan_has_none():
     ("options", "message"),
     [
         ({"top": 3, "ids": [20]}, "or give no tokens"),
-        ({"by": "nc1.cdnv"}, "also give one of these"),
+        ({"by": "nc1.cdnv"}, "--top or --least: also give one"),
         ({"top": 3, "by": "nc1.cdvn"}, "did you mean nc1.cdnv"),
         ({"ids": []}, "no token is given"),
         ({"ids": [20, 511]}, "511: not a class of this store, because such a token never follows"),

@@ -12,7 +12,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from collapse.errors import CollapseError, UsageError
+from collapse.errors import CollapseError, UsageError, counted
 from collapse.plugin.names import HELD
 
 ROUNDING = 2.0**-48
@@ -181,11 +181,11 @@ class EmbeddingStatistics:
             kept &= torch.isin(self.classes, ids.to(self.classes.device))
         here = int(kept.sum())
         if here < 2:
-            within = "" if ids is None else " in the class set (--classes-of)"
+            has = f"at least {counted(min_count, 'sample')}" + ("" if ids is None else " that are in --classes-of")
             hint = f": lower --min-count (the largest class has {int(self.counts.max())})"
             raise CollapseError(
-                f"{here} of {self.n_classes} classes{within} have at least {min_count} samples; neural collapse "
-                f"needs two{hint if self.n_classes > 1 else ''}"
+                f"classes with {has}: {here} of {self.n_classes}; neural collapse needs two"
+                f"{hint if self.n_classes > 1 and min_count > 1 else ''}"
             )
         made = replace(self, min_count=max(min_count, self.min_count), class_set=class_set or self.class_set)
         if here == self.n_classes:
