@@ -11,6 +11,7 @@ from collapse.cli.formats import deliver, prints_a_table
 from collapse.cli.options import Counts, collecting_options, given_options
 from collapse.cli.several import for_each, named_models, revisions_option
 from collapse.cli.terminal import plugins_reporting_problems, say_aside, say_error
+from collapse.core import ranks
 
 if TYPE_CHECKING:
     from collapse.core.progress import Report
@@ -98,6 +99,8 @@ def command(
     for model in names:
         check_options(model, given, null=null)  # before any work is done
     rows, failed = _measure_each(names, store, bool(revisions), given, how, min_counts, null)
+    if ranks.rank():  # the table is the same in all ranks
+        return 1 if failed else 0
     if failed and output and Path(output).is_file():
         say_error(f"{output} is not changed: choose another --output, or remove the models that fail")
         output = None
@@ -140,7 +143,7 @@ def _measure_each(
             row = measure_store(opened, min_count=least, progress=report, **how)
             made.append(with_nulls(row, nulls, {**how, "min_count": least}, report))
         rows.extend(of_revision(row, model) if of_revisions else row for row in made)
-        if made[0].class_set is None:
+        if made[0].class_set is None and not ranks.rank():
             keep_row(opened, made[0])
         if opened.path is not None and opened.path.parent == home() / "stores":
             say_aside(f"{model}: its store is {opened.path}")

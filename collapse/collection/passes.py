@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ import torch
 from torch import Tensor
 
 from collapse.collection.running_slices import run_slices
+from collapse.core import ranks
 from collapse.core.progress import Report
 from collapse.errors import StoreError
 from collapse.inputs.language_model import explaining_large_model
@@ -27,7 +29,7 @@ from collapse.plugin.filling import Filled
 from collapse.plugin.plugin_manager import plugins
 from collapse.stores.folding import Kinds, fold_training, fold_validation, training_hash, usable
 from collapse.stores.manifest import OF_VALIDATION, differences, shape_of
-from collapse.stores.missing_slices import gaps, part_of
+from collapse.stores.missing_slices import dealt, gaps, part_of
 from collapse.stores.provenance import Clock, device_name, versions
 from collapse.stores.request import refuse_if_shards_differ
 from collapse.stores.shards import Part, Shard, fields_to_compare, shards_in
@@ -116,7 +118,7 @@ class Collection:
                 if gaps(shards):
                     assert self.folder is not None  # arrays have no parts
                     return Part(self.folder, shards)
-                store = fold_training(self.folder, shards, self.kinds)
+                store = ranks.once(partial(fold_training, self.folder, shards, self.kinds))
             self._clock = Clock()
         if store.state == "trained" and source.validation is not None:
             fields = {"identity": self._identity_beside(store), "trained": training_hash(store)}
@@ -124,7 +126,7 @@ class Collection:
                 decider = Decider(store.statistics(), source.weight, source.bias, exact_loss=source.exact_loss)
                 shards = self._pass(source.validation, partial(new_validation, source.validation, decider), **fields)
                 if not gaps(shards):
-                    store = fold_validation(self.folder, store, shards, self.kinds)
+                    store = ranks.once(partial(fold_validation, self.folder, store, shards, self.kinds))
         return store
 
     def _identity_beside(self, store: Store) -> dict[str, Any]:
@@ -141,19 +143,21 @@ class Collection:
     def _pass(self, phase: Phase, new_accumulator: NewAccumulator, **fields: Any) -> list[Shard]:
         """Collect the slices of this part that no shard in the folder holds; return all shards of the phase, in order.
 
-        Each run fills one gap, with a ``new_accumulator`` for its statistics and state. Headers also have ``fields``.
+        Each rank fills its part of the gaps. Each run fills one gap or a piece of one, with a ``new_accumulator`` for
+        its statistics and state. Headers also have ``fields``.
         """
         fields |= {"model": self.source.model, "corpus": self.source.corpus, "coverage": phase.coverage()}
-        shards = [] if self.folder is None else shards_in(self.folder, phase.name)
+        shards = ranks.once(lambda: [] if self.folder is None else shards_in(self.folder, phase.name))
         for shard in shards:
             differ = differences(fields_to_compare(shard.header), fields_to_compare(fields))
             refuse_if_shards_differ(self.folder, differ)
         todo = gaps(shards, part_of(fields["coverage"]["slices"], self.part))
-        for start, stop in todo:  # a run extends the shard that ends where the gap begins
-            before = next((shard for shard in shards if shard.stop == start), None)
-            made = self._run(phase, new_accumulator, fields, before, start, stop)
-            shards = sorted([*(each for each in shards if each is not before), made], key=lambda each: each.start)
-        return shards
+        made = []
+        for start, stop in dealt(todo, ranks.count())[ranks.rank()]:
+            before = next((shard for shard in shards if shard.stop == start), None)  # a run extends it
+            made.append(self._run(phase, new_accumulator, fields, before, start, stop))
+        by_start = {each.start: each for each in chain(shards, *ranks.meet(made))}
+        return sorted(by_start.values(), key=lambda each: each.start)
 
     def _run(
         self,
@@ -183,7 +187,12 @@ class Collection:
             shard = Shard(phase.name, begins, done, header, held=accumulator.state())
             return shard if self.folder is None else shard.write(self.folder)
 
-        return run_slices(phase, start, stop, batch=batch, add=accumulator.add, save=save, report=self.report)
+        return run_slices(phase, start, stop, batch=batch, add=accumulator.add, save=save, report=self._report)
+
+    def _report(self, what: str, done: int, total: int | None, note: str = "") -> None:
+        ranks.heed()
+        if self.report:
+            self.report(what, done, total, note)
 
     def _explaining_out_of_memory(self, phase: Phase, classes: int = 0) -> AbstractContextManager[None]:
         """Report that memory ran out in a pass; without ``classes``, the message gives the largest possible number."""

@@ -84,6 +84,9 @@ class Store(Named):
         self._fetch = fetch
         self.named: dict[str, str] = {}
 
+    def __getstate__(self) -> dict[str, Any]:  # what ranks send: without the statistics that were read
+        return {name: value for name, value in vars(self).items() if name != "_statistics"}
+
     @classmethod
     def load(cls, path: str | Path) -> "Store":
         """Open the store in a folder; the manifest is checked now, each tensor file when it is read.
