@@ -3,16 +3,19 @@
 The long version, of twenty kills, is ``pytest -n0 -m slow tests/test_ranks.py``.
 """
 
+import json
 import re
 import socket
 import time
 
 import pytest
 import torch
+from safetensors.torch import save_file
 
 import collapse
 from collapse.stores.shards import shards_in
 from collapse.stores.store import Store
+from collapse.testing import random_features
 
 
 class Ranks:
@@ -131,3 +134,43 @@ def test_an_error_of_a_rank_is_told_by_rank_0(ranks, tiny, tmp_path):
     assert ranks.run(*[["collect", "--bogus"]] * 2) == [2, 2]
     assert ranks.said().endswith("collapse: No such option '--bogus'.\n")
     assert not ranks.said(1)
+
+
+FAULTY = """
+import os
+import collapse
+
+RANK = int(os.environ.get("RANK", 0))
+
+@collapse.pair_metric(collapse.Mean("faulty.fails"))
+def fails(cosine):
+    if RANK == 1:
+        raise ValueError("no number")
+    return cosine
+
+@collapse.pair_metric(collapse.Mean("faulty.writes"))
+def writes(cosine, gram):
+    return gram.zero_() if RANK == 1 else cosine
+
+@collapse.metric("faulty.scalar")
+def scalar(means):
+    return means.zero_().sum() if RANK == 1 else means.sum()
+"""
+
+
+def test_measurements_of_ranks_equal_those_of_one_process(ranks, tmp_path):
+    """Also if metrics fail or write to shared tensors on one rank only; 1,600 classes are six tiles."""
+    (tmp_path / "faulty.py").write_text(FAULTY)
+    save_file(random_features(1_600, 8, 8_000), tmp_path / "features.safetensors")
+    words = ["measure", tmp_path / "features.safetensors", "--json", "-p", tmp_path / "faulty.py"]
+    assert ranks.run(*[words] * 3) == [0] * 3
+    values = numbers(json.loads(ranks.said(0, "out"))[0]["measurements"])
+    assert not ranks.said(1, "out") + ranks.said(2, "out")
+    for name in ("fails failed: ValueError: no number", "writes failed: it wrote", "scalar failed: it wrote"):
+        assert name in ranks.said()
+    alone = numbers(collapse.measure(tmp_path / "features.safetensors").measurements)
+    assert values == pytest.approx(alone, rel=1e-12, abs=1e-12)
+
+
+def numbers(measurements):
+    return {name: value for name, value in measurements.items() if value is not None}
