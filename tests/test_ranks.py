@@ -5,12 +5,12 @@ The long version, of twenty kills, is ``pytest -n0 -m slow tests/test_ranks.py``
 
 import json
 import re
-import socket
 import time
 
 import pytest
 import torch
 from safetensors.torch import save_file
+from torch.distributed import TCPStore
 
 import collapse
 from collapse.stores.shards import shards_in
@@ -22,14 +22,13 @@ class Ranks:
     """Starts the ranks of a command as torchrun does, forked from a warm process."""
 
     def __init__(self, warm, folder):
-        self.warm, self.folder, self.started = warm, folder, 0
+        self.warm, self.folder, self.started, self.store = warm, folder, 0, None
 
     def start(self, *commands):
         """Start a command for each rank; the process ids."""
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            shared = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free.getsockname()[1])}
-        shared |= {"WORLD_SIZE": str(len(commands)), "GLOO_SOCKET_IFNAME": "lo", "COLLAPSE_HOME": f"{self.folder}/home"}
+        self.store = TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
+        shared = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(self.store.port), "WORLD_SIZE": str(len(commands))}
+        shared |= {"TORCHELASTIC_USE_AGENT_STORE": "True", "COLLAPSE_HOME": f"{self.folder}/home"}
         self.started += 1
         return [
             self.warm.start(
@@ -82,15 +81,19 @@ def test_ranks_give_the_store_of_one_process(ranks, tiny, whole, tmp_path, count
     assert not (tmp_path / "store" / "shards").exists()
 
 
+def await_shards(ranks, store, count):
+    deadline = time.monotonic() + 60
+    while len(list(store.glob("shards/train-*.safetensors"))) < count:
+        assert time.monotonic() < deadline, ranks.said()
+        time.sleep(0.005)
+
+
 def test_ranks_continue_what_another_number_of_ranks_left(ranks, tiny, whole, tmp_path):
     store = tmp_path / "store"
     words = ["collect", *tiny.words("--store", store, "--batch-size", 4)]
     for count in (3, 1):  # the second is one process
         pids = ranks.start(*[[*words, "-v"]] * count)
-        deadline = time.monotonic() + 60
-        while len(list(store.glob("shards/train-*.safetensors"))) < count:
-            assert time.monotonic() < deadline, ranks.said()
-            time.sleep(0.005)
+        await_shards(ranks, store, count)
         for pid in pids:
             ranks.warm.kill(pid)
     kept = {(each.start, each.stop) for each in shards_in(store, "train")}
@@ -111,20 +114,20 @@ def test_a_part_is_shared_by_ranks(ranks, tiny, whole, tmp_path):
     same(Store.load(tmp_path / "store"), whole)
 
 
-def test_the_death_of_a_rank_is_told_once(ranks, tiny, tmp_path):
-    for victim in (0, 2):
-        store = tmp_path / str(victim)
-        pids = ranks.start(*[["collect", *tiny.words("--store", store, "--batch-size", 1)]] * 3)
-        deadline = time.monotonic() + 60
-        while not list(store.glob("shards/train-*.safetensors")):
-            assert time.monotonic() < deadline, ranks.said()
-            time.sleep(0.005)
+@pytest.mark.parametrize("victim", [0, 2, "torchrun"])
+def test_a_death_is_told_once(ranks, tiny, tmp_path, victim):
+    store = tmp_path / "store"
+    pids = ranks.start(*[["collect", *tiny.words("--store", store, "--batch-size", 1)]] * 3)
+    await_shards(ranks, store, 1)
+    if victim == "torchrun":
+        ranks.store = None
+    else:
         assert ranks.warm.kill(pids[victim])
-        others = [rank for rank in range(3) if rank != victim]
-        assert [ranks.warm.wait(pids[rank]) for rank in others] == [1, 1]
-        said = "".join(ranks.said(rank) for rank in others)
-        assert said.count("run the same command again, with any number of ranks") == 1
-        assert "Traceback" not in said
+    others = [rank for rank in range(3) if rank != victim]
+    assert [ranks.warm.wait(pids[rank]) for rank in others] == [1] * len(others)
+    said = "".join(ranks.said(rank) for rank in others)
+    assert said.count("run the same command again, with any number of ranks") == 1
+    assert "Traceback" not in said
 
 
 def test_an_error_of_a_rank_is_told_by_rank_0(ranks, tiny, tmp_path):

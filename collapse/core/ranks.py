@@ -194,8 +194,8 @@ def one_speaks() -> Iterator[None]:
         if _joined is not None:
             try:
                 speaks = _joined.store.add("told", 1) == 1
-            except RuntimeError:  # the process that held the store has ended: without torchrun, rank 0
-                speaks = _joined.rank == (0 if "TORCHELASTIC_USE_AGENT_STORE" in os.environ else 1)
+            except RuntimeError:  # torchrun, which holds the store, has ended
+                speaks = _joined.rank == 0
             if speaks:
                 sys.stderr = sys.__stderr__
             else:
