@@ -46,12 +46,12 @@ def spread_of_seeds(
     rows, apart = frame.to_dict("records"), list(_SEEDS)
     if _have_steps(models) and not _have_steps(rows):
         apart.append("step")
-        notes.append("seeds: their names have no training step, so they count for the steps of A and B")
+        notes.append("seeds: the names in the table have no training step, so rows of any step are used")
     groups = [_apart_from(apart, each) for each in rows]
     ours = dict.fromkeys(_apart_from(apart, each) for each in models)
     for group in ours:
         if groups.count(group) < 2:
-            has = f"{source} has {counted(groups.count(group), 'model')} of {group}, and a spread needs two"
+            has = f"{source} has {counted(groups.count(group), 'model')} of {group}, but a standard deviation needs two"
             raise CollapseError(f"{has}: measure models that differ from A and B in their seed only")
     frame = frame.assign(group=groups)[[group in ours for group in groups]]
     known = [name for name in plugins().measurements() if name in frame and frame[name].dtype.kind in "iuf"]
