@@ -20,7 +20,7 @@ def find_tokenizer_of(store: Store | None, given: Any = None) -> tuple[Any, str 
     machine collected from its folder, if the folder is beside the store, or if the model's name is its relative path.
 
     Args:
-        store: The store; None for bare statistics, which have no tokenizer.
+        store: The store; None for statistics without a store, which have no tokenizer.
         given: A folder, a GGUF file, a Hub id, or a tokenizer of transformers; None for the store's own.
 
     Returns:

@@ -53,7 +53,7 @@ def frequency_matched(
     column is tested by itself.
 
     Args:
-        store: A store, its folder or name on the Hub, or bare statistics.
+        store: A store, its folder or name on the Hub, or an :class:`collapse.EmbeddingStatistics`.
         tokens: Texts, verbatim; variants with or without a leading space are not added.
         ids: Token ids.
         matches: Number of matched classes per token.
