@@ -1,6 +1,7 @@
 """Collect a model on a text into a store: :func:`collect` opens an existing store, or collects what it lacks."""
 
 import time
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any, cast, overload
 
@@ -19,6 +20,7 @@ from collapse.stores.manifest import differences, is_store
 from collapse.stores.request import Request
 from collapse.stores.shards import Part
 from collapse.stores.store import Store
+from collapse.stores.store_folder import Alone
 
 
 @overload
@@ -47,8 +49,8 @@ def collect(
 ) -> Store | Part:
     """Collect a model's embedding statistics into a store, or open the store that already holds them.
 
-    Without ``store``, this looks in the local cache first, then in the model's own repository for a published store of
-    the model, with any text, chunk length and number of chunks that the options do not specify.
+    Without ``store``, this looks for an existing store in the local cache, then in the model's own repository. A
+    published store may have any text, chunk length and number of chunks that the options do not specify.
 
     Args:
         model: A local folder, a Hub id (``repo@revision``), or a features file.
@@ -58,9 +60,9 @@ def collect(
         {options}
 
     Returns:
-        The store: complete, or without a validation text trained but not validated. With ``part``, while slices are
-        missing in the folder: a :class:`collapse.Part`, or the trained store, whose folder holds a part of the
-        validation (see :func:`collapse.merge`).
+        The store: complete, or only trained if there is no validation text. With ``part``, while the folder lacks
+        slices: a :class:`collapse.Part` or, if a part of the validation was collected, the trained store (see
+        :func:`collapse.merge`).
 
     Raises:
         UsageError: An option is invalid, or no corpus is known.
@@ -92,10 +94,10 @@ def collect(
 def _with_all_ranks(request: Request, report: Report | None) -> Store | Part:
     """Open or collect a request's store or part: rank 0 locks the folder, and the others help it to collect."""
 
-    def with_all(folder: Path | None) -> Store | Part:
+    def with_all(folder: Path | None, alone: Alone) -> Store | Part:
         with ranks.together():  # all ranks end before the folder is unlocked
             trained = Store.load(folder) if folder is not None and is_store(folder) else None
-            return _collect_missing(request, report, *ranks.shared((folder, trained)))
+            return _collect_missing(request, report, *ranks.shared((folder, trained)), alone)
 
     if ranks.rank() == 0:
         return ranks.shared(request.find_or(with_all))
@@ -117,7 +119,7 @@ def _check_shared(folder: Path | None) -> None:
 
 
 def _collect_missing(
-    request: Request, report: Report | None, folder: Path | None, trained: Store | None
+    request: Request, report: Report | None, folder: Path | None, trained: Store | None, alone: Alone = nullcontext
 ) -> Store | Part:
     """Collect what a locked folder does not hold yet.
 
@@ -125,7 +127,8 @@ def _collect_missing(
         request: What to collect.
         report: Called as report(what, done, total).
         folder: The folder; None for a store in memory.
-        trained: The store in the folder, which lacks only its validation, or None.
+        trained: The store in the folder, or None.
+        alone: The context in which to fold.
     """
     known = plugins().statistics
     kinds = [kind for name, kind in sorted(known.items()) if name not in request.without]
@@ -134,4 +137,4 @@ def _collect_missing(
     if differ := differences(ranks.shared(source.identity), source.identity, sides=("rank 0", "this rank")):
         raise CollapseError(f"the ranks differ in {'; '.join(differ)}: give all of them the same model and texts")
     with exact_arithmetic(deterministic=request.deterministic):  # again: loading the model may reset it
-        return Collection(source, folder, kinds, request.batch_size, request.part, report).run(trained)
+        return Collection(source, folder, kinds, request.batch_size, request.part, alone, report).run(trained)
