@@ -73,8 +73,8 @@ def words_of(tiny, store):
 def same(store, other):
     """Whether stores have equal identities, and numbers that differ by rounding at most."""
     assert store.identity == other.identity
-    assert sorted(store.names) == sorted(other.names)
-    for name in store.names:
+    assert sorted(store.names()) == sorted(other.names())
+    for name in store.names():
         for mine, theirs in zip(store.tensors(name).values(), other.tensors(name).values(), strict=True):
             torch.testing.assert_close(mine, theirs, rtol=1e-12, atol=1e-12)
 
