@@ -8,7 +8,7 @@ import pytest
 import torch
 
 import collapse
-from collapse.stores.lock import running_parts
+from collapse.stores.lock import is_locked, running_parts
 
 
 @pytest.fixture(scope="module")
@@ -43,6 +43,10 @@ def stopped(start, tmp_path):
         pid = start("--part", "{}/{}".format(*part), log=f"log{part}")
         eventually(lambda: part in running_parts(tmp_path / "store"))
         os.killpg(pid, signal.SIGSTOP)
+        while is_locked(tmp_path / "store"):  # it looks for what is done
+            os.killpg(pid, signal.SIGCONT)
+            time.sleep(0.05)
+            os.killpg(pid, signal.SIGSTOP)
         return pid
 
     return stopped
