@@ -18,6 +18,7 @@ from collapse.stores.manifest import is_store
 from collapse.stores.request import Request
 from collapse.stores.shards import Part
 from collapse.stores.store import Store
+from collapse.stores.store_folder import Alone
 
 
 @overload
@@ -87,12 +88,12 @@ def collect(
     return request.find_or(partial(_collect_missing, request, progress))
 
 
-def _collect_missing(request: Request, report: Report | None, folder: Path | None) -> Store | Part:
-    """Collect what a locked folder does not hold yet; ``folder`` is None for a store in memory."""
+def _collect_missing(request: Request, report: Report | None, folder: Path | None, alone: Alone) -> Store | Part:
+    """Collect what a locked folder does not hold yet, and fold in ``alone``; no folder for a store in memory."""
     known = plugins().statistics
     kinds = [kind for name, kind in sorted(known.items()) if name not in request.without]
     trained = Store.load(folder) if folder is not None and is_store(folder) else None
     with exact_arithmetic(deterministic=request.deterministic):  # before the first product: torch asks cuBLAS once
         source = request.load(trained, report)
     with exact_arithmetic(deterministic=request.deterministic):  # again: loading the model may reset it
-        return Collection(source, folder, kinds, request.batch_size, request.part, report).run(trained)
+        return Collection(source, folder, kinds, request.batch_size, request.part, alone, report).run(trained)

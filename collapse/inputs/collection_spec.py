@@ -141,7 +141,7 @@ class CollectionSpec:
         "Collect again with the same options, and replace the store at the end.", "running", default=False
     )
     part: tuple[int, int] | None = option(
-        "Collect only the k-th of n parts, to be merged later.", "running", metavar="k/n"
+        "Collect only the k-th of n parts; the last one in a folder completes its store.", "running", metavar="k/n"
     )
 
     def __post_init__(self) -> None:

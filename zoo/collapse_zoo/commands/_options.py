@@ -42,6 +42,12 @@ _TRAINING = (
     click.option(
         "--save-every", type=click.IntRange(min=1), metavar="STEPS", help="Also save a checkpoint every STEPS steps."
     ),
+    click.option(
+        "--micro-batch",
+        type=click.IntRange(min=1),
+        metavar="CHUNKS",
+        help="Compute the batch in pieces, which takes less memory.  [default: the whole batch]",
+    ),
     click.option("--device", default="auto", show_default=True, type=click.Choice(["auto", "cpu", "cuda"])),
     click.option("--no-fast-attention", is_flag=True, help="Use transformers' own attention and GELU."),
 )
@@ -90,5 +96,5 @@ def recipe_values(options: dict[str, Any], cuda: bool | None = None) -> dict[str
 
 def training_arguments(options: dict[str, Any]) -> dict[str, Any]:
     """Return keyword arguments of :func:`collapse_zoo.training.train`."""
-    fast = not options["no_fast_attention"]
-    return {"save_every": options["save_every"], "device": options["device"], "fast_attention": fast}
+    given = {name: options[name] for name in ("save_every", "micro_batch", "device")}
+    return given | {"fast_attention": not options["no_fast_attention"]}
