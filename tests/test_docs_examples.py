@@ -1,4 +1,4 @@
-"""Every example of README and docs runs as it stands, on a tiny model, or is listed here with the reason why not."""
+"""Every example in README and docs runs on a tiny model, or is listed here with the reason why not."""
 
 import re
 import shlex
@@ -77,7 +77,7 @@ def kept(line: str) -> bool:
 
 
 def with_other_parts(words: list[str]) -> list[list[str]]:
-    """A command, and the same for the other parts, which other machines run."""
+    """Return a command, and the same command for the other parts."""
     if "--part" not in words:
         return [words]
     given = words[words.index("--part") + 1]
@@ -88,7 +88,7 @@ def with_other_parts(words: list[str]) -> list[list[str]]:
 
 @pytest.fixture(scope="module")
 def prepared(tiny, tmp_path_factory) -> Path:
-    """A folder with what the examples name: models, texts, stores, results."""
+    """A folder with the models, texts, stores and results that the examples name."""
     folder = tmp_path_factory.mktemp("prepared")
     for name, file in (("train", tiny.text), ("validation", tiny.validation)):
         lines = file.read_text("utf-8").splitlines(keepends=True)[:60]
