@@ -4,7 +4,9 @@ The long version, of twenty kills, is ``pytest -n0 -m slow tests/test_ranks.py``
 """
 
 import json
+import random
 import re
+import shutil
 import time
 
 import pytest
@@ -59,7 +61,13 @@ def ranks(warm_here, tmp_path_factory):
 @pytest.fixture(scope="module")
 def whole(tiny, tmp_path_factory):
     """The store of one process."""
-    return collapse.collect(tiny.model, store=tmp_path_factory.mktemp("whole") / "store", **tiny.options())
+    return collapse.collect(
+        tiny.model, store=tmp_path_factory.mktemp("whole") / "store", batch_size=4, **tiny.options()
+    )
+
+
+def words_of(tiny, store):
+    return ["collect", *tiny.words("--store", store, "--batch-size", 4)]  # in float32, batches of other sizes round
 
 
 def same(store, other):
@@ -73,7 +81,7 @@ def same(store, other):
 
 @pytest.mark.parametrize("count", [2, 3])
 def test_ranks_give_the_store_of_one_process(ranks, tiny, whole, tmp_path, count):
-    words = ["collect", *tiny.words("--store", tmp_path / "store")]
+    words = words_of(tiny, tmp_path / "store")
     assert ranks.run(*[words] * count) == [0] * count
     assert "is complete" in ranks.said(0, "out")
     assert not any(ranks.said(rank, kind) for rank in range(1, count) for kind in ("out", "err"))
@@ -88,27 +96,52 @@ def await_shards(ranks, store, count):
         time.sleep(0.005)
 
 
-def test_ranks_continue_what_another_number_of_ranks_left(ranks, tiny, whole, tmp_path):
-    store = tmp_path / "store"
-    words = ["collect", *tiny.words("--store", store, "--batch-size", 4)]
-    for count in (3, 1):  # the second is one process
-        pids = ranks.start(*[[*words, "-v"]] * count)
-        await_shards(ranks, store, count)
+@pytest.mark.parametrize("kills", [3, pytest.param(20, marks=pytest.mark.slow)])
+def test_ranks_continue_what_killed_ranks_left(ranks, tiny, whole, tmp_path, kills):
+    """Kill a random rank or all of them at a random moment; another number of ranks repeats no slice of a shard."""
+    draw, store = random.Random(kills), tmp_path / "store"
+    words = [*words_of(tiny, store), "-v"]
+    effective = 0
+    for kill in range(kills):
+        if kill % 5 == 0:
+            shutil.rmtree(store, ignore_errors=True)
+        count = draw.randint(1, 4)
+        kept = slices_in(store)
+        pids = ranks.start(*[words] * count)
+        if kill % 5 == 0:
+            await_shards(ranks, store, 1)
+        time.sleep(draw.uniform(0.05, 0.5))
+        killed = [ranks.warm.kill(pid) for pid in (pids if draw.random() < 0.5 else draw.sample(pids, 1))]
         for pid in pids:
-            ranks.warm.kill(pid)
-    kept = {(each.start, each.stop) for each in shards_in(store, "train")}
-    assert ranks.run(*[[*words, "-v"]] * 2) == [0, 0]
+            ranks.warm.wait(pid)
+        effective += any(killed)
+        assert not kept & collected(ranks, count)
+        assert store.joinpath("collapse.json").exists() or kept <= slices_in(store)
+    kept = slices_in(store)
+    assert ranks.run(words, words) == [0, 0]
+    assert not kept & collected(ranks, 2)
     same(Store.load(store), whole)
-    again = [int(each) for rank in (0, 1) for each in re.findall(r"train: slice (\d+) of", ranks.said(rank))]
-    assert not [each for each in again if any(start < each <= stop for start, stop in kept)]
+    assert effective >= kills // 2
+
+
+def slices_in(store):
+    """The phase and number of each slice that a shard holds."""
+    shards = [*shards_in(store, "train"), *shards_in(store, "validation")]
+    return {(each.phase, index) for each in shards for index in range(each.start + 1, each.stop + 1)}
+
+
+def collected(ranks, count):
+    """The phase and number of each slice after which a rank of the last command saved its state."""
+    said = "".join(ranks.said(rank) for rank in range(count))
+    return {(phase, int(index)) for phase, index in re.findall(r"(train|validation): slice (\d+) of", said)}
 
 
 def test_a_part_is_shared_by_ranks(ranks, tiny, whole, tmp_path):
     for k in (1, 2):
-        words = ["collect", *tiny.words("--store", tmp_path / f"{k}", "--part", f"{k}/2")]
+        words = [*words_of(tiny, tmp_path / f"{k}"), "--part", f"{k}/2"]
         assert ranks.run(words, words) == [0, 0]
         assert "holds training slices" in ranks.said(0, "out")
-    words = ["collect", *tiny.words("--store", tmp_path / "store")]
+    words = words_of(tiny, tmp_path / "store")
     collapse.merge([tmp_path / "1", tmp_path / "2"], store=tmp_path / "store")
     assert ranks.run(words, words) == [0, 0]
     same(Store.load(tmp_path / "store"), whole)
@@ -117,7 +150,7 @@ def test_a_part_is_shared_by_ranks(ranks, tiny, whole, tmp_path):
 @pytest.mark.parametrize("victim", [0, 2, "torchrun"])
 def test_a_death_is_told_once(ranks, tiny, tmp_path, victim):
     store = tmp_path / "store"
-    pids = ranks.start(*[["collect", *tiny.words("--store", store, "--batch-size", 1)]] * 3)
+    pids = ranks.start(*[words_of(tiny, store)] * 3)
     await_shards(ranks, store, 1)
     if victim == "torchrun":
         ranks.store = None
@@ -131,12 +164,46 @@ def test_a_death_is_told_once(ranks, tiny, tmp_path, victim):
 
 
 def test_an_error_of_a_rank_is_told_by_rank_0(ranks, tiny, tmp_path):
-    ours, theirs = (["collect", *tiny.words("--store", tmp_path / name)] for name in ("one", "two"))
+    ours, theirs = (words_of(tiny, tmp_path / name) for name in ("one", "two"))
     assert ranks.run(ours, theirs) == [2, 2]
     assert ranks.said() == "collapse: rank 1 has other arguments than rank 0: start all ranks with the same command\n"
     assert ranks.run(*[["collect", "--bogus"]] * 2) == [2, 2]
     assert ranks.said().endswith("collapse: No such option '--bogus'.\n")
     assert not ranks.said(1)
+
+
+def test_only_rank_0_runs_other_commands(ranks):
+    assert ranks.run(["metrics"], ["metrics"]) == [0, 0]
+    assert "nc1.cdnv" in ranks.said(0, "out")
+    assert not ranks.said(1, "out") + ranks.said(1)
+
+
+FAILS_ONCE = """
+import os
+import torch
+from collapse import State, Statistic
+
+class Fragile(Statistic):
+    name = "fragile"
+    state = {"seen": State((), torch.float64, "sum")}
+    failed = []
+
+    def update(self, batch):
+        if os.environ.get("RANK") == "1" and not self.failed:
+            self.failed.append(True)
+            raise ValueError("not this one")
+"""
+
+
+def test_a_model_that_fails_on_a_rank_leaves_the_next_model(ranks, tiny, whole, tmp_path):
+    (tmp_path / "fragile.py").write_text(FAILS_ONCE)
+    copy = shutil.copytree(tiny.model, tmp_path / "copy")
+    words = ["measure", copy, *tiny.words("--batch-size", 1, "-p", tmp_path / "fragile.py", "-v"), "--metrics", "nc1"]
+    assert ranks.run(words, words) == [1, 1]
+    assert "copy is not measured: rank 1: " in ranks.said()
+    assert "ValueError: not this one" in ranks.said()
+    assert "1 of 2 models are not measured" in ranks.said().partition("2 of 2: ")[2]
+    assert "nc1.cdnv" in ranks.said(0, "out")
 
 
 FAULTY = """

@@ -1,5 +1,6 @@
 """Collect a model on a text into a store: :func:`collect` opens an existing store, or collects what it lacks."""
 
+import time
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Any, cast, overload
@@ -102,9 +103,19 @@ def _with_all_ranks(request: Request, report: Report | None) -> Store | Part:
         return ranks.shared(request.find_or(with_all))
     given: Any = ranks.shared(None)
     while isinstance(given, tuple):
+        _check_shared(request.folder)
         _collect_missing(request, report, *given)
         given = ranks.shared(None)
     return cast("Store | Part", given)
+
+
+def _check_shared(folder: Path | None) -> None:
+    """Raise CollapseError if another rank than the first does not see the folder that rank 0 has locked."""
+    for _ in range(60):  # a network file system may show it late
+        if folder is None or folder.is_dir():
+            return
+        time.sleep(1)
+    raise CollapseError(f"{folder} is not here: with several nodes, give a --store on a file system that all share")
 
 
 def _collect_missing(

@@ -145,7 +145,7 @@ class Collection:
         if store is not None and not store.lacking(phase.name, [TOP]):
             kinds, _ = usable(kinds, store.manifest)
             self._refuse_other_text(store, phase)
-        shards = ranks.once(partial(self._shards_there, phase.name, layers))
+        shards = ranks.once(partial(self._shards_in, phase.name, layers))
         if shards is None:
             return []
         for shard in shards:
@@ -160,8 +160,8 @@ class Collection:
         by_start = {each.start: each for each in chain(shards, *ranks.meet(made))}
         return sorted(by_start.values(), key=lambda each: each.start)
 
-    def _shards_there(self, phase: str, layers: Sequence[str]) -> list[Shard] | None:
-        """Return the shards of a phase in the folder; None if another part has folded them."""
+    def _shards_in(self, phase: str, layers: Sequence[str]) -> list[Shard] | None:
+        """Return the shards of a phase in the folder; None if another part has meanwhile folded it."""
         with self.alone():
             if self._folded_by_another(phase, layers):
                 return None
