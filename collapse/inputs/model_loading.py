@@ -38,7 +38,7 @@ def load_model(reference: ModelReference, spec: CollectionSpec, report: Report |
     Args:
         reference: The model (see :func:`collapse.inputs.references.find_model`).
         spec: The options; dtype, device, null, trust_remote_code and fast_attention apply.
-        report: Called as report(what, done, total) while a GGUF file is read, which takes long.
+        report: Called as report(what, done, total) while files are downloaded, and while a GGUF file is read.
 
     Raises:
         CollapseError: The model cannot be loaded, lacks weights, or has no output embedding.
@@ -76,7 +76,7 @@ def _trained(reference: ModelReference, spec: CollectionSpec, arguments: dict[st
 
     gguf_file, names = arguments.get("gguf_file"), weight_files(reference.files, arguments)
     with ranks.in_turn():
-        files = [reference.files.fetch(name) for name in names]  # download errors are reported in one line
+        files = [reference.files.fetch(name, report) for name in names]  # download errors are reported in one line
     if not gguf_file:
         pickled = [name for name in names if not name.endswith(".safetensors")]
         if pickled:

@@ -16,18 +16,18 @@ from torch import Tensor
 from collapse.core import ranks
 from collapse.core.progress import Report
 from collapse.errors import CollapseError, UsageError
+from collapse.inputs.chunks import Chunks
 from collapse.inputs.collection_spec import CollectionSpec
 from collapse.inputs.corpus import Corpus
 from collapse.inputs.language_model import LanguageModel, explaining_large_model
 from collapse.inputs.model_layers import find_layers
 from collapse.inputs.model_loading import load_model, load_tokenizer
 from collapse.inputs.option_words import typed
-from collapse.inputs.packing import Chunks, pack
+from collapse.inputs.packing import pack, tokenizer_key
 from collapse.inputs.references import ModelReference, remember_tokenizer
 from collapse.inputs.source import Phase, Source
 from collapse.inputs.suitability import check_model
 from collapse.inputs.text_pair import Texts
-from collapse.stores.files import sha256_of
 from collapse.stores.layers import layers_of
 from collapse.stores.manifest import NO_LENS, OF_VALIDATION
 from collapse.stores.provenance import Clock
@@ -162,8 +162,7 @@ def open_texts(
     clock = Clock()
     tokenize = load_tokenizer(tokenizer, trust_remote_code=spec.trust_remote_code)
     remember_tokenizer(tokenizer)
-    chosen = [each for each in (tokenizer.model_args, identity.get("code")) if each]  # also affect loading
-    key = sha256_of([tokenizer.tokenizer, *chosen]) if chosen else tokenizer.tokenizer
+    key = tokenizer_key(tokenizer, spec)
 
     def packed(corpus: Corpus, cut: CollectionSpec) -> Chunks:
         return pack(corpus, tokenize, cut, tokenizer_key=key, progress=report)
