@@ -25,6 +25,7 @@ COMPARED = {
     "dtype": "dtypes",
     "min_count": "limits of --min-count",
     "class_set": "class sets (--classes-of)",
+    "layer": "layers",
 }
 """Texts and settings that must be equal to compare rows, by their columns in a table."""
 ONE_TEXT = {
@@ -57,6 +58,7 @@ def distinct(rows: Sequence["Row"]) -> list[str]:
     limits, names = _limits(rows), []
     for row in rows:
         name = f"{row.model} ({row.store[:_DIGEST]})" if len(stores[row.model]) > 1 else row.model
+        name += f", layer {row.layer}" if row.layer != "top" else ""
         names.append(f"{name}, {limit_of(row)}" if len(set(limits[row.store])) > 1 else name)
     return names
 

@@ -4,6 +4,7 @@ The published tables hold components of our measurements under other names. This
 """
 
 import re
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from collapse.errors import counted, shortened, some
@@ -66,6 +67,7 @@ TABLE_1 = (
     "nc4.agreement",
 )
 """The seven properties of the paper's Table 1."""
+LAYER_DEPTH = "layer_depth"
 _NAME = re.compile(r"[a-z]\w*")
 _LONGEST = 60  # characters of a model's name in a remark
 SIZES = (ARCHITECTURE, "n_params", "dim")
@@ -73,14 +75,35 @@ SIZES = (ARCHITECTURE, "n_params", "dim")
 
 
 def prepared(results: Results) -> "pd.DataFrame":
-    """Add the values in models' names, and the measurements that follow from published columns, to a table."""
-    frame = with_parts(results.frame())
+    """Add the values in models' names, and the measurements that follow from published columns, to a table.
+
+    ``depth`` is the depth of models; that of a table's layers becomes ``layer_depth``.
+    """
+    frame = results.frame()
+    frame = with_parts(frame.rename(columns={"depth": LAYER_DEPTH} if "layer" in frame else {}))
     made = {}
     for table in (MAY, OCTOBER, _OCTOBER_AGAIN):
         for name, formula in table.items():
             if name not in frame and name not in made and all(each in frame for each in _NAME.findall(formula)):
                 made[name] = frame.eval(formula)
     return frame.assign(**made)
+
+
+def of_top(results: Results, where: str | Sequence[str] | None = None) -> tuple[Results, list[str]]:
+    """Return the rows of the layer ``top``, and a note, if a table also has other layers and no filter names a layer.
+
+    Rows of one model's layers are not independent, so figures and analyses of models use one layer.
+    """
+    frame, filters = results.frame(), [where] if isinstance(where, str) else where or ()
+    below = frame["layer"].ne("top") if "layer" in frame else frame.index != frame.index
+    if not below.any() or below.all() or any(each.partition("=")[0].strip() == "layer" for each in filters):
+        return results, []
+    top = (
+        Results(row for row in results.rows if row.layer == "top")
+        if results.rows
+        else Results.from_frame(frame[~below])
+    )
+    return top, [f"{counted(int(below.sum()), 'row')} of other layers than top not used"]
 
 
 def remarks_on(frame: "pd.DataFrame") -> list[str]:

@@ -169,4 +169,6 @@ def _concatenated(frames: "Sequence[pd.DataFrame]") -> "pd.DataFrame":
     made = pd.concat(frames, ignore_index=True)
     floats = list(made.select_dtypes("float"))
     kinds = {name: "Int64" for name in floats if all(is_integer_dtype(each[name]) for each in frames if name in each)}
+    if "layer" in made:  # a table of one layer does not name it
+        made["layer"] = made["layer"].fillna("top")
     return made.astype(kinds)

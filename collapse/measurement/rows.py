@@ -55,7 +55,8 @@ class Row(Mapping[str, float | None]):
         corpus_id: Hash of the training text's identity; equal for equal texts.
         validation_id: Hash of the validation text's identity.
         made_by: Distribution and version behind each measurement.
-        layer: The layer that was measured.
+        layer: The layer that was measured: "top", or the number of the block whose input it is.
+        depth: The layer as a number; for "top", the number of blocks.
         step: The training step of the model, if it is known.
         tokens: The number of tokens that the model was trained on, if its revision's name has it.
         standard_errors: Standard errors by measurement; only measurements of the validation text have one.
@@ -88,6 +89,7 @@ class Row(Mapping[str, float | None]):
     class_set: str | None = None
     made_by: dict[str, str] = field(default_factory=dict)
     layer: str = "top"
+    depth: int | None = None
     step: int | None = None
     tokens: int | None = None
     standard_errors: dict[str, float] = field(default_factory=dict)
@@ -123,7 +125,8 @@ class Row(Mapping[str, float | None]):
         return Table(self._about(), ["measurement", "value", "standard error"], rows, notes)
 
     def _about(self) -> str:
-        name = (self.model or "statistics") + (f" on {self.corpus}" if self.corpus else "")
+        name = (self.model or "statistics") + (f", layer {self.layer}" if self.layer != "top" else "")
+        name += f" on {self.corpus}" if self.corpus else ""
         return f"{name}: C = {self.classes:,}, d = {self.dim:,}, N = {self.samples:,}"
 
     def frame(self) -> "pd.DataFrame":
@@ -161,7 +164,8 @@ def _finite(values: Mapping[str, float | None]) -> dict[str, float | None]:
 ABOUT = tuple(
     each.name
     for each in fields(Row)
-    if each.type in (str, int, str | None, int | None) and each.name not in ("layer", "step", "tokens", "schema")
+    if each.type in (str, int, str | None, int | None)
+    and each.name not in ("layer", "depth", "step", "tokens", "schema")
 )
 """The columns of a table before its measurements, which identify what was measured."""
 COUNTS = tuple(each.name for each in fields(Row) if each.type == int | None)
@@ -173,6 +177,8 @@ def frame_of(rows: Sequence[Row]) -> "pd.DataFrame":
     import pandas as pd
 
     about = [*ABOUT, *(name for name in ("step", "tokens") if any(getattr(row, name) is not None for row in rows))]
+    if any(row.layer != "top" for row in rows):
+        about += ["layer", "depth"]
     records = [
         {name: getattr(row, name) for name in about}
         | row.measurements
