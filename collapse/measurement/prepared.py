@@ -11,6 +11,7 @@ from collapse.errors import counted, shortened, some
 from collapse.measurement.comparable import mixed
 from collapse.measurement.model_names import ARCHITECTURE, with_parts
 from collapse.measurement.results import Results
+from collapse.stores.layers import TOP
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -95,13 +96,11 @@ def of_top(results: Results, where: str | Sequence[str] | None = None) -> tuple[
     Rows of one model's layers are not independent, so figures and analyses of models use one layer.
     """
     frame, filters = results.frame(), [where] if isinstance(where, str) else where or ()
-    below = frame["layer"].ne("top") if "layer" in frame else frame.index != frame.index
+    below = frame["layer"].ne(TOP) if "layer" in frame else frame.index != frame.index
     if not below.any() or below.all() or any(each.partition("=")[0].strip() == "layer" for each in filters):
         return results, []
     top = (
-        Results(row for row in results.rows if row.layer == "top")
-        if results.rows
-        else Results.from_frame(frame[~below])
+        Results(row for row in results.rows if row.layer == TOP) if results.rows else Results.from_frame(frame[~below])
     )
     return top, [f"{counted(int(below.sum()), 'row')} of other layers than top not used"]
 

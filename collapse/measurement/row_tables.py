@@ -18,6 +18,7 @@ from collapse.measurement.rows import Row
 from collapse.measurement.table import Table
 from collapse.plugin.metrics import limits_of
 from collapse.plugin.plugin_manager import plugins
+from collapse.stores.layers import TOP
 
 ERROR = "± standard error"
 """Heading of the line with a measurement's standard error, below the measurement."""
@@ -50,15 +51,15 @@ def whole_table_of(
 
 
 def table_by_step(rows: Sequence[Row], shown: Collection[str] | None = None) -> Table:
-    """Return a table of a model's checkpoints or layers: a row for each, a column per measurement, and notes.
+    """Return a table of checkpoints or layers: a row for each, a column per measurement, and notes except errors.
 
     Args:
-        rows: A row per checkpoint and layer, in order; errors in their notes are not shown.
+        rows: A row per checkpoint and layer, in order.
         shown: The measurements to show; None for all. CSV and JSON always have all, and all notes.
     """
     names = by_property(name for name in rows[0].measurements if shown is None or name in shown)
     keys = [name for name in ("step", "tokens") if any(getattr(row, name) is not None for row in rows)]
-    keys += ["layer"] if any(row.layer != "top" for row in rows) else []
+    keys += ["layer"] if any(row.layer != TOP for row in rows) else []
     heads = [[getattr(row, key) for key in keys] for row in rows]
     no_step = [row.step is None for row in rows]
     models = [row.model if none else run_and_step(row.model)[0] for row, none in zip(rows, no_step, strict=True)]
@@ -68,7 +69,7 @@ def table_by_step(rows: Sequence[Row], shown: Collection[str] | None = None) -> 
         called = [", ".join(f"{key} {getattr(row, key)}" for key in apart) for row in rows]
     else:
         run, called, keys = "", distinct(rows), ["model", *keys]
-        models = distinct([replace(row, layer="top") for row in rows])
+        models = distinct([replace(row, layer=TOP) for row in rows])
         heads = [[name, *head] for name, head in zip(models, heads, strict=True)]
     lines = [[*head, *(row.measurements.get(name) for name in names)] for head, row in zip(heads, rows, strict=True)]
     limits = [[_ends(each) for each in _limits(rows, name)] for name in names]
