@@ -81,6 +81,15 @@ def test_analyses_compare_models_at_one_layer(name, models):
     assert any("different layers are mixed" in note for note in every.notes)
 
 
+def test_layers_can_be_compared_in_pairs(models):
+    _, layered = models
+    made = collapse.analyze("paired", layered, by="layer", values="0,2", equal=["model"], columns="nc4.agreement")
+    change = next(each for each in made.records() if each["column"] == "nc4.agreement")
+    rows = [row["nc4.agreement"] for row in layered.rows if row.layer == "0"]
+    assert change["mean"] == pytest.approx(2 * sum(rows) / len(rows))
+    assert (change["pairs"], change["rises"]) == (12, 12)
+
+
 def test_a_figure_shows_headlines_against_depth(models):
     pytest.importorskip("vl_convert")
     top, layered = models

@@ -46,7 +46,7 @@ def analyze(name: str, results: Results | Iterable[Row] | str | Path, **options:
 
 def analyzed(found: Analysis, table: Results, **options: Any) -> Table:
     """Run a declared analysis, on rows of one layer; raises the exceptions of :func:`analyze`."""
-    table, notes = of_top(table, options.get("where"))
+    table, notes = of_top(table, options)
     made: Table = attempted(f"analysis {found.name}", found, lambda: found(table, **options))
     return replace(made, notes=[*notes, *made.notes]) if notes else made
 

@@ -4,8 +4,8 @@ The published tables hold components of our measurements under other names. This
 """
 
 import re
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
 
 from collapse.errors import counted, shortened, some
 from collapse.measurement.comparable import mixed
@@ -90,18 +90,21 @@ def prepared(results: Results) -> "pd.DataFrame":
     return frame.assign(**made)
 
 
-def of_top(results: Results, where: str | Sequence[str] | None = None) -> tuple[Results, list[str]]:
-    """Return the rows of the layer ``top``, and a note, if a table also has other layers and no filter names a layer.
+def of_top(results: Results, options: Mapping[str, Any] | None = None) -> tuple[Results, list[str]]:
+    """Return the rows of the layer ``top`` of a table that has others too, and a note.
 
-    Rows of one model's layers are not independent, so figures and analyses of models use one layer.
+    Rows of one model's layers are not independent, so analyses and figures of models use one layer. If an option names
+    the column ``layer``, as ``--where layer=4`` does, all rows are returned.
     """
-    frame, filters = results.frame(), [where] if isinstance(where, str) else where or ()
+    frame = results.frame()
     below = frame["layer"].ne(TOP) if "layer" in frame else frame.index != frame.index
-    if not below.any() or below.all() or any(each.partition("=")[0].strip() == "layer" for each in filters):
+    values = [each if isinstance(each, list | tuple) else [each] for each in (options or {}).values()]
+    texts = [str(text).partition("=")[0] for value in values for text in value]
+    named = any("layer" in re.split(r"[\s,]+", text.strip()) for text in texts)
+    if named or not below.any() or below.all():
         return results, []
-    top = (
-        Results(row for row in results.rows if row.layer == TOP) if results.rows else Results.from_frame(frame[~below])
-    )
+    rows = [row for row in results.rows if row.layer == TOP]
+    top = Results(rows) if rows else Results.from_frame(frame[~below])
     return top, [f"{counted(int(below.sum()), 'row')} of other layers than top not used"]
 
 
