@@ -5,7 +5,7 @@ A pass collects the slices that no shard in the folder holds. Shards that cover 
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -24,13 +24,15 @@ from collapse.numerics.finite import check_classifier
 from collapse.plugin.filling import Filled
 from collapse.plugin.plugin_manager import plugins
 from collapse.stores.folding import Kinds, fold_training, fold_validation, training_hash, usable
+from collapse.stores.joining import ordered
 from collapse.stores.layers import TOP
-from collapse.stores.manifest import OF_VALIDATION, differences, shape_of
+from collapse.stores.manifest import OF_VALIDATION, differences, is_store, shape_of
 from collapse.stores.missing_slices import gaps, part_of
 from collapse.stores.provenance import Clock, device_name, versions
 from collapse.stores.request import refuse_if_shards_differ
 from collapse.stores.shards import Part, Shard, fields_to_compare, shards_in
 from collapse.stores.store import Store
+from collapse.stores.store_folder import Alone
 
 log = logging.getLogger("collapse")
 
@@ -39,13 +41,14 @@ NewAccumulator = Callable[[Kinds, State | None], Training | Validation]
 
 @dataclass
 class Collection:
-    """A running collection; this process holds the store's lock.
+    """A running collection; this process holds the lock of the store or of its part.
 
     Attributes:
         source: The samples.
         folder: The store's folder; None for a store in memory.
         kinds: Plugin statistics to collect.
         batch_size, part: As in :func:`collapse.collect`.
+        alone: A context in which no other part changes the folder.
         report: Called as report(what, done, total).
     """
 
@@ -54,6 +57,7 @@ class Collection:
     kinds: Kinds
     batch_size: int | str = "auto"
     part: tuple[int, int] | None = None
+    alone: Alone = nullcontext
     report: Report | None = None
     _clock: Clock = field(init=False)
 
@@ -73,10 +77,12 @@ class Collection:
             identity = source.identity if store is None else self._identity_beside(store)
             with self._explaining_out_of_memory(source.train):
                 shards = self._pass(source.train, new, partial(Training, source, new), store, identity=identity)
-                if gaps(shards):
+                fold = partial(fold_training, self.folder, kinds=self.kinds, store=store)
+                trained = self._folded("train", new, shards, fold)
+                if trained is None:
                     assert self.folder is not None  # arrays have no parts
                     return store or Part(self.folder, shards)
-                store = fold_training(self.folder, shards, self.kinds, store)
+                store = trained
             self._clock = Clock()
         assert store is not None  # now it is trained
         if source.validation is not None and (new := store.lacking("validation", source.layers)):
@@ -84,9 +90,27 @@ class Collection:
             with self._explaining_out_of_memory(source.validation, shape_of(store.manifest)[0]):
                 validation = partial(Validation, source, deciders_of(store, source, new))
                 shards = self._pass(source.validation, new, validation, store, **fields)
-                if not gaps(shards):
-                    store = fold_validation(self.folder, store, shards, self.kinds)
+                fold = partial(fold_validation, self.folder, store, kinds=self.kinds)
+                store = self._folded("validation", new, shards, fold) or store
         return store
+
+    def _folded(
+        self, phase: str, layers: Sequence[str], shards: list[Shard], fold: Callable[[list[Shard]], Store]
+    ) -> Store | None:
+        """Fold the shards of a phase, also those of other parts; return None while slices are missing."""
+        with self.alone():
+            if self.folder is not None and self.part is not None:
+                if store := self._folded_by_another(phase, layers):
+                    return store
+                shards = ordered(shards_in(self.folder, phase))
+            return None if gaps(shards) else fold(shards)
+
+    def _folded_by_another(self, phase: str, layers: Sequence[str]) -> Store | None:
+        """Return the store if another part has meanwhile folded a phase of some layers."""
+        if self.folder is None or self.part is None or not is_store(self.folder):
+            return None
+        store = Store.load(self.folder)
+        return None if store.lacking(phase, layers) else store
 
     def _identity_beside(self, store: Store) -> dict[str, Any]:
         """Return the identity for the next pass of a store; raise StoreError if it is of another model."""
@@ -118,13 +142,16 @@ class Collection:
         if store is not None and not store.lacking(phase.name, [TOP]):
             kinds, _ = usable(kinds, store.manifest)
             self._refuse_other_text(store, phase)
-        shards = [] if self.folder is None else shards_in(self.folder, phase.name)
+        with self.alone():
+            if self._folded_by_another(phase.name, layers):
+                return []
+            shards = [] if self.folder is None else shards_in(self.folder, phase.name)
         for shard in shards:
             differ = differences(fields_to_compare(shard.header), fields_to_compare(fields))
             refuse_if_shards_differ(self.folder, differ)
-        todo = gaps(shards, part_of(fields["coverage"]["slices"], self.part))
-        for start, stop in todo:  # a run extends the shard that ends where the gap begins
-            before = next((shard for shard in shards if shard.stop == start), None)
+        window = part_of(fields["coverage"]["slices"], self.part)
+        for start, stop in gaps(shards, window):  # a run extends this part's shard that ends where the gap begins
+            before = next((shard for shard in shards if shard.stop == start and shard.start >= window[0]), None)
             made = self._run(phase, kinds, new_accumulator, fields, before, start, stop)
             shards = sorted([*(each for each in shards if each is not before), made], key=lambda each: each.start)
         return shards
