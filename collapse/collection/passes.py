@@ -64,9 +64,9 @@ class Training:
         """Return everything needed to resume the pass or to fold its shards."""
         state = self.moments.state()
         rows = state["classes"].to(self.source.device)
-        state["weight"] = self.source.weight[rows].cpu()
+        state["weight"] = self.source.logits.classifier(self.source.weight[rows].cpu())
         if self.source.bias is not None:
-            state["bias"] = self.source.bias[rows].cpu()
+            state["bias"] = self.source.logits.classifier(self.source.bias[rows].cpu())
         return state
 
 
@@ -121,7 +121,8 @@ class Collection:
         if store.state == "trained" and source.validation is not None:
             fields = {"identity": self._identity_beside(store), "trained": training_hash(store)}
             with self._explaining_out_of_memory(source.validation, shape_of(store.manifest)[0]):
-                decider = Decider(store.statistics(), source.weight, source.bias, exact_loss=source.exact_loss)
+                how: dict[str, Any] = {"logits": source.logits, "exact_loss": source.exact_loss}
+                decider = Decider(store.statistics(), source.weight, source.bias, **how)
                 shards = self._pass(source.validation, partial(new_validation, source.validation, decider), **fields)
                 if not gaps(shards):
                     store = fold_validation(self.folder, store, shards, self.kinds)

@@ -13,6 +13,7 @@ from torch import Tensor
 
 from collapse.errors import CollapseError, first_line
 from collapse.numerics.devices import explaining_out_of_memory, is_out_of_memory
+from collapse.numerics.logits import LINEAR, Logits
 
 
 class _HeadReached(Exception):
@@ -39,6 +40,7 @@ class LanguageModel:
         bias: Its bias, shape (V,), or None.
         input_rows: Number of rows of the input embedding; token ids must be below it.
         attention: Name of the attention in use, from transformers or a plugin.
+        logits: How it makes logits from ⟨w, h⟩ + b.
     """
 
     model: Any
@@ -46,6 +48,7 @@ class LanguageModel:
     bias: Float[Tensor, " V"] | None
     input_rows: int
     attention: str
+    logits: Logits = LINEAR
 
     @classmethod
     def of(cls, model: Any) -> "LanguageModel":

@@ -17,13 +17,13 @@ from collapse.core.progress import Report
 from collapse.errors import CollapseError, UsageError
 from collapse.inputs.collection_spec import CollectionSpec
 from collapse.inputs.corpus import Corpus
-from collapse.inputs.language_model import LanguageModel
+from collapse.inputs.language_model import LanguageModel, explaining_large_model
 from collapse.inputs.model_loading import load_model, load_tokenizer
 from collapse.inputs.option_words import typed
 from collapse.inputs.packing import Chunks, pack
 from collapse.inputs.references import ModelReference, remember_tokenizer
 from collapse.inputs.source import Phase, Source
-from collapse.inputs.suitability import check_model
+from collapse.inputs.suitability import check_model, find_logits
 from collapse.inputs.text_pair import Texts
 from collapse.stores.files import sha256_of
 from collapse.stores.manifest import OF_VALIDATION
@@ -172,7 +172,11 @@ def open_texts(
     for chunks in (train, validation):
         if chunks is not None:
             _check_ids(chunks, tokenize, model, reference.name)
-    identity = {**identity, "attention": model.attention, "head": {"tied": model.tied, "bias": model.bias is not None}}
+    if (first := train if train is not None else validation) is not None:
+        with explaining_large_model(reference.name, model.device):
+            model.logits = find_logits(model, torch.from_numpy(first.tokens[:1].astype("int64")))
+    head = {"tied": model.tied, "bias": model.bias is not None, **model.logits.record()}
+    identity = {**identity, "attention": model.attention, "head": head}
     corpus = {"name": texts.shown_names["corpus"], "validation": texts.shown_names["validation"]}
     if packs_validation and validation is None:  # there is no validation text, or its split is absent
         identity = {name: each for name, each in identity.items() if name not in OF_VALIDATION} | {"validation": None}
@@ -186,6 +190,7 @@ def open_texts(
         corpus=corpus,
         weight=model.weight,
         bias=model.bias,
+        logits=model.logits,
         train=None if train is None else phase("train", train),
         validation=None if validation is None else phase("validation", validation),
         remedy=f"the row belongs to a token: {advice(model.weight.dtype)}",

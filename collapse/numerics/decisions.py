@@ -20,6 +20,7 @@ from torch import Tensor
 
 from collapse.numerics.devices import float64_device, work_sizes
 from collapse.numerics.finite import check_finite, largest, within_range
+from collapse.numerics.logits import LINEAR, Logits
 from collapse.numerics.ranking import Ranking
 from collapse.numerics.statistics import EmbeddingStatistics
 from collapse.numerics.validation_totals import SUMS, with_samples
@@ -51,6 +52,7 @@ class Decider:
         s: Training statistics: classes and means.
         weight: The output embedding, every row, shape (V, d).
         bias: Its bias, shape (V,), or None.
+        logits: How the model makes its logits.
         exact_loss: Compute all logits of the loss in float64.
     """
 
@@ -60,6 +62,7 @@ class Decider:
         weight: Float[Tensor, "V d"],
         bias: Float[Tensor, " V"] | None,
         *,
+        logits: Logits = LINEAR,
         exact_loss: bool = False,
     ) -> None:
         device = float64_device(weight.device)
@@ -71,7 +74,9 @@ class Decider:
         self.has_mean = torch.zeros(len(weight), dtype=torch.bool, device=device)
         self.has_mean[self.classes] = True
         self._exact_loss, self._work = exact_loss, work_sizes(device)
-        self._head = Ranking(weight, [self.classes, (~self.has_mean).nonzero().squeeze(1)], bias)
+        self._logits = logits
+        groups = [self.classes, (~self.has_mean).nonzero().squeeze(1)]
+        self._head = Ranking(weight, groups, bias, cap=logits.cap)
         centres = self.means - self.global_mean
         self._scale = _power_of_two(centres)
         centres /= self._scale
@@ -86,16 +91,19 @@ class Decider:
         return LinearDecisions(*map(torch.cat, zip(*parts, strict=True)))
 
     def _linear_piece(self, h_Bd: Tensor, y_B: Tensor) -> LinearDecisions:
-        found = self._head.search(h_Bd, sums=True, exact=self._exact_loss)
+        share, capped = self._logits.scale, self._logits.capped
+        h_Bd = h_Bd * share
+        found = self._head.search(h_Bd, share=share, sums=True, exact=self._exact_loss)
         sample_K, row_K = found.samples, found.rows
-        score_K = self._head.scores_of(h_Bd, sample_K, row_K)
+        score_K = self._head.scores_of(h_Bd, sample_K, row_K, share)
         best_B, vocabulary_B = highest(len(h_Bd), sample_K, row_K, score_K)
         with_mean_B = vocabulary_B
         if not bool(self.has_mean[vocabulary_B].all()):
             # the candidates include the best class with a mean, because Ranking also searches its first part alone
             kept_K = self.has_mean[row_K]
             _, with_mean_B = highest(len(h_Bd), sample_K[kept_K], row_K[kept_K], score_K[kept_K])
-        own_B = self._head.scores_of(h_Bd, torch.arange(len(h_Bd), device=h_Bd.device), y_B)
+        own_B = self._head.scores_of(h_Bd, torch.arange(len(h_Bd), device=h_Bd.device), y_B, share)
+        best_B, own_B = capped(best_B), capped(own_B)
         rest_B = found.rest(best_B)
         loss_B = (best_B - own_B).clamp(min=0) + rest_B.log1p()
         return LinearDecisions(with_mean_B, vocabulary_B, 1 / (1 + rest_B), loss_B)
