@@ -171,15 +171,21 @@ def debiased(s: dict[str, np.ndarray], weight: np.ndarray) -> Values:
 
 
 def decisions(
-    s: dict[str, np.ndarray], weight: np.ndarray, bias: np.ndarray | None, h: np.ndarray, y: np.ndarray
+    s: dict[str, np.ndarray],
+    weight: np.ndarray,
+    bias: np.ndarray | None,
+    h: np.ndarray,
+    y: np.ndarray,
+    cap: float | None = None,
 ) -> Values:
-    """NC4 and generalization; ``weight`` holds every row of the output vocabulary."""
+    """NC4 and generalization; ``weight`` holds every row of the output vocabulary. A cap changes the loss alone."""
     h, weight = h.astype(np.float64), weight.astype(np.float64)
     logits = h @ weight.T + (0 if bias is None else bias.astype(np.float64))
     classes = s["classes"]
     linear = classes[logits[:, classes].argmax(axis=1)]
     distances = np.stack([((h - mean) ** 2).sum(axis=1) for mean in s["means"]], axis=1)
     ncc = classes[distances.argmin(axis=1)]
+    argmax, logits = logits.argmax(axis=1), logits if cap is None else cap * np.tanh(logits / cap)
     top = logits.max(axis=1, keepdims=True)
     loss = (top[:, 0] + np.log(np.exp(logits - top).sum(axis=1)) - logits[np.arange(len(y)), y]).mean()
     agreement = (linear == ncc).mean()
@@ -190,7 +196,7 @@ def decisions(
         "nc4.kappa": float((agreement - chance) / (1 - chance)),
         "nc4.ncc_accuracy": float((ncc == y).mean()),
         "val_loss": float(loss),
-        "val_accuracy": float((logits.argmax(axis=1) == y).mean()),
+        "val_accuracy": float((argmax == y).mean()),
         "perplexity": float(np.exp(loss)),
     }
 
@@ -206,6 +212,7 @@ def everything(features: dict[str, Any]) -> Values:
             features.get("classifier_bias"),
             features["validation_features"],
             features["validation_labels"],
+            features.get("cap"),
         )
     return values
 

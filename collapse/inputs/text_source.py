@@ -15,6 +15,7 @@ from torch import Tensor
 
 from collapse.core.progress import Report
 from collapse.errors import CollapseError, UsageError
+from collapse.inputs.checkpoints import check_kind
 from collapse.inputs.collection_spec import CollectionSpec
 from collapse.inputs.corpus import Corpus
 from collapse.inputs.language_model import LanguageModel, explaining_large_model
@@ -157,6 +158,7 @@ def open_texts(
         CollapseError: Something cannot be loaded or read, or the tokenizer does not match the model.
     """
     clock = Clock()
+    check_kind(reference, {**reference.json("config.json"), **reference.model_args})  # before the texts are packed
     tokenize = load_tokenizer(tokenizer, trust_remote_code=spec.trust_remote_code)
     remember_tokenizer(tokenizer)
     chosen = [each for each in (tokenizer.model_args, identity.get("code")) if each]  # also affect loading
