@@ -43,6 +43,7 @@ class Architecture:
 
 
 HEADS, WINDOW, RECURRENT, FFN = {"head_dim": 8}, {"sliding_window": 16}, {"attention_window_size": 16}, {"ffn_dim": 64}
+PROJECTED, DECODER = {"word_embed_proj_dim": 16, "ffn_dim": 64}, {"is_decoder": True}
 LOCAL = {"attention_types": [[["global", "local"], 1]]}
 EXPERTS = {
     "num_experts": 4,
@@ -71,7 +72,7 @@ ARCHITECTURES = (
     Architecture("GPTNeoXForCausalLM", "parallel blocks, rotary positions"),
     Architecture("GPTBigCodeForCausalLM", "multi-query attention", tied=True),
     Architecture("CodeGenForCausalLM", "parallel blocks, rotary positions", bias=True, options={"rotary_dim": 4}),
-    Architecture("OPTForCausalLM", "head narrower than the blocks", tied=True, options=FFN | {"word_embed_proj_dim": 16}),
+    Architecture("OPTForCausalLM", "head narrower than the blocks", tied=True, options=PROJECTED),
     Architecture("XGLMForCausalLM", "sinusoidal positions", tied=True, options=FFN),
     Architecture("BioGptForCausalLM", "scaled input embedding", tied=True),
     Architecture("CTRLLMHeadModel", "sinusoidal positions", tied=True, bias=True, options={"dff": 64}),
@@ -111,7 +112,7 @@ ARCHITECTURES = (
     Architecture("JambaForCausalLM", "hybrid (Mamba), mixture of experts", options={"num_experts": 4}),
     Architecture("Lfm2ForCausalLM", "hybrid (convolutions)", tied=True),
     Architecture("DeepseekV3ForCausalLM", "latent attention, experts, multi-token-prediction layer", options=LATENT),
-    Architecture("BertLMHeadModel", "`--model-arg is_decoder=true`", tied=True, bias=True, options={"is_decoder": True}),
+    Architecture("BertLMHeadModel", "`--model-arg is_decoder=true`", tied=True, bias=True, options=DECODER),
     Architecture("ModernBertDecoderForCausalLM", "decoder of a family of encoders", tied=True, bias=True),
     Architecture("T5ForConditionalGeneration", ENCODER_DECODER, refused=True),
     Architecture("BartForConditionalGeneration", ENCODER_DECODER, refused=True),

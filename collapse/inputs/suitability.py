@@ -18,9 +18,9 @@ if TYPE_CHECKING:
 # Largest difference of h·Wᵀ + b, scaled and capped, and the model's own logits, relative to the largest logit, that
 # rounding can cause.
 _HEAD_TOLERANCE = {torch.float64: 1e-10, torch.float32: 1e-4, torch.bfloat16: 1e-2, torch.float16: 2e-3}
-# Largest change of an embedding, relative to its norm, when later tokens change: rounding when experts are regrouped.
-_CAUSAL_TOLERANCE = {torch.float64: 1e-8, torch.float32: 1e-4, torch.bfloat16: 2e-2, torch.float16: 5e-3}
-_CHECKED_TOKENS, _PROBED_TOKENS = 256, 8
+TOLERANCE = {torch.float64: 1e-8, torch.float32: 1e-4, torch.bfloat16: 2e-2, torch.float16: 5e-3}
+"""Largest change of an embedding, relative to its norm, that rounding can cause, for example in regrouped experts."""
+CHECKED_TOKENS, _PROBED_TOKENS = 256, 8
 
 
 @torch.inference_mode()
@@ -50,11 +50,12 @@ def find_logits(loaded: "LanguageModel", tokens_BT: Int[Tensor, "B T"]) -> Logit
     if not given or logits.shape != given[0].shape or not logits.isfinite().all():
         return LINEAR  # check_model() says why the model cannot be measured
     allowed, numbers = _tolerance(given[0], logits), [*_numbers(loaded.model.config.to_dict())]
+    rounding = max(torch.finfo(each.dtype).eps for each in (given[0], logits))
     z, g = given[0].double().flatten(), logits.double().flatten()
     slope, limit = float(g[0] / z[0]), float(g[1])
-    scale = 1.0 if slope == 1 else _exact(slope, [*numbers, *(1 / each for each in numbers if each)], allowed)
+    scale = 1.0 if slope == 1 else _exact(slope, [*numbers, *(1 / each for each in numbers if each)], rounding)
     is_capped = abs(limit - scale * float(z[1])) > allowed * abs(limit)
-    found = Logits(scale, _exact(limit, numbers, allowed) if is_capped else None)
+    found = Logits(scale, _exact(limit, numbers, rounding) if is_capped else None)
     if bool(((found.capped(found.scale * z) - g).abs() > allowed * g.abs()).any()):
         raise _not_linear(loaded)
     return found
@@ -69,10 +70,10 @@ def _numbers(config: Any) -> Iterator[float]:
         yield float(config)
 
 
-def _exact(measured: float, numbers: Iterable[float], allowed: float) -> float:
+def _exact(measured: float, numbers: Iterable[float], rounding: float) -> float:
     """Return the number nearest to a measured one if it is equal to rounding, else the measured one."""
     nearest = min(numbers, key=lambda each: abs(each - measured), default=measured)
-    return nearest if abs(nearest - measured) <= allowed * abs(measured) else measured
+    return nearest if abs(nearest - measured) <= rounding * abs(measured) else measured
 
 
 @torch.inference_mode()
@@ -82,7 +83,7 @@ def check_model(loaded: "LanguageModel", tokens_BT: Int[Tensor, "B T"], where: s
     Raises:
         CollapseError: Later tokens change its embeddings, or its logits are not finite or not ⟨w, h⟩ + b.
     """
-    tokens = tokens_BT[:1, :_CHECKED_TOKENS]
+    tokens = tokens_BT[:1, :CHECKED_TOKENS]
     h = loaded.embeddings(tokens)
     if torch.isfinite(h).all():  # otherwise the passes report the chunk and the sample
         _check_causal(loaded, tokens, h)
@@ -97,7 +98,7 @@ def _check_causal(loaded: "LanguageModel", tokens: Tensor, h: Tensor) -> None:
     before, after = h[:, :half].double(), loaded.embeddings(other)[:, :half].double()
     moved = (before - after).norm(dim=-1) / before.norm(dim=-1).clamp(min=1e-300)
     typical = float(moved.median())  # a few embeddings may change if two experts have almost equal scores
-    if typical > _CAUSAL_TOLERANCE[h.dtype]:
+    if typical > TOLERANCE[h.dtype]:
         raise CollapseError(
             f"{type(loaded.model).__name__} is not causal: later tokens change its embeddings by {typical:.2g} of "
             "their norm. Use a causal model; models such as BERT are causal with --model-arg is_decoder=true"

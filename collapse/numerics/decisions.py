@@ -12,12 +12,14 @@ a batch.
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from copy import copy
 from typing import NamedTuple
 
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from collapse.numerics.best_rows import first_row, highest
 from collapse.numerics.devices import float64_device, work_sizes
 from collapse.numerics.finite import check_finite, largest, within_range
 from collapse.numerics.logits import LINEAR, Logits
@@ -69,14 +71,24 @@ class Decider:
         weight, bias = weight.to(device), None if bias is None else bias.to(device)
         self.weight, self.bias = weight, bias
         self.classes = s.classes.to(device)
-        self.global_mean = s.global_mean.to(device)
-        self.means = s.means.to(device)
         self.has_mean = torch.zeros(len(weight), dtype=torch.bool, device=device)
         self.has_mean[self.classes] = True
         self._exact_loss, self._work = exact_loss, work_sizes(device)
         self._logits = logits
         groups = [self.classes, (~self.has_mean).nonzero().squeeze(1)]
         self._head = Ranking(weight, groups, bias, cap=logits.cap)
+        self._take_centres(s)
+
+    def of_layer(self, s: EmbeddingStatistics) -> "Decider":
+        """Return the classifiers of another layer, with the same head; its classes must be the same."""
+        other = copy(self)
+        other._take_centres(s)
+        return other
+
+    def _take_centres(self, s: EmbeddingStatistics) -> None:
+        device = self.weight.device
+        self.global_mean = s.global_mean.to(device)
+        self.means = s.means.to(device)
         centres = self.means - self.global_mean
         self._scale = _power_of_two(centres)
         centres /= self._scale
@@ -171,13 +183,25 @@ class ValidationTally:
         self._blocks = torch.zeros(0, 5, dtype=torch.float64, device=device)
         self._argmax_without_mean = 0
 
-    def add(self, h_Bd: Float[Tensor, "B d"], y_B: Int[Tensor, " B"], first: int = 0, units: int = 1) -> None:
-        """Add a batch of whole units of equal length; ``first`` is the index of the first unit."""
+    def add(
+        self,
+        h_Bd: Float[Tensor, "B d"],
+        y_B: Int[Tensor, " B"],
+        first: int = 0,
+        units: int = 1,
+        read_Bd: Float[Tensor, "B d"] | None = None,
+    ) -> None:
+        """Add a batch of whole units of equal length; ``first`` is the index of the first unit.
+
+        ``read_Bd`` is what the head reads, if not the embeddings.
+        """
         device = self.decider.weight.device
-        h_Bd, y_B = h_Bd.to(device, torch.float64), y_B.to(device)
-        if not within_range(h_Bd):
-            check_finite(h_Bd)
-        linear, ncc_B = self.decider.linear(h_Bd, y_B), self.decider.nearest(h_Bd)
+        given = [each.to(device, torch.float64) for each in (h_Bd, read_Bd) if each is not None]
+        h_Bd, y_B = given[0], y_B.to(device)
+        for each in given:
+            if not within_range(each):
+                check_finite(each)
+        linear, ncc_B = self.decider.linear(given[-1], y_B), self.decider.nearest(h_Bd)
         agree_B, hit_B = linear.with_mean == ncc_B, linear.vocabulary == y_B
         ones_B = torch.ones_like(y_B)
         for name, class_B, values in (
@@ -251,30 +275,6 @@ class ValidationTally:
         self._blocks = state["block_totals"].to(device)
         self._argmax_without_mean = int(state["argmax_without_mean"])
         self.filled = Filled.from_state(state, device, kinds)
-
-
-def highest(
-    samples: int, sample_K: Int[Tensor, " K"], row_K: Int[Tensor, " K"], score_K: Float[Tensor, " K"]
-) -> tuple[Tensor, Tensor]:
-    """Return the highest score of each sample and the first row that has it, each (B,); −∞ and 0 if it has none.
-
-    >>> highest(2, torch.tensor([0, 0, 0]), torch.tensor([3, 5, 6]), torch.tensor([1.0, 2.0, 2.0]))
-    (tensor([2., -inf]), tensor([5, 0]))
-    """
-    score_B = score_K.new_full((samples,), float("-inf")).scatter_reduce_(0, sample_K, score_K, "amax")
-    best_K = score_K == score_B[sample_K]
-    return score_B, first_row(samples, sample_K[best_K], row_K[best_K])
-
-
-def first_row(samples: int, sample_K: Int[Tensor, " K"], row_K: Int[Tensor, " K"]) -> Int[Tensor, " B"]:
-    """Return the lowest row of each sample, shape (B,); 0 if it has none.
-
-    >>> first_row(2, torch.tensor([0, 0]), torch.tensor([6, 5]))
-    tensor([5, 0])
-    """
-    last = torch.iinfo(torch.int64).max
-    row_B = row_K.new_full((samples,), last).scatter_reduce_(0, sample_K, row_K, "amin")
-    return row_B.where(row_B < last, 0)
 
 
 def _power_of_two(values: Tensor) -> float:
