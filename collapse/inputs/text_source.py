@@ -16,6 +16,7 @@ from torch import Tensor
 from collapse.core import ranks
 from collapse.core.progress import Report
 from collapse.errors import CollapseError, UsageError
+from collapse.inputs.checkpoints import check_kind
 from collapse.inputs.chunks import Chunks
 from collapse.inputs.collection_spec import CollectionSpec
 from collapse.inputs.corpus import Corpus
@@ -26,7 +27,7 @@ from collapse.inputs.option_words import typed
 from collapse.inputs.packing import pack, tokenizer_key
 from collapse.inputs.references import ModelReference, remember_tokenizer
 from collapse.inputs.source import Phase, Source
-from collapse.inputs.suitability import check_model
+from collapse.inputs.suitability import check_model, find_logits
 from collapse.inputs.text_pair import Texts
 from collapse.stores.layers import layers_of
 from collapse.stores.manifest import NO_LENS, OF_VALIDATION
@@ -160,6 +161,7 @@ def open_texts(
         CollapseError: Something cannot be loaded or read, or the tokenizer does not match the model.
     """
     clock = Clock()
+    check_kind(reference, {**reference.json("config.json"), **reference.model_args})  # before the texts are packed
     tokenize = load_tokenizer(tokenizer, trust_remote_code=spec.trust_remote_code)
     remember_tokenizer(tokenizer)
     key = tokenizer_key(tokenizer, spec)
@@ -179,11 +181,14 @@ def open_texts(
         if chunks is not None:
             _check_ids(chunks, tokenize, model, reference.name)
     layers = layers_of(spec.layers, model.n_layers) if trained is None else trained.layers_with(spec.layers)
-    first = train or validation
-    if len(layers) > 1 and first is not None:
+    if (first := train or validation) is not None:
         with explaining_large_model(reference.name, model.device):
-            find_layers(model, torch.from_numpy(first.tokens[:1].astype("int64")), layers)
-    identity = {**identity, "attention": model.attention, "head": {"tied": model.tied, "bias": model.bias is not None}}
+            tokens = torch.from_numpy(first.tokens[:1].astype("int64"))
+            model.logits = find_logits(model, tokens)
+            if len(layers) > 1:
+                find_layers(model, tokens, layers)
+    head = {"tied": model.tied, "bias": model.bias is not None, **model.logits.record()}
+    identity = {**identity, "attention": model.attention, "head": head}
     corpus = {"name": texts.shown_names["corpus"], "validation": texts.shown_names["validation"]}
     if packs_validation and validation is None:  # there is no validation text, or its split is absent
         identity = {name: each for name, each in identity.items() if name not in OF_VALIDATION} | {"validation": None}
@@ -197,6 +202,7 @@ def open_texts(
         corpus=corpus,
         weight=model.weight,
         bias=model.bias,
+        logits=model.logits,
         train=None if train is None else phase("train", train),
         validation=None if validation is None else phase("validation", validation),
         layers=layers,
