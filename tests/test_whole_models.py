@@ -138,23 +138,6 @@ def test_a_model_of_another_kind_is_refused_and_shown_another_way(tmp_path, kind
     refused(OTHERS[kind](tmp_path / "other"), rf"other is a {kind}, .*collapse\.measure\(features=…, labels=…\)")
 
 
-def test_quantized_models_are_refused_in_a_line(llama):
-    refused(llama, r"is quantized \(load_in_8bit\)", load_in_8bit=True)
-    state(llama, quantization_config=None)
-    load(llama)
-    state(llama, quantization_config={"quant_method": "fp8"})
-    refused(llama, r"^llama is quantized \(quantization_config\), which is not supported yet")
-
-
-def test_offloaded_models_are_refused_in_a_line(llama, tmp_path):
-    parts = ["model.embed_tokens", "model.layers.0", "model.layers.1", "model.norm", "model.rotary_emb", "lm_head"]
-    places = {part: "disk" if part == "model.layers.0" else "cpu" for part in parts}
-    options = {"offload_folder": str(tmp_path / "off")}
-    load(llama, device_map="cpu", **options)
-    for device_map in (places, "meta"):
-        refused(llama, "spread over several devices", device_map=device_map, **options)
-
-
 def test_an_adapter_is_named(tiny, tmp_path):
     (tmp_path / "adapter_config.json").write_text(json.dumps({"peft_type": "LORA", "base_model_name_or_path": "a/b"}))
     save_file({"base_model.model.lora_A.weight": torch.zeros(4, 32)}, tmp_path / "adapter_model.safetensors")

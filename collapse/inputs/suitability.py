@@ -20,7 +20,7 @@ _CAUSAL_TOLERANCE = {torch.float64: 1e-8, torch.float32: 1e-4, torch.bfloat16: 2
 _CHECKED_TOKENS = 256
 
 
-@torch.inference_mode()
+@torch.no_grad()
 def check_model(loaded: "LanguageModel", tokens_BT: Int[Tensor, "B T"], where: str = "the first chunk") -> None:
     """Check a model on the start of a chunk; ``where`` is the name of the chunk in messages.
 
@@ -42,17 +42,21 @@ def _check_causal(loaded: "LanguageModel", tokens: Tensor, h: Tensor) -> None:
     before, after = h[:, :half].double(), loaded.embeddings(other)[:, :half].double()
     moved = (before - after).norm(dim=-1) / before.norm(dim=-1).clamp(min=1e-300)
     typical = float(moved.median())  # a few embeddings may change if two experts have almost equal scores
-    if typical > _CAUSAL_TOLERANCE[h.dtype]:
+    if typical > _CAUSAL_TOLERANCE[_precision(loaded, h)]:
         raise CollapseError(
             f"{type(loaded.model).__name__} is not causal: later tokens change its embeddings by {typical:.2g} of "
             "their norm. Use a causal model; models such as BERT are causal with --model-arg is_decoder=true"
         )
 
 
+def _precision(loaded: "LanguageModel", h: Tensor) -> torch.dtype:
+    return torch.bfloat16 if loaded.is_quantized else h.dtype  # quantizers may also round activations
+
+
 def _check_head(loaded: "LanguageModel", tokens: Tensor, h: Tensor, where: str) -> None:
     """Compare h·Wᵀ + b with the model's own logits, which differ if the model scales or caps them."""
     kind = type(loaded.model).__name__
-    logits = loaded.run(tokens).logits.double()
+    logits = loaded.run(tokens).logits.to(h.device).double()
     ours = F.linear(h, loaded.weight, loaded.bias).double()
     largest = float(logits.abs().max())
     if not math.isfinite(largest):
@@ -63,7 +67,10 @@ def _check_head(loaded: "LanguageModel", tokens: Tensor, h: Tensor, where: str) 
             f"embedding is finite: its logits overflow {dtype}, or its code has an error; "
             f"{'check its weights' if dtype == 'float32' else 'try --dtype float32'}"
         )
-    if ours.shape == logits.shape and float((ours - logits).abs().max()) <= _HEAD_TOLERANCE[h.dtype] * largest:
+    if (
+        ours.shape == logits.shape
+        and float((ours - logits).abs().max()) <= _HEAD_TOLERANCE[_precision(loaded, h)] * largest
+    ):
         return
     ratio = float((ours * logits).sum() / (ours * ours).sum()) if ours.shape == logits.shape else float("nan")
     raise CollapseError(
