@@ -14,7 +14,6 @@ __version__ = VERSION
 _PUBLIC = {
     "collection.arrays": "collect_arrays",
     "collection.collecting": "collect",
-    "collection.loaded": "collect_loaded",
     "collection.measuring_any": "measure",
     "collection.nulls": "measure_with_nulls",
     "collection.trajectories": "trajectory",
@@ -52,7 +51,6 @@ _MODULES = {name: module for module, names in _PUBLIC.items() for name in names.
 if TYPE_CHECKING:
     from collapse.collection.arrays import collect_arrays as collect_arrays
     from collapse.collection.collecting import collect as collect
-    from collapse.collection.loaded import collect_loaded as collect_loaded
     from collapse.collection.measuring_any import measure as measure
     from collapse.collection.nulls import measure_with_nulls as measure_with_nulls
     from collapse.collection.trajectories import trajectory as trajectory

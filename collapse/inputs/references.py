@@ -42,6 +42,7 @@ class ModelReference:
         tokenizer: Fingerprint of the tokenizer.
         model_args: The model's arguments, which determine where its files are.
         training: The training ``step`` and number of ``tokens`` in the name of a revision on the Hub, if any.
+        loaded, loaded_tokenizer: The model or the tokenizer, if it is already loaded.
     """
 
     name: str
@@ -50,6 +51,8 @@ class ModelReference:
     tokenizer: str = ""
     model_args: Mapping[str, Any] = field(default_factory=dict)
     training: Mapping[str, int] = field(default_factory=dict)
+    loaded: Any = None
+    loaded_tokenizer: Any = None
 
     @property
     def is_local(self) -> bool:
@@ -147,7 +150,7 @@ def find_tokenizer(name: str, model_args: Mapping[str, Any] = {}) -> ModelRefere
 
 def remember_tokenizer(reference: ModelReference) -> None:
     """Record the folder of a tokenizer in the cache by its hash, because stores can be published and hold no path."""
-    if reference.is_local:
+    if reference.is_local and reference.loaded_tokenizer is None:
         with suppress(CollapseError):  # an unwritable cache is not an error
             write_atomic(_remembered(reference.tokenizer), bytes(Path(reference.location).resolve()), shared=True)
 

@@ -70,7 +70,7 @@ def text_request(
     if same_texts(identity):
         log.warning(SAME_TEXTS)
     training = {name: str(value) for name, value in reference.training.items()}
-    own = {"tokenizer": tokenizer.location} if tokenizer.is_local else {}
+    own = {"tokenizer": tokenizer.location} if tokenizer.is_local and tokenizer.loaded_tokenizer is None else {}
     if texts.training and texts.validation:  # a named data set has its own validation split
         open_fields -= {"validation"}
     return Request(

@@ -157,7 +157,7 @@ def open_texts(
         CollapseError: Something cannot be loaded or read, or the tokenizer does not match the model.
     """
     clock = Clock()
-    tokenize = load_tokenizer(tokenizer, trust_remote_code=spec.trust_remote_code)
+    tokenize = tokenizer.loaded_tokenizer or load_tokenizer(tokenizer, trust_remote_code=spec.trust_remote_code)
     remember_tokenizer(tokenizer)
     chosen = [each for each in (tokenizer.model_args, identity.get("code")) if each]  # also affect loading
     key = sha256_of([tokenizer.tokenizer, *chosen]) if chosen else tokenizer.tokenizer
@@ -168,7 +168,7 @@ def open_texts(
     train = packed(texts.training, spec) if trained is None and texts.training else None
     packs_validation = trained is not None or spec.part is None  # parts may be validated after merging
     validation = texts.pack_validation(lambda corpus: packed(corpus, spec.of_validation)) if packs_validation else None
-    model = load_model(reference, spec, report)
+    model = reference.loaded or load_model(reference, spec, report)
     for chunks in (train, validation):
         if chunks is not None:
             _check_ids(chunks, tokenize, model, reference.name)
@@ -189,7 +189,7 @@ def open_texts(
         train=None if train is None else phase("train", train),
         validation=None if validation is None else phase("validation", validation),
         remedy=f"the row belongs to a token: {advice(model.weight.dtype)}",
-        command=f"collapse collect {shlex.quote(reference.name)} {typed(spec)}".rstrip(),
+        command=None if reference.loaded else f"collapse collect {shlex.quote(reference.name)} {typed(spec)}".rstrip(),
         exact_loss=spec.exact_loss,
         clock=clock,
     )
