@@ -30,7 +30,7 @@ DTYPES = ("float32", "bfloat16", "float16", "float64")
 
 _TEXTS = (("corpus", "text", "split"), ("validation", "validation_text", "validation_split"))
 _LIMITS = ("chunk_length", "max_chunks", "max_validation_chunks")
-_HOW = ("shards", "eos_between", "special_tokens", "ignore_tokens", "dtype", "fast_attention", "exact_loss")
+_HOW = ("shards", "eos_between", "special_tokens", "ignore_tokens", "dtype", "quantize", "fast_attention", "exact_loss")
 
 
 @dataclass(frozen=True, kw_only=True)

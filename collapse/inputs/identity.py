@@ -27,6 +27,8 @@ def text_identity(
     # a GGUF file is identified by its content, not by its name
     apart = {"gguf_file", *RUNNING_ARGS}
     identity["model_args"] = {name: each for name, each in identity["model_args"].items() if name not in apart}
+    if reference.adapter:
+        identity["adapter"] = reference.adapter.weights
     if spec.trust_remote_code and (code := code_of(reference, tokenizer)):
         identity["code"] = code
     return identity

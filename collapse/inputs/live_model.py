@@ -15,6 +15,7 @@ import torch
 from collapse.core.settings import quiet
 from collapse.errors import CollapseError, UsageError, first_line
 from collapse.hub.fingerprints import Folder, tokenizer_fingerprint
+from collapse.inputs.adapters import refuse_prompts
 from collapse.inputs.collection_spec import CollectionSpec, text_names
 from collapse.inputs.language_model import LanguageModel
 from collapse.inputs.references import ModelReference
@@ -57,6 +58,7 @@ def live_model(
             raise UsageError(f"{each}= does not apply to a loaded model: load or change it as you want to measure it")
     if options.get("null") == "untrained":
         raise UsageError("null='untrained' does not apply to a loaded model: collect a model with its initial weights")
+    refuse_prompts(name, getattr(model, "active_peft_config", None))
     tokenizer = options.get("tokenizer")
     if tokenizer is None:
         raise UsageError("a loaded model needs its tokenizer: give tokenizer=")

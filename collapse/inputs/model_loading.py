@@ -13,6 +13,7 @@ from collapse.core.settings import environment, gguf_reported, quiet
 from collapse.errors import CollapseError
 from collapse.hub.client import hub_cache
 from collapse.hub.fingerprints import inside, tokenizer_files, weight_files
+from collapse.inputs.adapters import apply_adapter
 from collapse.inputs.checkpoints import check_code, check_kernels, check_kind, loading_error
 from collapse.inputs.collection_spec import CollectionSpec
 from collapse.inputs.gguf import check_gguf
@@ -64,6 +65,9 @@ def load_model(reference: ModelReference, spec: CollectionSpec, report: Report |
             model = _untrained(reference, spec, arguments)
         else:
             model = _trained(reference, spec, arguments | placed, report)
+            if reference.adapter:
+                merge = not getattr(model, "is_quantized", False)  # merging would round again
+                model = apply_adapter(model, reference.adapter, merge=merge)
         if not placed:  # otherwise transformers has moved and converted it
             # a checkpoint may have layers in other dtypes than requested, such as dequantized GGUF norms
             model = model.to(device=target, dtype=getattr(torch, spec.dtype))

@@ -6,6 +6,7 @@ Shapes: B chunks of T tokens, d dimensions; T−1 samples per chunk.
 import logging
 import shlex
 from collections.abc import Mapping
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -189,15 +190,24 @@ def open_texts(
         train=None if train is None else phase("train", train),
         validation=None if validation is None else phase("validation", validation),
         remedy=f"the row belongs to a token: {advice(model.weight.dtype)}",
-        command=None if reference.loaded else f"collapse collect {shlex.quote(reference.name)} {typed(spec)}".rstrip(),
+        command=_command(reference, spec),
         exact_loss=spec.exact_loss,
         clock=clock,
     )
 
 
+def _command(reference: ModelReference, spec: CollectionSpec) -> str | None:
+    """Return the command line of a collection; None for a loaded model."""
+    if reference.loaded:
+        return None
+    if reference.adapter:
+        spec = replace(spec, adapter=reference.adapter.name)
+    return f"collapse collect {shlex.quote(reference.name)} {typed(spec)}".rstrip()
+
+
 def _about(model: LanguageModel, reference: ModelReference, tokenizer: ModelReference) -> dict[str, Any]:
     """Return the manifest's entry for the model."""
-    about: dict[str, Any] = {"name": reference.name, "revision": reference.revision}
+    about: dict[str, Any] = {"name": reference.shown_name, "revision": reference.revision}
     about |= {"n_params": model.n_params, "vocabulary": len(model.weight)}
     about |= reference.training
     if tokenizer is not reference and not tokenizer.is_local:
