@@ -65,7 +65,7 @@ def test_an_adapter_has_the_numbers_of_the_adapted_model(base, tiny, tmp_path):
 
 
 def test_an_adapter_of_a_quantized_model_stays_beside_it(base, tmp_path):
-    pytest.importorskip("bitsandbytes")
+    pytest.importorskip("bitsandbytes", reason="needs bitsandbytes")
     adapted(base, tmp_path / "a")
     loaded = load(base, tmp_path / "a", quantize="4bit")
     assert any("lora" in name for name, _ in loaded.model.named_modules())

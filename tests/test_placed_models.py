@@ -85,7 +85,7 @@ QUANTIZED = {"Int8WeightOnlyConfig": "torchao", "4bit": "bitsandbytes", "8bit": 
 @pytest.mark.parametrize("quantize", QUANTIZED)
 @pytest.mark.filterwarnings("ignore")  # of the packages
 def test_a_quantized_model_has_the_numbers_of_its_rounded_weights(untied, tiny, tmp_path, quantize):
-    pytest.importorskip(QUANTIZED[quantize])
+    pytest.importorskip(QUANTIZED[quantize], reason=f"needs {QUANTIZED[quantize]}")
     loaded, tokens = load(untied, quantize=quantize), torch.arange(64).reshape(2, 32)
     h, expected = loaded.embeddings(tokens), dequantized(loaded.model, untied).embeddings(tokens)
     tolerance = 1e-5 if quantize == "Int8WeightOnlyConfig" else 0.03  # the others also round activations
@@ -104,7 +104,7 @@ def test_a_quantized_model_has_the_numbers_of_its_rounded_weights(untied, tiny, 
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("quantize", ["Int8WeightOnlyConfig", "4bit"])
 def test_a_quantized_head_is_dequantized(untied, quantize):
-    pytest.importorskip(QUANTIZED[quantize])
+    pytest.importorskip(QUANTIZED[quantize], reason=f"needs {QUANTIZED[quantize]}")
     loaded = load(untied, quantize=quantize)
     model = loaded.model
     model.lm_head = copy.deepcopy(model.model.layers[0].self_attn.q_proj)
@@ -115,7 +115,7 @@ def test_a_quantized_head_is_dequantized(untied, quantize):
 
 @pytest.mark.filterwarnings("ignore")
 def test_wrong_quantizations_cost_a_line(untied, tiny):
-    pytest.importorskip("torchao")
+    pytest.importorskip("torchao", reason="needs torchao")
     for quantize, said in (("Int8WeightOnly", "did you mean Int8WeightOnlyConfig"), ("16bit", "did you mean")):
         with pytest.raises(CollapseError, match=said):
             collected(untied, tiny, quantize=quantize)
