@@ -5,7 +5,7 @@ A pass collects the slices that no shard in the folder holds. Shards that cover 
 
 import logging
 from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -25,13 +25,14 @@ from collapse.numerics.devices import explaining_out_of_memory, float64_device, 
 from collapse.numerics.finite import check_classifier
 from collapse.plugin.filling import Filled
 from collapse.plugin.plugin_manager import plugins
-from collapse.stores.folding import Kinds, fold_training, fold_validation, training_hash, usable
-from collapse.stores.manifest import OF_VALIDATION, differences, shape_of
+from collapse.stores.folding import Kinds, fold_training, fold_validation, ordered, training_hash, usable
+from collapse.stores.manifest import OF_VALIDATION, differences, is_store, shape_of
 from collapse.stores.missing_slices import gaps, part_of
 from collapse.stores.provenance import Clock, device_name, versions
 from collapse.stores.request import refuse_if_shards_differ
 from collapse.stores.shards import Part, Shard, fields_to_compare, shards_in
 from collapse.stores.store import Store
+from collapse.stores.store_folder import Alone
 
 log = logging.getLogger("collapse")
 
@@ -80,13 +81,14 @@ def new_validation(phase: Phase, decider: Decider, kinds: Kinds, state: State | 
 
 @dataclass
 class Collection:
-    """A running collection; this process holds the store's lock.
+    """A running collection; this process holds the lock of the store or of its part.
 
     Attributes:
         source: The samples.
         folder: The store's folder; None for a store in memory.
         kinds: Plugin statistics to collect.
         batch_size, part: As in :func:`collapse.collect`.
+        alone: A context in which no other part changes the folder.
         report: Called as report(what, done, total).
     """
 
@@ -95,6 +97,7 @@ class Collection:
     kinds: Kinds
     batch_size: int | str = "auto"
     part: tuple[int, int] | None = None
+    alone: Alone = nullcontext
     report: Report | None = None
     _clock: Clock = field(init=False)
 
@@ -113,19 +116,33 @@ class Collection:
             assert source.train is not None  # without a store, the training samples are needed
             with self._explaining_out_of_memory(source.train):
                 shards = self._pass(source.train, partial(Training, source), identity=source.identity)
-                if gaps(shards):
+                store = self._folded("train", shards, partial(fold_training, self.folder, kinds=self.kinds))
+                if store is None:
                     assert self.folder is not None  # arrays have no parts
                     return Part(self.folder, shards)
-                store = fold_training(self.folder, shards, self.kinds)
             self._clock = Clock()
         if store.state == "trained" and source.validation is not None:
             fields = {"identity": self._identity_beside(store), "trained": training_hash(store)}
             with self._explaining_out_of_memory(source.validation, shape_of(store.manifest)[0]):
                 decider = Decider(store.statistics(), source.weight, source.bias, exact_loss=source.exact_loss)
                 shards = self._pass(source.validation, partial(new_validation, source.validation, decider), **fields)
-                if not gaps(shards):
-                    store = fold_validation(self.folder, store, shards, self.kinds)
+                fold = partial(fold_validation, self.folder, store, kinds=self.kinds)
+                store = self._folded("validation", shards, fold) or store
         return store
+
+    def _folded(self, phase: str, shards: list[Shard], fold: Callable[[list[Shard]], Store]) -> Store | None:
+        """Fold the shards of a phase, also those of other parts; return None while slices are missing."""
+        with self.alone():
+            if self.folder is not None and self.part is not None:
+                if self._is_folded(phase):
+                    return Store.load(self.folder)
+                shards = ordered(shards_in(self.folder, phase))
+            return None if gaps(shards) else fold(shards)
+
+    def _is_folded(self, phase: str) -> bool:
+        """Whether another part has meanwhile folded a phase."""
+        done = Store.load(self.folder).state if self.folder and self.part and is_store(self.folder) else None
+        return done == "complete" or (done == "trained" and phase == "train")
 
     def _identity_beside(self, store: Store) -> dict[str, Any]:
         """Return the identity for the validation of a trained store; raise StoreError if it is of another model."""
@@ -144,13 +161,16 @@ class Collection:
         Each run fills one gap, with a ``new_accumulator`` for its statistics and state. Headers also have ``fields``.
         """
         fields |= {"model": self.source.model, "corpus": self.source.corpus, "coverage": phase.coverage()}
-        shards = [] if self.folder is None else shards_in(self.folder, phase.name)
+        with self.alone():
+            if self._is_folded(phase.name):
+                return []
+            shards = [] if self.folder is None else shards_in(self.folder, phase.name)
         for shard in shards:
             differ = differences(fields_to_compare(shard.header), fields_to_compare(fields))
             refuse_if_shards_differ(self.folder, differ)
-        todo = gaps(shards, part_of(fields["coverage"]["slices"], self.part))
-        for start, stop in todo:  # a run extends the shard that ends where the gap begins
-            before = next((shard for shard in shards if shard.stop == start), None)
+        window = part_of(fields["coverage"]["slices"], self.part)
+        for start, stop in gaps(shards, window):  # a run extends this part's shard that ends where the gap begins
+            before = next((shard for shard in shards if shard.stop == start and shard.start >= window[0]), None)
             made = self._run(phase, new_accumulator, fields, before, start, stop)
             shards = sorted([*(each for each in shards if each is not before), made], key=lambda each: each.start)
         return shards

@@ -6,6 +6,7 @@ Its identity is built in inputs/identity.py and inputs/features.py; ``difference
 import logging
 import shutil
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,7 +19,7 @@ from collapse.stores.manifest import KNOWN_LATER, OF_VALIDATION, SHARDS, VERSION
 from collapse.stores.missing_slices import gaps, part_of
 from collapse.stores.shards import Part, Shard, remove_shards, repair_shards, shards_in
 from collapse.stores.store import Store, another_store
-from collapse.stores.store_folder import RECOLLECTED, locked_store_folder, replace_by_recollected
+from collapse.stores.store_folder import RECOLLECTED, Alone, locked_store_folder, replace_by_recollected
 
 log = logging.getLogger("collapse")
 
@@ -79,12 +80,12 @@ class Request:
         ]
         return found + ([f"it is not complete ({store.state})"] if whole and self.lacks_validation(store) else [])
 
-    def find_or(self, collect_missing: Callable[[Path | None], Store | Part]) -> Store | Part:
+    def find_or(self, collect_missing: Callable[[Path | None, Alone], Store | Part]) -> Store | Part:
         """Open the store or part in the folder, or a published store; first collect what is missing.
 
         Args:
             collect_missing: Collects what a folder lacks. It is called with None to collect into memory, with the
-                locked folder, or, for ``recollect``, with a subfolder of it.
+                locked folder, or, for ``recollect``, with a subfolder of it; and with the context in which to fold.
 
         Raises:
             StoreError: The folder holds something else, or a file was altered.
@@ -92,24 +93,26 @@ class Request:
         """
         folder = self.folder
         if folder is None:
-            return collect_missing(None).with_names(self.shown_names)
+            return collect_missing(None, nullcontext).with_names(self.shown_names)
         done: Store | Part | None = None
         if is_store(folder):
             done = None if self.recollect else self._find_in(folder)  # readers need no lock
         elif self.published and (found := self.published()):
             return found
         if done is None:
-            with locked_store_folder(folder):
+            with locked_store_folder(folder, self.part) as alone:
                 if self.recollect:
                     done = self._collect_again(folder, collect_missing)
                 else:
-                    repair_shards(folder)
-                    done = self._find_in(folder) or self._part_in(folder) or collect_missing(folder)
+                    with alone():
+                        repair_shards(folder, self.part)
+                        done = self._find_in(folder) or self._part_in(folder)
+                    done = done or collect_missing(folder, alone)
         if done.state == "complete":
             remove_shards(folder)  # which a killed process may have left
         return done.with_names(self.shown_names)
 
-    def _collect_again(self, folder: Path, collect_missing: Callable[[Path | None], Store | Part]) -> Store:
+    def _collect_again(self, folder: Path, collect_missing: Callable[[Path | None, Alone], Store | Part]) -> Store:
         """Collect into a subfolder of the locked folder; at the end, the new store replaces the old one."""
         if is_store(folder):
             there = Store.load(folder)
@@ -131,7 +134,7 @@ class Request:
             log.warning(discarding, folder, "; ".join(differ))
             shutil.rmtree(new)
         if self._find_in(new) is None:
-            collect_missing(new)
+            collect_missing(new, nullcontext)
         replace_by_recollected(folder)
         return Store.load(folder)
 

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from collapse.errors import StoreError
 from collapse.stores.files import canonical, sha256_of
 from collapse.stores.manifest import SHARDS, is_store
-from collapse.stores.missing_slices import runs_of, spans
+from collapse.stores.missing_slices import part_of, runs_of, spans
 from collapse.stores.naming import Named
 from collapse.stores.tensor_files import hash_of, tensor_bytes
 from collapse.stores.writing import write_atomic
@@ -119,7 +119,7 @@ class Part(Named):
         path = Path(path)
         shards = [] if is_store(path) else shards_in(path, "train")
         if not shards:
-            raise StoreError(f"{path} holds no part of a collection")
+            raise StoreError(f"{path} holds no part of a collection: give a folder collected with --part k/n")
         return cls(path, shards)
 
     @property
@@ -153,11 +153,16 @@ def shards_in(folder: Path, phase: str) -> list[Shard]:
     return sorted(found, key=lambda shard: shard.start)
 
 
-def repair_shards(folder: Path) -> None:
-    """Check the shards in a collection's folder; rename damaged ones, with a warning."""
+def repair_shards(folder: Path, part: tuple[int, int] | None = None) -> None:
+    """Check the shards in a collection's folder; rename damaged ones, with a warning.
+
+    With a part, other processes may write the shards of the others, of which only the headers are checked.
+    """
     for path in (folder / SHARDS).glob("*.safetensors"):
         try:
-            _opened(path).tensors()
+            shard = _opened(path)
+            if shard.start in range(*part_of(shard.slices, part)):
+                shard.tensors()
         except StoreError as error:
             aside = path.with_suffix(".damaged")
             log.warning("%s (kept as %s)", error, aside.name)

@@ -6,11 +6,12 @@ store. ``--recollect`` completes the new store in a subfolder before it replaces
 
 import shutil
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from functools import partial
 from pathlib import Path
 
-from collapse.errors import StoreError
-from collapse.stores.lock import LOCK, locked
+from collapse.errors import InUseError, StoreError
+from collapse.stores.lock import LOCK, locked, running_parts
 from collapse.stores.manifest import LAYER, MANIFEST, ORIGIN, SHARDS, is_store
 from collapse.stores.shards import remove_shards
 from collapse.stores.writing import write_atomic, write_error
@@ -18,16 +19,26 @@ from collapse.stores.writing import write_atomic, write_error
 RECOLLECTED = ".collapse-recollect"
 """Subfolder into which ``--recollect`` collects, until the new store is complete."""
 
+Alone = Callable[[], AbstractContextManager[None]]
+
 
 @contextmanager
-def locked_store_folder(folder: Path) -> Iterator[None]:
+def locked_store_folder(folder: Path, part: tuple[int, int] | None = None) -> Iterator[Alone]:
     """Lock a store's folder for writing, and finish a replacement that a killed process began.
 
     This waits for another process that writes into the folder. A created folder is removed again if the block raises
     before anything is written into it.
 
+    Args:
+        folder: The folder.
+        part: Lock only the k-th of n parts, so that processes may collect the others at the same time.
+
+    Yields:
+        A context in which no other process changes what this one does not lock: for a part, it locks the folder.
+
     Raises:
         StoreError: The folder holds files that collapse did not write; the message names some.
+        InUseError: Other processes divide the collection into another number of parts.
         CollapseError: The folder cannot be written.
     """
     if strange := _other_things(folder):
@@ -35,10 +46,18 @@ def locked_store_folder(folder: Path) -> Iterator[None]:
             f"{folder} holds files not written by collapse ({', '.join(strange[:3])}): "
             "choose an empty or a new folder for --store"
         )
-    with locked(folder, wait=True):
-        if is_store(folder / RECOLLECTED) and not is_store(folder):
-            replace_by_recollected(folder)
-        yield
+    alone = nullcontext if part is None else partial(locked, folder, wait=True, beside_parts=True)
+    with locked(folder, wait=True, part=part):
+        with alone():
+            others = [(k, n) for k, n in running_parts(folder) if part is not None and n != part[1]]
+            if others:
+                k, n = others[0]
+                raise InUseError(
+                    f"another process collects part {k}/{n} into {folder}: wait, or divide it into {n} parts"
+                )
+            if is_store(folder / RECOLLECTED) and not is_store(folder):
+                replace_by_recollected(folder)
+        yield alone
 
 
 def _other_things(folder: Path) -> list[str]:
