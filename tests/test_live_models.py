@@ -112,6 +112,7 @@ def test_a_model_is_measured_however_it_is_set_up(live, saved, tiny, tmp_path, h
         == transformers.AutoModelForCausalLM.from_pretrained(tiny.model).num_parameters()
     )
     assert store.identity["head"] == {"tied": True, "bias": False}
+    assert collapse.collect(model, layers="all", **options).digest != store.digest
 
 
 def test_a_store_is_resumed_while_the_probe_is_the_same(live, tmp_path):
