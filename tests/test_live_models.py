@@ -115,6 +115,18 @@ def test_a_model_is_measured_however_it_is_set_up(live, saved, tiny, tmp_path, h
     assert collapse.collect(model, layers="all", **options).digest != store.digest
 
 
+def test_a_model_that_ranks_share_is_measured(live, saved):
+    model, options = live
+    torch.distributed.init_process_group("gloo", store=torch.distributed.HashStore(), rank=0, world_size=1)
+    try:
+        torch.distributed.fsdp.fully_shard(model)
+        model.train()
+        pd.testing.assert_series_equal(numbers(collapse.measure(model, **options)), saved, rtol=1e-9)
+        assert model.training
+    finally:
+        torch.distributed.destroy_process_group()
+
+
 def test_a_store_is_resumed_while_the_probe_is_the_same(live, tmp_path):
     model, options = live
     options |= {"store": tmp_path / "s", "name": "mine"}

@@ -55,7 +55,7 @@ def test_an_offloaded_model_has_the_same_numbers(llama, tmp_path, disk):
 
 def test_a_device_map_is_not_part_of_the_key(llama, tiny, tmp_path):
     store = collected(llama, tiny, layers="all")
-    places = {part: "disk" for part in PARTS}
+    places = dict.fromkeys(PARTS, "disk")
     for how in (
         {"device_map": "auto"},
         {"model_args": {"device_map": "cpu", "max_memory": {"cpu": "1GB"}}},

@@ -4,7 +4,7 @@ Shapes: B chunks of T tokens, d dimensions, V tokens of the vocabulary.
 """
 
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, ExitStack, nullcontext
+from contextlib import AbstractContextManager, ExitStack, nullcontext, suppress
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import chain
@@ -116,6 +116,11 @@ class LanguageModel:
         with torch.device("meta"):
             return type(self.model)(self.model.config)
 
+    @cached_property
+    def _is_sharded(self) -> bool:
+        """Whether ranks share its weights (FSDP), which then must finish each forward pass."""
+        return any(hasattr(each, "full_tensor") for each in self.model.parameters())
+
     def embeddings(self, tokens_BT: Int[Tensor, "B T"]) -> Float[Tensor, "B T d"]:
         """Return h, the input of the output embedding at each position, without computing logits."""
         return self.layers(tokens_BT, (TOP,))[TOP]
@@ -133,7 +138,7 @@ class LanguageModel:
                 for tensor in (each for each in (*inputs, *named.values()) if isinstance(each, Tensor)):
                     found[layer] = tensor if layer == TOP else tensor.clone()  # a block may change its input
                     break
-                if layer == layers[-1]:
+                if layer == layers[-1] and not self._is_sharded:
                     raise _Reached
 
             return hook
@@ -145,10 +150,10 @@ class LanguageModel:
                     assert self.blocks is not None  # find_layers() was called
                     module = self.blocks[int(layer)]
                 hooks.enter_context(module.register_forward_pre_hook(keep(layer), with_kwargs=True))
-            try:
+            with suppress(_Reached):
                 self.run(tokens_BT)
-            except _Reached:
-                return {layer: h_BTd.to(self.device) for layer, h_BTd in found.items()}
+        if layers[-1] in found:
+            return {layer: h_BTd.to(self.device) for layer, h_BTd in found.items()}
         raise CollapseError(
             f"{type(self.model).__name__} cannot be measured: it does not call its output embedding, so its embeddings "
             "cannot be read"
@@ -189,7 +194,7 @@ def _classifier(head: torch.nn.Module, dtype: torch.dtype) -> tuple[Tensor, Tens
 
         aligned = align_module_device(head)
     with aligned:
-        weight, bias = getattr(head, "weight", None), getattr(head, "bias", None)
+        weight, bias = _whole(getattr(head, "weight", None)), _whole(getattr(head, "bias", None))
         if _is_plain(weight) and not hasattr(head, "base_layer"):  # which an adapter's layer has
             return (weight.detach(), None if bias is None else bias.detach()) if weight.dim() == 2 else None
         columns = getattr(head, "in_features", None)
@@ -199,6 +204,10 @@ def _classifier(head: torch.nn.Module, dtype: torch.dtype) -> tuple[Tensor, Tens
         offset = head(torch.zeros(1, columns, dtype=dtype, device=device))
         rows = head(torch.eye(columns, dtype=dtype, device=device))  # the head of each unit vector: a column of W
     return (rows - offset).T.contiguous(), None if bias is None else offset[0]
+
+
+def _whole(weight: Any) -> Any:
+    return weight.full_tensor() if hasattr(weight, "full_tensor") else weight  # of FSDP, gathered from all ranks
 
 
 def _is_plain(weight: Any) -> TypeGuard[Tensor]:

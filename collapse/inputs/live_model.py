@@ -103,6 +103,8 @@ def left_as_it_was(model: Any) -> Iterator[None]:
             model.config.return_dict = returns_dict
             for module, training in modes:
                 module.training = training
+                if hasattr(module, "reshard"):  # of FSDP, which gathers weights for a backward pass
+                    module.reshard()
 
 
 def _named(texts: Any, file: Path) -> Any:
