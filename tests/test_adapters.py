@@ -86,6 +86,19 @@ def test_a_live_model_with_an_adapter_is_measured_in_place(base, tiny, tmp_path)
     assert torch.allclose(store.tensors("train")["means"], means, atol=1e-6)
 
 
+def test_an_adapter_on_the_hub_names_its_base_model(base, tiny, tmp_path, hub, as_user):
+    adapted(base, tmp_path / "a")
+    change(tmp_path / "a", base_model_name_or_path="owner/base")
+    tokenizer = {file.name: file.read_bytes() for file in tiny.model.glob("tok*")}
+    hub.add("owner/base", {file.name: file.read_bytes() for file in base.iterdir()} | tokenizer)
+    hub.add("owner/adapter", {file.name: file.read_bytes() for file in (tmp_path / "a").iterdir()})
+    words = ("--text", tiny.text, "--max-chunks", 8, "--metrics", "nc1.cdnv", "--format", "json")
+    row = json.loads(as_user("measure", "owner/adapter", *words).stdout)[0]
+    assert row["model"] == "owner/base+owner/adapter"
+    means = collected(base, tiny, adapter=str(tmp_path / "a"), chunk_length=64)
+    assert row["measurements"]["nc1.cdnv"] == pytest.approx(collapse.measure(means)["nc1.cdnv"], rel=1e-9)
+
+
 def change(folder, **values):
     config = json.loads((folder / "adapter_config.json").read_text())
     (folder / "adapter_config.json").write_text(json.dumps(config | values))
