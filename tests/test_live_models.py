@@ -112,7 +112,8 @@ def test_a_model_is_measured_however_it_is_set_up(live, saved, tiny, tmp_path, h
         == transformers.AutoModelForCausalLM.from_pretrained(tiny.model).num_parameters()
     )
     assert store.identity["head"] == {"tied": True, "bias": False}
-    assert collapse.collect(model, layers="all", **options).digest != store.digest
+    rows = collapse.measure_layers(model, metrics="nc1.cdnv", **options)
+    assert [row.layer for row in rows.rows] == ["0", "1", "top"]
 
 
 def test_a_model_that_ranks_share_is_measured(live, saved):
