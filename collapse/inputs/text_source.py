@@ -6,6 +6,7 @@ Shapes: B chunks of T tokens, d dimensions; T−1 samples per chunk.
 import logging
 import shlex
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -162,7 +163,7 @@ def open_texts(
     """
     clock = Clock()
     check_kind(reference, {**reference.json("config.json"), **reference.model_args})  # before the texts are packed
-    tokenize = load_tokenizer(tokenizer, trust_remote_code=spec.trust_remote_code)
+    tokenize = tokenizer.loaded_tokenizer or load_tokenizer(tokenizer, trust_remote_code=spec.trust_remote_code)
     remember_tokenizer(tokenizer)
     key = tokenizer_key(tokenizer, spec)
 
@@ -176,7 +177,7 @@ def open_texts(
         train = packed(texts.training, spec) if trains and texts.training else None
         if packs_validation:
             validation = texts.pack_validation(lambda corpus: packed(corpus, spec.of_validation))
-    model = load_model(reference, spec, report)
+    model = reference.loaded or load_model(reference, spec, report)
     for chunks in (train, validation):
         if chunks is not None:
             _check_ids(chunks, tokenize, model, reference.name)
@@ -208,15 +209,24 @@ def open_texts(
         layers=layers,
         lens=model.lens,
         remedy=f"the row belongs to a token: {advice(model.weight.dtype)}",
-        command=f"collapse collect {shlex.quote(reference.name)} {typed(spec)}".rstrip(),
+        command=_command(reference, spec),
         exact_loss=spec.exact_loss,
         clock=clock,
     )
 
 
+def _command(reference: ModelReference, spec: CollectionSpec) -> str | None:
+    """Return the command line of a collection; None for a loaded model."""
+    if reference.loaded:
+        return None
+    if reference.adapter:
+        spec = replace(spec, adapter=reference.adapter.name)
+    return f"collapse collect {shlex.quote(reference.name)} {typed(spec)}".rstrip()
+
+
 def _about(model: LanguageModel, reference: ModelReference, tokenizer: ModelReference) -> dict[str, Any]:
     """Return the manifest's entry for the model."""
-    about: dict[str, Any] = {"name": reference.name, "revision": reference.revision}
+    about: dict[str, Any] = {"name": reference.shown_name, "revision": reference.revision}
     about |= {"n_params": model.n_params, "vocabulary": len(model.weight)}
     about |= {"n_layers": model.n_layers} | ({NO_LENS: model.no_lens} if model.no_lens else {})
     about |= reference.training
