@@ -16,7 +16,7 @@ from torch import Tensor
 
 from collapse.collection.running_slices import run_slices
 from collapse.core.progress import Report
-from collapse.errors import StoreError
+from collapse.errors import StoreError, UsageError, counted
 from collapse.inputs.language_model import explaining_large_model
 from collapse.inputs.source import Phase, Source
 from collapse.numerics.class_moments import ClassMoments
@@ -168,7 +168,13 @@ class Collection:
         for shard in shards:
             differ = differences(fields_to_compare(shard.header), fields_to_compare(fields))
             refuse_if_shards_differ(self.folder, differ)
-        window = part_of(fields["coverage"]["slices"], self.part)
+        slices = fields["coverage"]["slices"]
+        window = part_of(slices, self.part)
+        if self.part and phase is self.source.train and window[0] == window[1]:
+            k, n = self.part
+            raise UsageError(
+                f"--part {k}/{n}: the text has only {counted(slices, 'slice')}; use at most {counted(slices, 'part')}"
+            )
         for start, stop in gaps(shards, window):  # a run extends this part's shard that ends where the gap begins
             before = next((shard for shard in shards if shard.stop == start and shard.start >= window[0]), None)
             made = self._run(phase, new_accumulator, fields, before, start, stop)

@@ -5,7 +5,7 @@ import re
 EXTRAS = {
     "gguf": "gguf",
     "accelerate": "zoo,gguf",
-    "submitit": "zoo",
+    "submitit": "slurm",
     "altair": "report",
     "jinja2": "report",
     "vl_convert": "report",
