@@ -39,7 +39,7 @@ def benchmark(quick: bool, device: str) -> Record:
     if device != "cpu":
         return passes(quick, device)
     length, chunks = (256, 4) if quick else (2_048, 24)
-    record = Record("collect", "Training statistics of a model, with the covariance, reading and writing.")
+    record = Record("collect", "The training pass of a model with all statistics, with reading and writing.")
     with tempfile.TemporaryDirectory() as made:
         folder = Path(made)
         _make(folder, quick, length, chunks)

@@ -47,8 +47,8 @@ def collect(
 ) -> Store | Part:
     """Collect a model's embedding statistics into a store, or open the store that already holds them.
 
-    Without ``store``, this looks in the local cache first, then in the model's own repository for a published store of
-    the model, with any text, chunk length and number of chunks that the options do not specify.
+    Without ``store``, this looks for an existing store in the local cache, then in the model's own repository. A
+    published store may have any text, chunk length and number of chunks that the options do not specify.
 
     Args:
         model: A local folder, a Hub id (``repo@revision``), or a features file.
@@ -58,9 +58,9 @@ def collect(
         {options}
 
     Returns:
-        The store: complete, or without a validation text trained but not validated. With ``part``, while slices are
-        missing in the folder: a :class:`collapse.Part`, or the trained store, whose folder holds a part of the
-        validation (see :func:`collapse.merge`).
+        The store: complete, or only trained if there is no validation text. With ``part``, while the folder lacks
+        slices: a :class:`collapse.Part` or, if a part of the validation was collected, the trained store (see
+        :func:`collapse.merge`).
 
     Raises:
         UsageError: An option is invalid, or no corpus is known.

@@ -51,10 +51,11 @@ def measure(
     """Measure a model, a store, or embeddings in memory, as ``collapse measure`` does.
 
     Args:
-        model: A store, its folder or its name on the Hub, or bare statistics; or a model or features file, which is
-            collected first unless its store is found, as by :func:`collapse.collect`; None to measure ``features``.
+        model: A store, its folder or its name on the Hub, or an :class:`collapse.EmbeddingStatistics`; or a model or
+            features file, which is collected as by :func:`collapse.collect` if it has no store yet. None to measure
+            ``features``.
         store: Folder of the model's store, or a repository of stores on the Hub; None for the local cache. Without
-            ``model``, what is measured.
+            ``model``, the store to measure.
         metrics: Measurement names or prefixes (``"gnc2"``, ``["nc1.cdnv", "nc2"]``), or functions that are decorated
             as metrics, whose plugin need not be installed; None means all registered metrics.
         min_count: Keep the classes with at least this many samples; μ̄ is the mean over the kept classes. NC4 is not
@@ -114,7 +115,7 @@ def measure(
 
 
 def _collected(given: Mapping[str, Any], name: str) -> Store | EmbeddingStatistics:
-    """Return a store of arrays; without a classifier, bare statistics."""
+    """Return a store of arrays; without a classifier, statistics without a store."""
     if "classifier" in given:
         return collect_arrays(**given, name=name)
     if len(given) > 2:

@@ -46,7 +46,7 @@ def run_slices(
 ) -> Saved:
     """Run slices, and save the state after the first slice, the last slice, and some in between.
 
-    Saving takes longer with more classes and dimensions, so it is repeated only after 20 times the time of a save.
+    Saving takes longer with more classes and dimensions. So the next save begins only after 20 times its duration.
 
     Args:
         phase: The samples.

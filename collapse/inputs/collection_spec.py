@@ -101,7 +101,7 @@ class CollectionSpec:
         "At most this many chunks of the validation text; overrides --max-chunks.", "changed", metavar="N", least=1
     )
     batch_size: int | str = option("Chunks per batch; auto halves it when memory runs out.", "running", default="auto")
-    shards: int = option("Split the text into pieces, each cut into chunks.", "recorded", default=2, least=1)
+    shards: int = option("Number of pieces of the text, each cut into chunks.", "recorded", default=2, least=1)
     eos_between: bool = option("Put the end-of-text token after each text.", "recorded", default=False)
     special_tokens: bool = option(
         "Let the tokenizer add its special tokens, such as BOS, to each text.",

@@ -93,7 +93,7 @@ def find_corpus(
         files = find_files(given)
         if split is not None:
             option = "--validation-split" if validation else "--split"
-            raise UsageError(f"{option} {split} does not apply: {show_names(files)} is local and has no splits")
+            raise UsageError(f"{show_names(files)} is local and has no splits: remove {option} {split}")
         return Corpus(show_names(files), tuple(files), column, hash_files(files))
     repo, configuration, revision = _split(given[0])
     try:

@@ -25,7 +25,7 @@ from collapse.stores.store import Store
 from collapse.stores.store_columns import row_columns
 
 Measurable = Store | EmbeddingStatistics | str | Path
-"""A store or its folder, or bare statistics."""
+"""A store or its folder, or statistics without a store."""
 
 Classes = Store | str | Path | Sequence[Store | str | Path]
 """A store or its folder whose classes are kept, or several."""
@@ -52,7 +52,7 @@ def measured(
     """Measure a store with the registered metrics; return the row, and the metrics' results.
 
     Args:
-        store: A store or its folder, or bare statistics.
+        store: A store or its folder, or an :class:`collapse.EmbeddingStatistics`.
         metrics: Measurement names or prefixes (``"gnc2"``, ``["nc1.cdnv", "nc2"]``), or functions that are decorated
             as metrics; None means all registered metrics.
         min_count: Keep the classes with at least this many samples; μ̄ is the mean over the kept classes. NC4 is not

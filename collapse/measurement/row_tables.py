@@ -21,9 +21,9 @@ from collapse.plugin.plugin_manager import plugins
 ERROR = "± standard error"
 """Heading of the line with a measurement's standard error, below the measurement."""
 _MOST_NOTES = 8
-"""No more notes on single checkpoints are shown: each may have its own."""
+"""Maximum number of notes on single checkpoints in a table, because each checkpoint may have its own."""
 _FAR = 100
-"""No larger quotients are shown: they would show that the null is close to 0, not how far the model is from it."""
+"""Largest quotient that is shown: a larger one shows that the null is close to 0, not how far the model is from it."""
 
 
 def whole_table_of(

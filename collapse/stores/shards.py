@@ -119,7 +119,7 @@ class Part(Named):
         path = Path(path)
         shards = [] if is_store(path) else shards_in(path, "train")
         if not shards:
-            raise StoreError(f"{path} holds no part of a collection")
+            raise StoreError(f"{path} holds no part of a collection: give a folder collected with --part k/n")
         return cls(path, shards)
 
     @property
