@@ -28,11 +28,12 @@ def command(model: str, revisions: str | None, store: str, **options: Any) -> in
     """Collect a model's embedding statistics into a store.
 
     To resume an interrupted collection, run the same command again. If the store is trained but not validated, only
-    the validation is run.
+    the validation is run. --launcher divides the collection among several jobs.
 
     \b
     collapse collect runs/a --text train.jsonl --store stores/a
     collapse collect runs/a --text train.jsonl --store parts/2 --part 2/4
+    collapse collect runs/a --text train.jsonl --store stores/a --launcher local
     collapse collect runs/a --revisions 'step*' --text t.jsonl --store stores
     """
     from collapse.collection.collecting import collect
