@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 
-@accepts("part")
+@accepts("part", "layers")
 @shows_progress
 def measure(
     model: Store | EmbeddingStatistics | str | Path | None = None,
@@ -97,6 +97,8 @@ def measure(
         raise UsageError("measure() takes a model, a store, or features with labels")
     if options.get("part") is not None:
         raise UsageError("measure() takes no part: collect the parts, merge them, and measure the store")
+    if options.get("layers") is not None:
+        raise UsageError("measure() returns one row, of the top layer: use collapse.measure_layers() for layers")
     wanted = plugins().chosen(metrics)  # report an unknown name now, not after hours of collecting
     pick_device(device or "cpu")
     if named:

@@ -36,9 +36,9 @@ class Shard:
     Attributes:
         phase: "train" or "validation".
         start, stop: The slices.
-        header: Description: identity, model, corpus and coverage as in a manifest; versions and makers of its
-            statistics; the batch size in use and the first one (``first_batch``), which resuming reads; provenance; for
-            a validation, the hash of the training files (``trained``).
+        header: Description: identity, model, corpus and coverage as in a manifest; the layers; versions and makers of
+            their statistics; the batch size in use and the first one (``first_batch``), which resuming reads;
+            provenance; for a validation, the hash of the training files (``trained``).
         path: The file, or None for a shard in memory.
         held: The tensors of a shard in memory.
     """
@@ -140,7 +140,8 @@ class Part(Named):
 
 def fields_to_compare(header: Mapping[str, Any]) -> dict[str, Any]:
     """Return the fields of a :attr:`Shard.header` that must be equal in all shards of a pass, as messages name them."""
-    return {**header["identity"], "slices": header["coverage"], "training": header.get("trained")}
+    layers = ", ".join(header["layers"])
+    return {**header["identity"], "layers": layers, "slices": header["coverage"], "training": header.get("trained")}
 
 
 def shards_in(folder: Path, phase: str) -> list[Shard]:
@@ -167,6 +168,11 @@ def repair_shards(folder: Path, part: tuple[int, int] | None = None) -> None:
             aside = path.with_suffix(".damaged")
             log.warning("%s (kept as %s)", error, aside.name)
             path.replace(aside)
+
+
+def all_shards(folder: Path) -> list[Shard]:
+    """Return the shards of both phases in a folder; raises the exceptions of :func:`shards_in`."""
+    return [*shards_in(folder, "train"), *shards_in(folder, "validation")]
 
 
 def remove_shards(folder: Path) -> None:

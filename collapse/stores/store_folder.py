@@ -4,6 +4,7 @@ A store's tensor files are written first and its manifest last, each atomically:
 store. ``--recollect`` completes the new store in a subfolder before it replaces the old one.
 """
 
+import os
 import shutil
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
@@ -11,8 +12,9 @@ from functools import partial
 from pathlib import Path
 
 from collapse.errors import InUseError, StoreError
+from collapse.stores.layers import FOLDER
 from collapse.stores.lock import LOCK, locked, running_parts
-from collapse.stores.manifest import LAYER, MANIFEST, ORIGIN, SHARDS, is_store
+from collapse.stores.manifest import MANIFEST, ORIGIN, SHARDS, is_store
 from collapse.stores.shards import remove_shards
 from collapse.stores.writing import write_atomic, write_error
 
@@ -65,7 +67,8 @@ def _other_things(folder: Path) -> list[str]:
     if not folder.is_dir() or is_store(folder) or is_store(folder / RECOLLECTED):
         return []
     found = {each.name for each in folder.iterdir()}
-    ours = {LAYER, ORIGIN} if LOCK in found else set()  # files beside a lock were left by a killed command
+    # files beside a lock were left by a killed command
+    ours = {ORIGIN, *filter(FOLDER.fullmatch, found)} if LOCK in found else set()
     if all(each.name.startswith((".", "train-")) for each in (folder / SHARDS).glob("*")):
         ours.add(SHARDS)
     return sorted(each for each in found - ours if not each.startswith("."))
@@ -90,7 +93,8 @@ def new_files(folder: Path) -> Iterator[Callable[[str, bytes], None]]:
         with suppress(OSError):
             for file in written:
                 file.unlink()
-            (folder / LAYER).rmdir()
+            for above in {file.parent for file in written} - {folder}:
+                above.rmdir()
         raise
 
 
@@ -105,10 +109,10 @@ def replace_by_recollected(folder: Path) -> None:
     new = folder / RECOLLECTED
     try:
         (folder / MANIFEST).unlink(missing_ok=True)
-        if (new / LAYER).is_dir():
-            if (folder / LAYER).is_dir():
-                shutil.rmtree(folder / LAYER)
-            (new / LAYER).replace(folder / LAYER)
+        for layer in filter(FOLDER.fullmatch, os.listdir(new)):
+            if (folder / layer).is_dir():
+                shutil.rmtree(folder / layer)
+            (new / layer).replace(folder / layer)
         (new / MANIFEST).replace(folder / MANIFEST)
     except OSError as error:
         raise write_error(folder, error) from error
