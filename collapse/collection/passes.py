@@ -103,7 +103,7 @@ class Collection:
                 if store := self._folded_by_another(phase, layers):
                     return store
                 shards = ordered(shards_in(self.folder, phase))
-            return None if gaps(shards) else fold(shards)
+            return None if not shards or gaps(shards) else fold(shards)
 
     def _folded_by_another(self, phase: str, layers: Sequence[str]) -> Store | None:
         """Return the store if another part has meanwhile folded a phase of some layers."""
