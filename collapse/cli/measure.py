@@ -13,6 +13,7 @@ from collapse.cli.launching import launch, launching_options
 from collapse.cli.options import Counts, collecting_options, given_options
 from collapse.cli.several import for_each, named_models, revisions_option
 from collapse.cli.terminal import plugins_reporting_problems, say_aside, say_error
+from collapse.core import ranks
 from collapse.errors import UsageError
 
 if TYPE_CHECKING:
@@ -117,6 +118,8 @@ def command(
     if launch([model for model in names if not is_store(model)], place_of, store, given):
         return 0
     rows, failed = _measure_each(names, place_of, bool(revisions), given, how, min_counts, null)
+    if ranks.rank():  # the table is the same in all ranks
+        return 1 if failed else 0
     if failed and output and Path(output).is_file():
         say_error(f"{output} is not changed: choose another --output, or remove the models that fail")
         output = None
@@ -160,7 +163,7 @@ def _measure_each(
             made.append(with_nulls(row, nulls, {**how, "min_count": least}, report))
         rows.extend(of_revision(row, model) if of_revisions else row for row in made)
         top = next(row for row in made if row.layer == TOP)
-        if top.class_set is None:
+        if top.class_set is None and not ranks.rank():
             keep_row(opened, top)
         if opened.path is not None and opened.path.parent == home() / "stores":
             say_aside(f"{model}: its store is {opened.path}")

@@ -118,7 +118,7 @@ class CollectionSpec:
     layers: str | Iterable[int] | None = option(
         "Also collect inner layers: the inputs of these blocks, counted from 0, or from the top, which is -1.",
         "layers",
-        unset="only top, what enters the output embedding",
+        unset="only top, the input of the output embedding",
         metavar="all|every:K|0,4,...",
     )
     dtype: str = option("Data type in which the model runs.", "recorded", default="float32", choices=DTYPES)

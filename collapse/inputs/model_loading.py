@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 
+from collapse.core import ranks
 from collapse.core.progress import Report
 from collapse.core.settings import environment, gguf_reported, quiet
 from collapse.errors import CollapseError
@@ -74,7 +75,8 @@ def _trained(reference: ModelReference, spec: CollectionSpec, arguments: dict[st
     import transformers
 
     gguf_file, names = arguments.get("gguf_file"), weight_files(reference.files, arguments)
-    files = [reference.files.fetch(name) for name in names]  # download errors are reported in one line
+    with ranks.in_turn():
+        files = [reference.files.fetch(name) for name in names]  # download errors are reported in one line
     if not gguf_file:
         pickled = [name for name in names if not name.endswith(".safetensors")]
         if pickled:

@@ -13,6 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from collapse.core import ranks
 from collapse.core.progress import Report
 from collapse.errors import CollapseError, UsageError
 from collapse.inputs.collection_spec import CollectionSpec
@@ -168,9 +169,12 @@ def open_texts(
         return pack(corpus, tokenize, cut, tokenizer_key=key, progress=report)
 
     trains = trained is None or bool(trained.lacking("train", trained.layers_with(spec.layers)))
-    train = packed(texts.training, spec) if trains and texts.training else None
     packs_validation = not trains or spec.part is None  # parts may be validated after merging
-    validation = texts.pack_validation(lambda corpus: packed(corpus, spec.of_validation)) if packs_validation else None
+    validation = None
+    with ranks.in_turn():
+        train = packed(texts.training, spec) if trains and texts.training else None
+        if packs_validation:
+            validation = texts.pack_validation(lambda corpus: packed(corpus, spec.of_validation))
     model = load_model(reference, spec, report)
     for chunks in (train, validation):
         if chunks is not None:

@@ -1,4 +1,4 @@
-"""The built-in figures keep every law, draw the numbers that the paper and its table have, and say what they draw."""
+"""The built-in figures obey every law, draw the numbers of the paper and its table, and describe what they draw."""
 
 from dataclasses import replace
 

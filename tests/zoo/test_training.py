@@ -1,4 +1,4 @@
-"""Training: into what everybody loads, on from where a kill left it, the same on one process and on two."""
+"""Training: standard model folders, resuming after a kill, and equal results on one and two processes."""
 
 import json
 import os
