@@ -1,4 +1,4 @@
-"""A user's mistakes: each is answered in one line with what is wrong and what to do, never with a traceback."""
+"""A user's mistakes: one line says what is wrong and what to do, without a traceback."""
 
 import json
 import os
@@ -166,7 +166,7 @@ def test_a_tokenizer_larger_than_the_embedding(told, tiny, tmp_path):
 
 
 def await_second_slice(store: Path) -> None:
-    """Wait until the state of the second slice is written, which replaces that of the first one."""
+    """Wait until the state of the second slice has replaced that of the first."""
     deadline, file, first = time.monotonic() + 100, store / "shards" / "train-1.safetensors", None
     while first is None or file.stat().st_mtime_ns == first:
         if first is None and file.exists():

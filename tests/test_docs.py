@@ -1,4 +1,4 @@
-"""The docs say what the code does: generated pages are current, nothing is missing, examples run."""
+"""The docs match the code: generated pages are current, nothing is missing, examples run."""
 
 import json
 import re

@@ -23,7 +23,7 @@ TOLERANCE = {torch.float64: 1e-8, torch.float32: 1e-4, torch.bfloat16: 2e-2, tor
 CHECKED_TOKENS, _PROBED_TOKENS = 256, 8
 
 
-@torch.inference_mode()
+@torch.no_grad()
 def find_logits(loaded: "LanguageModel", tokens_BT: Int[Tensor, "B T"]) -> Logits:
     """Find the scale and the cap of a model's logits: run its code with known numbers as the output of its head.
 
@@ -51,7 +51,7 @@ def find_logits(loaded: "LanguageModel", tokens_BT: Int[Tensor, "B T"]) -> Logit
         return LINEAR  # check_model() says why the model cannot be measured
     allowed, numbers = _tolerance(given[0], logits), [*_numbers(loaded.model.config.to_dict())]
     rounding = max(torch.finfo(each.dtype).eps for each in (given[0], logits))
-    z, g = given[0].double().flatten(), logits.double().flatten()
+    z, g = given[0].double().flatten(), logits.to(given[0].device).double().flatten()
     slope, limit = float(g[0] / z[0]), float(g[1])
     scale = 1.0 if slope == 1 else _exact(slope, [*numbers, *(1 / each for each in numbers if each)], rounding)
     is_capped = abs(limit - scale * float(z[1])) > allowed * abs(limit)
@@ -76,7 +76,7 @@ def _exact(measured: float, numbers: Iterable[float], rounding: float) -> float:
     return nearest if abs(nearest - measured) <= rounding * abs(measured) else measured
 
 
-@torch.inference_mode()
+@torch.no_grad()
 def check_model(loaded: "LanguageModel", tokens_BT: Int[Tensor, "B T"], where: str = "the first chunk") -> None:
     """Check a model on the start of a chunk; ``where`` is the name of the chunk in messages.
 
@@ -98,19 +98,24 @@ def _check_causal(loaded: "LanguageModel", tokens: Tensor, h: Tensor) -> None:
     before, after = h[:, :half].double(), loaded.embeddings(other)[:, :half].double()
     moved = (before - after).norm(dim=-1) / before.norm(dim=-1).clamp(min=1e-300)
     typical = float(moved.median())  # a few embeddings may change if two experts have almost equal scores
-    if typical > TOLERANCE[h.dtype]:
+    if typical > TOLERANCE[_precision(loaded, h)]:
         raise CollapseError(
             f"{type(loaded.model).__name__} is not causal: later tokens change its embeddings by {typical:.2g} of "
             "their norm. Use a causal model; models such as BERT are causal with --model-arg is_decoder=true"
         )
 
 
+def _precision(loaded: "LanguageModel", h: Tensor) -> torch.dtype:
+    return torch.bfloat16 if loaded.is_quantized else h.dtype  # quantizers may also round activations
+
+
 def _check_head(loaded: "LanguageModel", tokens: Tensor, h: Tensor, where: str) -> None:
     """Compare h·Wᵀ + b, with the scale and cap that were found, with the model's own logits."""
     kind = type(loaded.model).__name__
-    logits = loaded.run(tokens).logits
+    logits = loaded.run(tokens).logits.to(h.device)
     ours = F.linear(h, loaded.weight, loaded.bias)
-    allowed, own = _tolerance(ours, logits), logits.double()
+    allowed = _HEAD_TOLERANCE[torch.bfloat16] if loaded.is_quantized else _tolerance(ours, logits)
+    own = logits.double()
     largest = float(own.abs().max())
     if not math.isfinite(largest):
         sample, entry = (~own[0].isfinite()).nonzero()[0].tolist()

@@ -102,7 +102,7 @@ def open_measurable(given: Any, kinds: Any = Store | EmbeddingStatistics) -> Any
     if not isinstance(opened, kinds):
         raise UsageError(
             f"an object of {type(given).__name__} is neither a store nor a path: give one of them; "
-            "collect a loaded model with collapse.collect_loaded"
+            "collect a loaded model with collapse.collect"
         )
     return opened
 

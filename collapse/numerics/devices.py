@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 import torch
 
+from collapse.core import ranks
 from collapse.errors import CollapseError, UsageError, first_line
 
 _BLOCK = 31 << 20  # just below the largest block that GNU's allocator can keep
@@ -18,7 +19,10 @@ def pick_device(device: str) -> torch.device:
         UsageError: This machine does not have the device.
     """
     if device == "auto":
-        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+        device = "cuda" if torch.cuda.is_available() else "cpu"
+    if device == "cuda" and ranks.count() > 1 and torch.cuda.is_available():  # each rank has its own
+        torch.cuda.set_device(ranks.local_rank() % torch.cuda.device_count())
+        device = f"cuda:{torch.cuda.current_device()}"
     try:
         target = torch.device(device)
         torch.zeros(1, device=target).item()  # fails for devices that cannot compute, such as "meta"
