@@ -21,6 +21,7 @@ _PUBLIC = {
     "errors": "CollapseError",
     "hub.opening": "load",
     "hub.sharing": "pull push",
+    "inputs.packing_once": "pack",
     "measurement.analyzing": "analyze permutation",
     "measurement.class_values": "vectors",
     "measurement.converging": "convergence",
@@ -60,6 +61,7 @@ if TYPE_CHECKING:
     from collapse.hub.opening import load as load
     from collapse.hub.sharing import pull as pull
     from collapse.hub.sharing import push as push
+    from collapse.inputs.packing_once import pack as pack
     from collapse.measurement.analyzing import analyze as analyze
     from collapse.measurement.analyzing import permutation as permutation
     from collapse.measurement.class_values import vectors as vectors

@@ -1,4 +1,4 @@
-"""An option of a collection is written once: the command line, Python, docs and the identity are made from it."""
+"""An option of a collection is defined once: the command line, Python, docs and the identity are derived from it."""
 
 import inspect
 import shlex
@@ -23,7 +23,7 @@ def command(**options):
 
 
 def given(*words):
-    """What a command line gives, as keyword arguments of collect."""
+    """Return the options on a command line as keyword arguments of collect."""
     return command.main([*words], prog_name="command", standalone_mode=False)
 
 

@@ -1,4 +1,4 @@
-"""What is installed with this package, however deep, is pinned in constraints.txt."""
+"""All direct and indirect dependencies of this package are pinned in constraints.txt."""
 
 import re
 import tomllib

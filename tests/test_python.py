@@ -1,4 +1,4 @@
-"""What a researcher does in a notebook: measure by name, with a metric of their own; tables, plots and log lines."""
+"""The Python API as used in a notebook: measure by name, with an own metric; tables, plots and log lines."""
 
 import json
 import logging

@@ -1,4 +1,4 @@
-"""Which files a model's fingerprint is of, and what a name stands for, without loading anything."""
+"""Which files a model's fingerprint covers, and what a name refers to, without loading anything."""
 
 import hashlib
 import json

@@ -1,4 +1,4 @@
-"""The training step of one's own checkpoints: read from names and revisions, or given, and drawn against."""
+"""Training steps of checkpoints: read from names and revisions, or given; figures against steps."""
 
 import numpy as np
 import pytest

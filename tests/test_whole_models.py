@@ -1,4 +1,4 @@
-"""A model is measured only if each tensor of its checkpoint takes part, and if it is a causal language model at all."""
+"""A model is measured only if every tensor of its checkpoint is used, and if it is a causal language model."""
 
 import json
 import shutil
@@ -49,7 +49,7 @@ def llama(made, tmp_path) -> Path:
 
 
 def add(folder: Path, more: dict[str, torch.Tensor], how: str = "single") -> None:
-    """Add tensors to a checkpoint, which then is one file, two shards or a pickle."""
+    """Add tensors to a checkpoint, and save it as one file, two shards or a pickle."""
     held = load_file(folder / "model.safetensors") | more
     if how == "single":
         save_file(held, folder / "model.safetensors", metadata={"format": "pt"})

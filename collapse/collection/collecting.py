@@ -1,15 +1,17 @@
 """Collect a model on a text into a store: :func:`collect` opens an existing store, or collects what it lacks."""
 
+import time
+from contextlib import nullcontext
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
-from typing import Any, overload
+from typing import Any, cast, overload
 
 from collapse.collection.passes import Collection
+from collapse.core import ranks
 from collapse.core.paths import expanded
 from collapse.core.precision import exact_arithmetic
 from collapse.core.progress import Report, shows_progress
-from collapse.errors import UsageError, near_names
+from collapse.errors import CollapseError, UsageError, near_names
 from collapse.inputs.accepted_options import accepts
 from collapse.inputs.collection_spec import CollectionSpec
 from collapse.inputs.live_model import is_live, live_model
@@ -17,7 +19,7 @@ from collapse.inputs.resolving import resolve
 from collapse.inputs.text_request import text_request
 from collapse.plugin.guarding import outside_inference_mode
 from collapse.plugin.plugin_manager import plugins
-from collapse.stores.manifest import is_store
+from collapse.stores.manifest import differences, is_store
 from collapse.stores.request import Request
 from collapse.stores.shards import Part
 from collapse.stores.store import Store
@@ -90,15 +92,17 @@ def collect(
     """
     folder = None if store is None else expanded(store)
     if isinstance(model, str | Path):
-        request = resolve(str(model), _checked(CollectionSpec(**options), store), folder)
-        return request if isinstance(request, Store) else request.find_or(partial(_collect_missing, request, progress))
+        spec = _checked(CollectionSpec(**options), store)
+        with ranks.in_turn():
+            found = resolve(str(model), spec, folder)
+        return found if isinstance(found, Store) else _with_all_ranks(found, progress)
     if not is_live(model):
         raise UsageError(
             f"collect() takes a folder, a Hub id or a loaded model of transformers, not a {type(model).__name__}"
         )
     with live_model(model, name, folder, options) as (reference, spec):
         request = replace(text_request(reference, _checked(spec, store), folder=folder), folder=folder)
-        return request.find_or(partial(_collect_missing, request, progress))
+        return _with_all_ranks(request, progress)
 
 
 def _checked(spec: CollectionSpec, store: str | Path | None) -> CollectionSpec:
@@ -115,12 +119,50 @@ def _checked(spec: CollectionSpec, store: str | Path | None) -> CollectionSpec:
     return spec
 
 
-def _collect_missing(request: Request, report: Report | None, folder: Path | None, alone: Alone) -> Store | Part:
-    """Collect what a locked folder does not hold yet, and fold in ``alone``; no folder for a store in memory."""
+def _with_all_ranks(request: Request, report: Report | None) -> Store | Part:
+    """Open or collect a request's store or part: rank 0 locks the folder, and the others help it to collect."""
+
+    def with_all(folder: Path | None, alone: Alone) -> Store | Part:
+        with ranks.together():  # all ranks end before the folder is unlocked
+            trained = Store.load(folder) if folder is not None and is_store(folder) else None
+            return _collect_missing(request, report, *ranks.shared((folder, trained)), alone)
+
+    if ranks.rank() == 0:
+        return ranks.shared(request.find_or(with_all))
+    given: Any = ranks.shared(None)
+    while isinstance(given, tuple):
+        _check_shared(request.folder)
+        _collect_missing(request, report, *given)
+        given = ranks.shared(None)
+    return cast("Store | Part", given)
+
+
+def _check_shared(folder: Path | None) -> None:
+    """Raise CollapseError if another rank than the first does not see the folder that rank 0 has locked."""
+    for _ in range(60):  # a network file system may show it late
+        if folder is None or folder.is_dir():
+            return
+        time.sleep(1)
+    raise CollapseError(f"{folder} is not here: with several nodes, give a --store on a file system that all share")
+
+
+def _collect_missing(
+    request: Request, report: Report | None, folder: Path | None, trained: Store | None, alone: Alone = nullcontext
+) -> Store | Part:
+    """Collect what a locked folder does not hold yet.
+
+    Args:
+        request: What to collect.
+        report: Called as report(what, done, total).
+        folder: The folder; None for a store in memory.
+        trained: The store in the folder, which lacks something, or None.
+        alone: A context in which no other part changes the folder; only rank 0 needs it.
+    """
     known = plugins().statistics
     kinds = [kind for name, kind in sorted(known.items()) if name not in request.without]
-    trained = Store.load(folder) if folder is not None and is_store(folder) else None
     with exact_arithmetic(deterministic=request.deterministic):  # before the first product: torch asks cuBLAS once
         source = request.load(trained, report)
+    if differ := differences(ranks.shared(source.identity), source.identity, sides=("rank 0", "this rank")):
+        raise CollapseError(f"the ranks differ in {'; '.join(differ)}: give all of them the same model and texts")
     with exact_arithmetic(deterministic=request.deterministic):  # again: loading the model may reset it
         return Collection(source, folder, kinds, request.batch_size, request.part, alone, report).run(trained)

@@ -9,6 +9,7 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
+from collapse.core.progress import Report
 from collapse.core.reading import read_json
 from collapse.errors import CollapseError, UsageError, near_names, some
 from collapse.hub.remote import Remote
@@ -57,8 +58,8 @@ class Folder:
         """Whether there is a file of this name."""
         return (self.path / name).is_file()
 
-    def fetch(self, name: str) -> Path:
-        """Return the path of a file."""
+    def fetch(self, name: str, report: Report | None = None) -> Path:
+        """Return the path of a file; nothing is downloaded, and nothing reported."""
         return self.path / name
 
     def sha256(self, name: str) -> str:

@@ -28,6 +28,12 @@ ROLES = {
 NULLS = ("untrained", "shuffled")
 """Nulls: the architecture with initial weights from a fixed seed; the embeddings with permuted labels."""
 
+OF_PACKING = (
+    *("validation_text", "split", "validation_split", "text_column", "tokenizer", "chunk_length", "max_chunks"),
+    *("max_validation_chunks", "shards", "eos_between", "special_tokens", "trust_remote_code"),
+)
+"""Options on which the chunks of a text depend, besides the text."""
+
 DTYPES = ("float32", "bfloat16", "float16", "float64")
 
 _TEXTS = (("corpus", "text", "split"), ("validation", "validation_text", "validation_split"))
@@ -77,14 +83,14 @@ class CollectionSpec:
     """
 
     text: TextNames | None = option(
-        "Training text: files, folders, globs or a Hub data set.",
+        "Training text: files, folders, globs, a Hub data set or a packed text.",
         "corpus",
         unset="the data set in the model's card",
         metavar="FILES|DATASET",
         many=True,
     )
     validation_text: TextNames | None = option(
-        "Validation text: files, folders, globs or a Hub data set.",
+        "Validation text: files, folders, globs, a Hub data set or a packed text.",
         "validation",
         unset="the data set's validation split, if any",
         metavar="FILES|DATASET",
@@ -118,7 +124,7 @@ class CollectionSpec:
     layers: str | Iterable[int] | None = option(
         "Also collect inner layers: the inputs of these blocks, counted from 0, or from the top, which is -1.",
         "layers",
-        unset="only top, what enters the output embedding",
+        unset="only top, the input of the output embedding",
         metavar="all|every:K|0,4,...",
     )
     dtype: str = option("Data type in which the model runs.", "recorded", default="float32", choices=DTYPES)

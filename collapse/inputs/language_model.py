@@ -16,6 +16,7 @@ from torch import Tensor
 
 from collapse.errors import CollapseError, first_line
 from collapse.numerics.devices import explaining_out_of_memory, is_out_of_memory
+from collapse.numerics.logits import LINEAR, Logits
 from collapse.stores.layers import TOP
 
 
@@ -50,6 +51,7 @@ class LanguageModel:
         lens: The final norm, which maps the last block's output to the input of the output embedding; None if it was
             not searched or not found.
         no_lens: Why there is no such module.
+        logits: How it makes logits from ⟨w, h⟩ + b.
     """
 
     model: Any
@@ -61,6 +63,7 @@ class LanguageModel:
     blocks: torch.nn.ModuleList | None = None
     lens: torch.nn.Module | None = None
     no_lens: str = ""
+    logits: Logits = LINEAR
 
     @classmethod
     def of(cls, model: Any) -> "LanguageModel":

@@ -36,8 +36,8 @@ def find_layers(loaded: "LanguageModel", tokens_BT: Int[Tensor, "B T"], layers: 
             break
     else:
         raise CollapseError(
-            f"the inner layers of {kind} cannot be collected: no list of {loaded.n_layers} modules has the inputs that "
-            "it returns as hidden_states; remove --layers"
+            f"the inner layers of {kind} cannot be collected: it has no list of {loaded.n_layers} blocks whose inputs "
+            "are its hidden_states; remove --layers"
         )
     for layer in layers:
         if (width := found[layer].shape[-1]) != loaded.weight.shape[1]:
@@ -49,14 +49,14 @@ def find_layers(loaded: "LanguageModel", tokens_BT: Int[Tensor, "B T"], layers: 
 
 
 def _candidates(loaded: "LanguageModel") -> Iterator[nn.ModuleList]:
-    """Yield the lists of as many modules as the model has layers, outer lists first."""
+    """Yield the lists of modules with the length of the model's number of layers, outer lists first."""
     for module in loaded.model.modules():
         if isinstance(module, nn.ModuleList) and len(module) == loaded.n_layers:
             yield module
 
 
 def _equal(mine: Tensor, theirs: Tensor) -> bool:
-    """Whether two runs gave the same embeddings up to rounding, which a grouping of experts can change."""
+    """Whether two runs gave the same embeddings up to rounding, for example if experts were grouped differently."""
     if mine.shape != theirs.shape:
         return False
     theirs = theirs.to(mine.device)
@@ -90,8 +90,8 @@ def _find_lens(loaded: "LanguageModel", tokens: Tensor) -> None:
             loaded.lens = module
             return
     loaded.no_lens = (
-        f"the logit lens is not available, because no single module of {type(loaded.model).__name__} leads from its "
-        "last block to its output embedding"
+        f"the logit lens is not available, because no single module of {type(loaded.model).__name__} maps the output "
+        "of its last block to the input of its output embedding"
     )
 
 

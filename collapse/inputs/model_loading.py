@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 
+from collapse.core import ranks
 from collapse.core.progress import Report
 from collapse.core.settings import environment, gguf_reported, quiet
 from collapse.errors import CollapseError
@@ -39,7 +40,7 @@ def load_model(reference: ModelReference, spec: CollectionSpec, report: Report |
     Args:
         reference: The model (see :func:`collapse.inputs.references.find_model`).
         spec: The options; those of loading and placing a model apply.
-        report: Called as report(what, done, total) while a GGUF file is read, which takes long.
+        report: Called as report(what, done, total) while files are downloaded, and while a GGUF file is read.
 
     Raises:
         CollapseError: The model cannot be loaded, lacks weights, or has no output embedding.
@@ -86,7 +87,8 @@ def _trained(reference: ModelReference, spec: CollectionSpec, arguments: dict[st
     import transformers
 
     gguf_file, names = arguments.get("gguf_file"), weight_files(reference.files, arguments)
-    files = [reference.files.fetch(name) for name in names]  # download errors are reported in one line
+    with ranks.in_turn():
+        files = [reference.files.fetch(name, report) for name in names]  # download errors are reported in one line
     if not gguf_file:
         pickled = [name for name in names if not name.endswith(".safetensors")]
         if pickled:

@@ -62,10 +62,11 @@ def text_request(
     held = Store.load(folder) if folder and is_store(folder) and not spec.recollect else None
     tokenizer = find_tokenizer(spec.tokenizer) if spec.tokenizer else reference
     whole = _with_texts(spec, reference, held)
+    texts, trained_on = _texts_of(spec, whole, reference, held, _open_fields(whole) if leave_open else frozenset())
+    whole = texts.fitted(whole)
+    open_fields = _open_fields(whole) if leave_open else frozenset()
     if whole.chunk_length or not leave_open:
         whole = replace(whole, chunk_length=chunk_length_of(reference, whole.chunk_length))
-    open_fields = _open_fields(whole) if leave_open else frozenset()
-    texts, trained_on = _texts_of(spec, whole, reference, held, open_fields)
     if held is not None and spec.validation_text is None and spec.validation_split is None:  # it is the held store's
         texts = replace(texts, optional=True)
     identity = text_identity(whole, reference, tokenizer, texts) | ({"corpus": trained_on} if trained_on else {})
