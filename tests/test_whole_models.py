@@ -121,7 +121,7 @@ def test_buffers_that_change_nothing_are_accepted(llama, how):
 
 def test_a_head_that_contradicts_tied_embeddings_is_refused(llama):
     state(llama, tie_word_embeddings=True)
-    refused(llama, r"its config\.json ties lm_head\.weight to the input embedding, but its checkpoint has another")
+    refused(llama, r"its config\.json ties lm_head\.weight to the input embedding, but its checkpoint has a different")
     load(llama, tie_word_embeddings=False)
     add(llama, {"lm_head.weight": load_file(llama / "model.safetensors")["model.embed_tokens.weight"].clone()})
     assert load(llama).tied
