@@ -1,6 +1,6 @@
 """``python -m benchmarks``: run benchmarks, print their tables, and write JSON by machine.
 
-Threads are set before torch is loaded, as ``collapse`` does it; so nothing here imports torch before.
+Threads are set before torch is loaded, as in ``collapse``, so this module does not import torch.
 """
 
 import os

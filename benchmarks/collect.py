@@ -1,7 +1,7 @@
-"""Collecting a model's statistics, against its decoder's bare forward over batches of the same sizes.
+"""Collect a model's statistics, compared with the forward pass of its decoder over batches of the same sizes.
 
-On a CPU, reading, the training pass and writing: a GPT-Neo 4x256 with random weights reads generated stories. On a GPU,
-both passes of larger models over random tokens.
+On a CPU this includes reading and writing, for a GPT-Neo 4x256 with random weights on generated stories. On a GPU it
+is both passes of larger models over random tokens.
 """
 
 import tempfile
@@ -17,8 +17,8 @@ import collapse
 from benchmarks.record import Record
 from benchmarks.timing import growth_of, in_turn, peak_growth
 from collapse.collection.accumulators import Training, Validation
+from collapse.inputs.chunks import Chunks
 from collapse.inputs.language_model import LanguageModel
-from collapse.inputs.packing import Chunks
 from collapse.inputs.source import Source
 from collapse.inputs.text_source import TextPhase
 from collapse.numerics.decisions import Decider
@@ -107,7 +107,7 @@ def _add(record: Record, configuration: Any, length: int, device: str) -> None:
 
 
 def make(folder: Path, quick: bool, length: int, chunks: int) -> None:
-    """Write model/, with its tokenizer, and train.jsonl, which has so many chunks or more."""
+    """Write model/ with its tokenizer, and train.jsonl with at least this number of chunks."""
     sizes = {"depth": 2, "width": 64, "vocabulary": 4_000} if quick else {"depth": 4, "width": 256}
     transformers.utils.logging.disable_progress_bar()
     build(Recipe(**sizes, chunk_length=length, precision="float32")).save_pretrained(folder / "model")
@@ -116,7 +116,7 @@ def make(folder: Path, quick: bool, length: int, chunks: int) -> None:
 
 
 def ours(folder: str, length: int, chunks: int) -> Callable[[], object]:
-    """Return a collection of so many chunks, which begins anew each time."""
+    """Return a function that collects this number of chunks, each time from the beginning."""
     return lambda: collapse.collect(
         f"{folder}/model",
         store=f"{folder}/store",
@@ -130,7 +130,7 @@ def ours(folder: str, length: int, chunks: int) -> Callable[[], object]:
 
 
 def bare(folder: str, length: int, chunks: int) -> Callable[[], object]:
-    """Return the model's forward passes of so many chunks."""
+    """Return a function that runs the model's forward passes of this number of chunks."""
     decoder = transformers.AutoModelForCausalLM.from_pretrained(f"{folder}/model").get_decoder()
     prepare(decoder)
     return _forwards(decoder, [torch.zeros(_BATCH, length, dtype=torch.int64)] * (chunks // _BATCH))

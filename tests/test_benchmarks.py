@@ -1,4 +1,4 @@
-"""``python -m benchmarks``: small runs, what it refuses, its record and page."""
+"""``python -m benchmarks``: small runs, errors, its records and its page."""
 
 import importlib
 import json

@@ -1,4 +1,4 @@
-"""Standard errors over blocks of texts and over parts, against simulations of which the truth is known."""
+"""Standard errors over blocks of texts and over parts, compared with simulations with a known truth."""
 
 import math
 from dataclasses import replace
@@ -10,7 +10,8 @@ from scipy.stats import t as student
 
 import collapse
 from collapse import EmbeddingStatistics
-from collapse.inputs.packing import Chunks, group
+from collapse.inputs.chunks import Chunks
+from collapse.inputs.packing import group
 from collapse.numerics.standard_errors import influence_of, jackknife_error, standard_error
 from collapse.numerics.values import Values
 from collapse.plugin.metrics import declaration
@@ -29,7 +30,7 @@ def test_blocks_are_runs_of_whole_texts_of_a_chunks_length():
 
 
 def covered(draw, texts, length, chunk, paired):
-    """Whether a nominal 95 % interval of a mean over tokens has the truth, 0, whose texts differ."""
+    """Whether a nominal 95 % interval of a mean over tokens of different texts contains the truth, 0."""
     lengths = np.maximum(5, draw.lognormal(math.log(length), 0.6, texts)).astype(int)
     of_token = np.repeat(np.arange(texts), lengths)
     values = 0.35 * draw.normal(size=texts)[of_token] + 1.5 * draw.normal(size=len(of_token))

@@ -1,4 +1,4 @@
-"""Every example of README and docs runs as it stands, on a tiny model, or is listed here with the reason why not."""
+"""Every example in README and docs runs on a tiny model, or is listed here with the reason why not."""
 
 import re
 import shlex
@@ -19,6 +19,9 @@ NOT_RUN = {
     "python3 -m venv": "makes an environment; .ci/run does",
     "pip install": "needs a package index; .ci/run runs it",
     "collapse measure smollm2": "needs the model's file; tests/test_loading.py measures a small one",
+    "collapse measure MODEL --device-map map.json": "tests/test_placed_models.py has such maps",
+    "collapse measure MODEL --quantize": "needs torchao and bitsandbytes; the same tests run it",
+    "collapse measure MODEL --adapter": "needs peft; tests/test_adapters.py runs it",
     "hf auth login": "asks for a password",
     "hf download": "is the Hub's own; tests/test_offline.py uses what it fetches",
     "pytest": "runs tests; .ci/run does",
@@ -32,6 +35,10 @@ NOT_RUN = {
     "collapse zoo sweep": "hours; tests/zoo/test_sweep.py trains small ones",
     "collapse zoo status": "shows a sweep; the same",
     "collapse zoo publish": "needs such a run; tests/zoo/test_publish.py publishes small ones",
+    "collapse measure MODEL --text roneneldan/TinyStories --store stores/big": "needs SLURM; see test_launching.py",
+    "collapse status stores/big": "the same",
+    "hf jobs run": "costs money",
+    "hf buckets": "is the Hub's own",
     "#SBATCH": "needs SLURM; the same command is run with its numbers",
     "collapse collect MODEL --text roneneldan/TinyStories --store parts/$": "as above",
 }
@@ -77,7 +84,7 @@ def kept(line: str) -> bool:
 
 
 def with_other_parts(words: list[str]) -> list[list[str]]:
-    """A command, and the same for the other parts, which other machines run."""
+    """Return a command, and the same command for the other parts."""
     if "--part" not in words:
         return [words]
     given = words[words.index("--part") + 1]
@@ -88,7 +95,7 @@ def with_other_parts(words: list[str]) -> list[list[str]]:
 
 @pytest.fixture(scope="module")
 def prepared(tiny, tmp_path_factory) -> Path:
-    """A folder with what the examples name: models, texts, stores, results."""
+    """A folder with the models, texts, stores and results that the examples name."""
     folder = tmp_path_factory.mktemp("prepared")
     for name, file in (("train", tiny.text), ("validation", tiny.validation)):
         lines = file.read_text("utf-8").splitlines(keepends=True)[:60]

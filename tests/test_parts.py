@@ -8,7 +8,7 @@ import pytest
 import torch
 
 import collapse
-from collapse.stores.lock import running_parts
+from collapse.stores.lock import is_locked, running_parts
 
 
 @pytest.fixture(scope="module")
@@ -43,6 +43,10 @@ def stopped(start, tmp_path):
         pid = start("--part", "{}/{}".format(*part), log=f"log{part}")
         eventually(lambda: part in running_parts(tmp_path / "store"))
         os.killpg(pid, signal.SIGSTOP)
+        while is_locked(tmp_path / "store"):  # it looks for what is done
+            os.killpg(pid, signal.SIGCONT)
+            time.sleep(0.05)
+            os.killpg(pid, signal.SIGSTOP)
         return pid
 
     return stopped
@@ -55,9 +59,9 @@ def eventually(holds):
         time.sleep(0.01)
 
 
-def same(one, other):
+def same(one, other, names=("train", "classifier", "validation")):
     assert one.identity == other.identity
-    for name in ("train", "validation", "classifier"):
+    for name in names:
         for mine, theirs in zip(one.tensors(name).values(), other.tensors(name).values(), strict=True):
             torch.testing.assert_close(mine, theirs, rtol=1e-12, atol=1e-12)
 
@@ -86,7 +90,7 @@ def test_beside_a_running_part(runner, start, stopped, out, told, tiny, tmp_path
     assert shown[1].startswith(f"{store},train,1/2,0,")
     assert ",running," in shown[1]
     refused = told(1, "collect", *tiny.words("--store", store, "--part", "2/3"))
-    assert refused == f"collapse: another process collects part 1/2 into {store}: wait, or divide it into 2 parts\n"
+    assert refused == f"collapse: another process collects part 1/2 into {store}: wait for it, or give --part k/2\n"
     others = [start(*words, log="waits") for words in (("--part", "1/2"), ())]
     eventually(lambda: (tmp_path / "waits").read_text().count("in use by another process: waiting until it ends") == 2)
     assert runner.wait(start("--part", "2/2")) == 0
@@ -109,3 +113,13 @@ def test_status_of_stores_and_parts(tiny, whole, out, told, tmp_path):
     assert shown.count("not running") == 2
     assert str(tmp_path / "p2") in shown
     assert "there is no collection in" in told(2, "status", tmp_path / "none")
+
+
+def test_more_parts_than_slices(tiny, told, whole, tmp_path):
+    words = tiny.words("--store", tmp_path / "store", "--part")
+    assert "--part 1/12: the text has only 11 slices; use at most 11 parts" in told(2, "collect", *words, "1/12")
+    for k in range(2, 13):
+        store = collapse.collect(tiny.model, store=tmp_path / "store", part=(k, 12), **tiny.options())
+    same(store, whole, ("train", "classifier"))
+    done = [collapse.collect(tiny.model, store=store.path, part=(k, 12), **tiny.options()) for k in range(1, 13)]
+    same(done[-1], whole)  # validation has 10 slices

@@ -1,7 +1,8 @@
-"""A model is measured only if each tensor of its checkpoint takes part, and if it is a causal language model at all."""
+"""A model is measured only if every tensor of its checkpoint is used, and if it is a causal language model."""
 
 import json
 import shutil
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -48,7 +49,7 @@ def llama(made, tmp_path) -> Path:
 
 
 def add(folder: Path, more: dict[str, torch.Tensor], how: str = "single") -> None:
-    """Add tensors to a checkpoint, which then is one file, two shards or a pickle."""
+    """Add tensors to a checkpoint, and save it as one file, two shards or a pickle."""
     held = load_file(folder / "model.safetensors") | more
     if how == "single":
         save_file(held, folder / "model.safetensors", metadata={"format": "pt"})
@@ -118,9 +119,34 @@ def test_buffers_that_change_nothing_are_accepted(llama, how):
         refused(llama, "ignores 1 tensor")
 
 
+def layer(number: int, held: dict[str, torch.Tensor], *more: str) -> dict[str, torch.Tensor]:
+    """Return the tensors of a further layer, which may have more modules."""
+    last = {key: each for key, each in held.items() if key.startswith("model.layers.1.")}
+    made = {key.replace(".1.", f".{number}.", 1): each.clone() for key, each in last.items()}
+    return made | {f"model.layers.{number}.{name}.weight": torch.ones(32) for name in more}
+
+
+def test_only_layers_for_several_tokens_that_the_configuration_states_are_ignored(llama):
+    held = load_file(llama / "model.safetensors")
+    drafts = layer(2, held, "eh_proj") | layer(3, held, "eh_proj") | {"model.mtp.norm.weight": torch.ones(32)}
+    add(llama, drafts)
+    refused(llama, "ignores 21 tensors of the checkpoint")
+    state(llama, num_nextn_predict_layers=1)
+    refused(llama, r"ignores 10 tensors of the checkpoint \(model\.layers\.3\.eh_proj\.weight, ")
+    state(llama, num_nextn_predict_layers=2)
+    tokens = torch.arange(32)[None]
+    h = load(llama).embeddings(tokens)
+    add(llama, UNUSED["attention bias"])
+    refused(llama, r"ignores 1 tensor of the checkpoint \(model\.layers\.1\.self_attn\.q_proj\.bias\)")
+    save_file(held, llama / "model.safetensors", metadata={"format": "pt"})
+    assert torch.equal(load(llama).embeddings(tokens), h)
+    add(llama, layer(2, held))  # an ordinary layer: the configuration states too few
+    refused(llama, "ignores 9 tensors of the checkpoint")
+
+
 def test_a_head_that_contradicts_tied_embeddings_is_refused(llama):
     state(llama, tie_word_embeddings=True)
-    refused(llama, r"its config\.json ties lm_head\.weight to the input embedding, but its checkpoint has another")
+    refused(llama, r"its config\.json ties lm_head\.weight to the input embedding, but its checkpoint has a different")
     load(llama, tie_word_embeddings=False)
     add(llama, {"lm_head.weight": load_file(llama / "model.safetensors")["model.embed_tokens.weight"].clone()})
     assert load(llama).tied
@@ -138,28 +164,11 @@ def test_a_model_of_another_kind_is_refused_and_shown_another_way(tmp_path, kind
     refused(OTHERS[kind](tmp_path / "other"), rf"other is a {kind}, .*collapse\.measure\(features=…, labels=…\)")
 
 
-def test_quantized_models_are_refused_in_a_line(llama):
-    refused(llama, r"is quantized \(load_in_8bit\)", load_in_8bit=True)
-    state(llama, quantization_config=None)
-    load(llama)
-    state(llama, quantization_config={"quant_method": "fp8"})
-    refused(llama, r"^llama is quantized \(quantization_config\), which is not supported yet")
-
-
-def test_offloaded_models_are_refused_in_a_line(llama, tmp_path):
-    parts = ["model.embed_tokens", "model.layers.0", "model.layers.1", "model.norm", "model.rotary_emb", "lm_head"]
-    places = {part: "disk" if part == "model.layers.0" else "cpu" for part in parts}
-    options = {"offload_folder": str(tmp_path / "off")}
-    load(llama, device_map="cpu", **options)
-    for device_map in (places, "meta"):
-        refused(llama, "spread over several devices", device_map=device_map, **options)
-
-
-def test_an_adapter_is_named(tiny, tmp_path):
+def test_an_adapter_needs_peft(llama, told, tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "peft", None)
     (tmp_path / "adapter_config.json").write_text(json.dumps({"peft_type": "LORA", "base_model_name_or_path": "a/b"}))
-    save_file({"base_model.model.lora_A.weight": torch.zeros(4, 32)}, tmp_path / "adapter_model.safetensors")
-    with pytest.raises(collapse.CollapseError, match=r"holds a PEFT adapter \(adapter_config\.json\): merge it"):
-        find_model(str(tmp_path))
+    for words in ([tmp_path], [llama, "--adapter", tmp_path]):
+        assert "is a PEFT adapter, and peft is not installed: pip install" in told(1, "measure", *words)
 
 
 def test_an_attention_that_is_given_wins_over_the_configuration(llama):

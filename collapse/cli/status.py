@@ -1,11 +1,11 @@
-"""collapse status: how far a collection is."""
+"""collapse status: the progress of collections."""
 
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from collapse.cli.formats import deliver, prints_a_table
+from collapse.cli.launching import submitted
 from collapse.errors import UsageError
 
 if TYPE_CHECKING:
@@ -16,10 +16,10 @@ if TYPE_CHECKING:
 @click.argument("stores", nargs=-1, required=True, metavar="STORE...")
 @prints_a_table
 def command(stores: tuple[str, ...], format_: str | None, output: str | None) -> None:
-    """Show how far collections are, also while they run.
+    """Show the progress of collections, also while they run.
 
-    STORE is the folder of a store, of an unfinished collection or of a part, or a folder that holds several. A row is
-    a phase of a collection, or a part of it, with the slices that are saved, the speed and the time left.
+    STORE is the folder of a store, of an unfinished collection or of a part, or a folder that holds several. Each row
+    is a phase of a collection or a part of one, with its saved slices, its speed and the time left.
 
     \b
     collapse status stores/a
@@ -29,27 +29,16 @@ def command(stores: tuple[str, ...], format_: str | None, output: str | None) ->
     from collapse.measurement.table import Table
     from collapse.stores.coverage import covered
 
-    rows = [
-        [str(folder), *_row(each)]
-        for name in stores
-        for folder in _collections_in(expanded(name))
-        for each in covered(folder)
-    ]
-    deliver(format_, output, Table("", ["store", "phase", "part", "done", "of", "state", "chunks/s", "left"], rows))
-
-
-def _collections_in(folder: Path) -> list[Path]:
-    """Return the folder, or the folders of collections in it.
-
-    Raises:
-        UsageError: There are none.
-    """
-    from collapse.stores.coverage import covered
-
-    found = [each for each in (folder, *sorted(folder.glob("*/"))) if covered(each)]
-    if not found:
-        raise UsageError(f"there is no collection in {folder}: give the --store of collapse collect")
-    return found[:1] if found[0] == folder else found
+    rows, jobs = list[list[Any]](), list[str]()
+    for folder in map(expanded, stores):
+        parts, said, _ = submitted(folder)
+        rows_of = {each: covered(each, parts) for each in (folder, *sorted(folder.glob("*/")))}
+        if not (said or any(rows_of.values())):
+            raise UsageError(f"there is no collection in {folder}: give the --store of collapse collect")
+        jobs += [said] if said else []
+        rows += [[str(each), *_row(row)] for each, some in rows_of.items() for row in some]
+    columns = ["store", "phase", "part", "done", "of", "state", "chunks/s", "left"]
+    deliver(format_, output, Table("", columns, rows, jobs))
 
 
 def _row(each: "Covered") -> list[Any]:

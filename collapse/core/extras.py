@@ -4,8 +4,11 @@ import re
 
 EXTRAS = {
     "gguf": "gguf",
+    "peft": "adapters",
+    "bitsandbytes": "quantize",
+    "torchao": "quantize",
     "accelerate": "zoo,gguf",
-    "submitit": "zoo",
+    "submitit": "slurm",
     "altair": "report",
     "jinja2": "report",
     "vl_convert": "report",

@@ -1,4 +1,4 @@
-"""How far a collection is: which slices the shards in a folder hold, by phase and part."""
+"""The progress of a collection: which slices the shards in a folder hold, by phase and part."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ from collapse.stores.shards import Shard, shards_in
 
 @dataclass(frozen=True)
 class Covered:
-    """How far a phase is, or a part of it.
+    """The progress of a phase, or of a part of it.
 
     Attributes:
         phase: "train" or "validation".
@@ -34,11 +34,11 @@ class Covered:
 
 
 def covered(folder: Path, parts: int | None = None) -> list[Covered]:
-    """Return how far the collection in a folder is, by phase and part.
+    """Return the progress of the collection in a folder, by phase and part.
 
     Args:
         folder: Folder of a store, a part or an unfinished collection; nothing in it is changed.
-        parts: The number of parts if no part runs, which would say it; None for the whole.
+        parts: The number of parts, used only if no part is running; None for the whole.
 
     Raises:
         StoreError: A file is damaged.
@@ -46,17 +46,17 @@ def covered(folder: Path, parts: int | None = None) -> list[Covered]:
     running = running_parts(folder)
     n = running[0][1] if running else parts
     coverage: Mapping[str, Any] = read_manifest(folder)["coverage"] if is_store(folder) else {}
-    found = []
+    found, current = list[Covered](), True
     for phase in ("train", "validation"):
-        if whole := coverage.get(phase):
+        whole, shards = coverage.get(phase), shards_in(folder, phase)
+        if whole and not shards:  # a finished store has shards while further layers are collected
             found.append(Covered(phase, None, whole["slices"], whole["slices"]))
             continue
-        shards = shards_in(folder, phase)
-        runs_now = phase == ("validation" if coverage else "train")
         for part in [(k + 1, n) for k in range(n)] if n else [None]:
-            is_running = runs_now and (part in running if running else part is None and is_locked(folder))
+            is_running = current and (part in running if running else part is None and is_locked(folder))
             if shards or is_running:
                 found.append(_covered(phase, part, shards, is_running))
+        current = False  # the next phase begins after this one
     return found
 
 

@@ -91,7 +91,7 @@ class Store(Named):
         self._statistics: dict[str, EmbeddingStatistics] = {}
 
     def __getstate__(self) -> dict[str, Any]:  # what ranks send: without the statistics that were read
-        return vars(self) | {"_statistics": {}}
+        return {**vars(self), "_statistics": {}}
 
     @classmethod
     def load(cls, path: str | Path) -> "Store":
