@@ -175,6 +175,12 @@ def test_an_error_of_a_rank_is_told_by_rank_0(ranks, tiny, tmp_path):
     assert not ranks.said(1)
 
 
+def test_a_launcher_is_refused(ranks, tiny, tmp_path):
+    words = [*words_of(tiny, tmp_path / "store"), "--launcher", "local"]
+    assert ranks.run(words, words) == [2, 2]
+    assert ranks.said() == "collapse: --launcher starts processes of its own: run the command without torchrun\n"
+
+
 def test_ranks_with_other_texts_are_refused(ranks, tiny, tmp_path):
     for name, lines in (("one", 300), ("two", 200)):
         (tmp_path / name).mkdir()
