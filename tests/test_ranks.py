@@ -201,6 +201,13 @@ def test_torchrun_starts_ranks(tmp_path):
     assert len(json.loads(done.stdout)) == 1
 
 
+def test_a_process_that_inherits_a_rank_is_told_so(run, tiny, tmp_path):
+    done = run(*words_of(tiny, tmp_path / "store"), ok=False, changes={"RANK": "1", "WORLD_SIZE": "2"})
+    assert done.returncode == 1
+    assert done.stderr.startswith("collapse: rank 1 of 2 cannot reach the others (")
+    assert done.stderr.endswith("): start all ranks with torchrun, or unset RANK and WORLD_SIZE\n")
+
+
 def test_only_rank_0_runs_other_commands(ranks):
     assert ranks.run(["metrics"], ["metrics"]) == [0, 0]
     assert "nc1.cdnv" in ranks.said(0, "out")
@@ -224,14 +231,14 @@ class Fragile(Statistic):
 """
 
 
-def test_a_model_that_fails_on_a_rank_leaves_the_next_model(ranks, tiny, whole, tmp_path):
+def test_models_that_fail_on_all_ranks_or_on_one_leave_the_next_model(ranks, tiny, whole, tmp_path):
     (tmp_path / "fragile.py").write_text(FAILS_ONCE)
     copy = shutil.copytree(tiny.model, tmp_path / "copy")
-    words = ["measure", copy, *tiny.words("--batch-size", 1, "-p", tmp_path / "fragile.py", "-v"), "--metrics", "nc1"]
-    assert ranks.run(words, words) == [1, 1]
+    words = ["measure", "a.safetensors", "b.safetensors", copy, *tiny.words("-p", tmp_path / "fragile.py")]
+    assert ranks.run(*[[*words, "-v", "--metrics", "nc1"]] * 2) == [1, 1]
     assert "copy is not measured: rank 1: " in ranks.said()
     assert "ValueError: not this one" in ranks.said()
-    assert "1 of 2 models are not measured" in ranks.said().partition("2 of 2: ")[2]
+    assert "3 of 4 models are not measured" in ranks.said().partition("4 of 4: ")[2]
     assert "nc1.cdnv" in ranks.said(0, "out")
 
 

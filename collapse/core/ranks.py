@@ -87,8 +87,6 @@ def join(words: Sequence[str], *, silent: bool = True) -> None:
     import torch.distributed as dist
 
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # torchrun ends the other ranks of a dead one
-    if own and silent:
-        _mute()
     try:
         store, own, size = next(dist.rendezvous("env://", timeout=_TO_START))
         store.set(f"collapse {own}", "here")
@@ -100,6 +98,8 @@ def join(words: Sequence[str], *, silent: bool = True) -> None:
             "unset RANK and WORLD_SIZE"
         ) from error
     _joined = _Joined(own, size, store)
+    if own and silent:
+        _mute()
     for other, theirs in enumerate(meet(list(words))):
         if theirs != list(words):
             raise UsageError(f"rank {other} has other arguments than rank {own}: start all ranks with the same command")
