@@ -23,16 +23,17 @@ from collapse.testing import random_features
 
 
 class Ranks:
-    """Starts the ranks of a command as torchrun does, forked from a warm process."""
+    """Starts the ranks of a command as torchrun does, and again as for --max-restarts, forked from a warm process."""
 
     def __init__(self, warm, folder):
         self.warm, self.folder, self.started, self.store = warm, folder, 0, None
 
     def start(self, *commands, folders=(None, None, None, None)):
         """Start a command for each rank, in a folder; the process ids."""
-        self.store = TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
+        self.store = self.store or TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
         shared = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(self.store.port), "WORLD_SIZE": str(len(commands))}
-        shared |= {"TORCHELASTIC_USE_AGENT_STORE": "True", "COLLAPSE_HOME": f"{self.folder}/home"}
+        shared |= {"TORCHELASTIC_USE_AGENT_STORE": "True", "TORCHELASTIC_RESTART_COUNT": str(self.started)}
+        shared |= {"COLLAPSE_HOME": f"{self.folder}/home"}
         self.started += 1
         return [
             self.warm.start(

@@ -88,9 +88,11 @@ def join(words: Sequence[str], *, silent: bool = True) -> None:
 
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # torchrun ends the other ranks of a dead one
     try:
-        store, own, size = next(dist.rendezvous("env://", timeout=_TO_START))
-        store.set(f"collapse {own}", "here")
-        store.wait([f"collapse {each}" for each in range(size)], _TO_START)
+        held, own, size = next(dist.rendezvous("env://", timeout=_TO_START))
+        attempt = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")  # torchrun's store keeps what earlier ones wrote
+        store = dist.PrefixStore(f"collapse {attempt}", held)
+        store.set(f"{own}", "here")
+        store.wait([f"{each}" for each in range(size)], _TO_START)
         dist.init_process_group("gloo", store=store, rank=own, world_size=size, timeout=_TO_MEET)
     except (RuntimeError, ValueError) as error:
         raise CollapseError(
