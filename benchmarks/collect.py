@@ -17,8 +17,8 @@ import collapse
 from benchmarks.record import Record
 from benchmarks.timing import growth_of, in_turn, peak_growth
 from collapse.collection.accumulators import Training, Validation
+from collapse.inputs.chunks import Chunks
 from collapse.inputs.language_model import LanguageModel
-from collapse.inputs.packing import Chunks
 from collapse.inputs.source import Source
 from collapse.inputs.text_source import TextPhase
 from collapse.numerics.decisions import Decider

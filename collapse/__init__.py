@@ -14,7 +14,6 @@ __version__ = VERSION
 _PUBLIC = {
     "collection.arrays": "collect_arrays",
     "collection.collecting": "collect",
-    "collection.loaded": "collect_loaded",
     "collection.measuring_any": "measure",
     "collection.measuring_layers": "measure_layers",
     "collection.nulls": "measure_with_nulls",
@@ -22,6 +21,7 @@ _PUBLIC = {
     "errors": "CollapseError",
     "hub.opening": "load",
     "hub.sharing": "pull push",
+    "inputs.packing_once": "pack",
     "measurement.analyzing": "analyze permutation",
     "measurement.class_values": "vectors",
     "measurement.converging": "convergence",
@@ -53,7 +53,6 @@ _MODULES = {name: module for module, names in _PUBLIC.items() for name in names.
 if TYPE_CHECKING:
     from collapse.collection.arrays import collect_arrays as collect_arrays
     from collapse.collection.collecting import collect as collect
-    from collapse.collection.loaded import collect_loaded as collect_loaded
     from collapse.collection.measuring_any import measure as measure
     from collapse.collection.measuring_layers import measure_layers as measure_layers
     from collapse.collection.nulls import measure_with_nulls as measure_with_nulls
@@ -62,6 +61,7 @@ if TYPE_CHECKING:
     from collapse.hub.opening import load as load
     from collapse.hub.sharing import pull as pull
     from collapse.hub.sharing import push as push
+    from collapse.inputs.packing_once import pack as pack
     from collapse.measurement.analyzing import analyze as analyze
     from collapse.measurement.analyzing import permutation as permutation
     from collapse.measurement.class_values import vectors as vectors

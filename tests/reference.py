@@ -177,14 +177,19 @@ def decisions(
     h: np.ndarray,
     y: np.ndarray,
     read: np.ndarray | None = None,
+    cap: float | None = None,
 ) -> Values:
-    """NC4 and generalization; ``weight`` holds every row of the output vocabulary, which reads ``read`` if not h."""
+    """NC4 and generalization; ``weight`` holds every row of the output vocabulary, which reads ``read`` if not h.
+
+    A cap changes the loss alone.
+    """
     h, read, weight = (each.astype(np.float64) for each in (h, h if read is None else read, weight))
     logits = read @ weight.T + (0 if bias is None else bias.astype(np.float64))
     classes = s["classes"]
     linear = classes[logits[:, classes].argmax(axis=1)]
     distances = np.stack([((h - mean) ** 2).sum(axis=1) for mean in s["means"]], axis=1)
     ncc = classes[distances.argmin(axis=1)]
+    argmax, logits = logits.argmax(axis=1), logits if cap is None else cap * np.tanh(logits / cap)
     top = logits.max(axis=1, keepdims=True)
     loss = (top[:, 0] + np.log(np.exp(logits - top).sum(axis=1)) - logits[np.arange(len(y)), y]).mean()
     agreement = (linear == ncc).mean()
@@ -195,7 +200,7 @@ def decisions(
         "nc4.kappa": float((agreement - chance) / (1 - chance)),
         "nc4.ncc_accuracy": float((ncc == y).mean()),
         "val_loss": float(loss),
-        "val_accuracy": float((logits.argmax(axis=1) == y).mean()),
+        "val_accuracy": float((argmax == y).mean()),
         "perplexity": float(np.exp(loss)),
     }
 
@@ -211,6 +216,7 @@ def everything(features: dict[str, Any]) -> Values:
             features.get("classifier_bias"),
             features["validation_features"],
             features["validation_labels"],
+            cap=features.get("cap"),
         )
     return values
 

@@ -10,7 +10,8 @@ from scipy.stats import t as student
 
 import collapse
 from collapse import EmbeddingStatistics
-from collapse.inputs.packing import Chunks, group
+from collapse.inputs.chunks import Chunks
+from collapse.inputs.packing import group
 from collapse.numerics.standard_errors import influence_of, jackknife_error, standard_error
 from collapse.numerics.values import Values
 from collapse.plugin.metrics import declaration

@@ -54,7 +54,7 @@ def test_a_field_appears_on_the_command_line_in_python_docs_and_identity():
 
 def test_collect_shows_every_option_and_refuses_others_by_name():
     parameters = inspect.signature(collapse.collect).parameters
-    assert list(parameters) == ["model", "store", "progress", *options_of()]
+    assert list(parameters) == ["model", "store", "name", "progress", *options_of()]
     for name, about in options_of().items():
         assert f"{name}: {about.help}" in inspect.getdoc(collapse.collect)
     for function in (collapse.measure, collapse.measure_with_nulls):

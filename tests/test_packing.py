@@ -9,7 +9,6 @@ import os
 import shutil
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import numpy as np
@@ -153,13 +152,6 @@ def test_what_is_not_what_was_written_is_packed_again(lines, own_home, damage):
     assert packed(corpus).tokens.tolist() == expected(texts, 1, 7)
 
 
-def test_another_process_that_packs_the_same_text_is_a_little_quicker(lines):
-    quicker = []
-    made = packed(lines[0], Letters(lambda: quicker.append(packed(lines[0]))))
-    assert np.array_equal(made.tokens, quicker[0].tokens)
-    assert made.tokens.filename == quicker[0].tokens.filename
-
-
 def test_progress_tells_the_texts_done(lines):
     told = []
     packed(lines[0], shards=2, progress=lambda *words: told.append(words))
@@ -212,39 +204,39 @@ def test_a_text_that_changes_between_hashing_and_reading_is_refused(tmp_path):
 
 
 PACK = """
-import sys, time
+import sys
 from collapse.inputs.packing import pack
 from collapse.inputs.collection_spec import CollectionSpec
 from collapse.inputs.corpus import find_corpus
-def slow(texts, verbose=True):
+def waiting(texts, verbose=True):
     print("tokenizing", flush=True)
-    time.sleep(60)
-pack(find_corpus(sys.argv[1]), slow, CollectionSpec(chunk_length=2), tokenizer_key="slow")
+    sys.stdin.readline()
+    return {"input_ids": [[1, 2, 3] for _ in texts]}
+print(pack(find_corpus(sys.argv[1]), waiting, CollectionSpec(chunk_length=2), tokenizer_key="slow").tokens.tolist())
 """
 
 
-def test_what_a_kill_leaves_is_removed_once_it_is_old(own_home, tmp_path):
-    text, cache = find_corpus(write(tmp_path / "a.jsonl", "abc")), own_home / "chunks"
-    command = [sys.executable, "-c", PACK, text.files[0]]
-    running, killed = (subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in range(2))
+def test_of_several_processes_one_packs_and_another_takes_over_when_it_is_killed(tmp_path):
+    command, running = [sys.executable, "-c", PACK, write(tmp_path / "a.jsonl", "abc")], []
+
+    def start():
+        pipes = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
+        running.append(subprocess.Popen(command, text=True, **pipes))
+        return running[-1]
+
     try:
-        assert running.stdout.readline() == killed.stdout.readline() == "tokenizing\n"
+        killed = start()
+        assert killed.stdout.readline() == "tokenizing\n"
+        second = start()
+        assert "is in use by another process: waiting" in second.stderr.readline()
         killed.kill()
-        killed.wait()
-        left = set(cache.iterdir())
-        assert len(left) == 2
-        content(text)
-        assert left <= set(cache.iterdir())  # too young to tell
-        for folder in left:
-            for each in (*folder.rglob("*"), folder):
-                os.utime(each, (time.time() - 10**6,) * 2)
-        content(find_corpus(write(tmp_path / "b.jsonl", "xyz")))
-        assert not left & set(cache.iterdir())
-        assert running.poll() is None
+        assert second.stdout.readline() == "tokenizing\n"
+        third = start()
+        assert second.communicate("\n")[0] == third.communicate()[0] == "[[1, 2]]\n"
     finally:
-        running.kill()
-        running.communicate()
-        killed.communicate()
+        for each in running:
+            each.kill()
+            each.communicate()
 
 
 def test_real_text_and_tokenizer(shared):

@@ -62,7 +62,7 @@ def test_an_object_that_is_no_store_is_refused_in_a_line(features):
             lambda wrong=wrong: collapse.vectors(wrong, "nc2.norm"),
             lambda wrong=wrong: collapse.compare(wrong, wrong),
         ):
-            with pytest.raises(UsageError, match=r"^an object of \w+ is neither .* collapse\.collect_loaded$"):
+            with pytest.raises(UsageError, match=r"^an object of \w+ is neither .* collapse\.collect$"):
                 call()
 
 

@@ -6,8 +6,8 @@ import torch
 
 from collapse.collection.running_slices import run_slices
 from collapse.errors import CollapseError
+from collapse.inputs.chunks import Chunks
 from collapse.inputs.language_model import LanguageModel
-from collapse.inputs.packing import Chunks
 from collapse.inputs.text_source import TextPhase
 
 

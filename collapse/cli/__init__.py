@@ -30,7 +30,8 @@ command_found: list["Plugin"] = []
 """Plugins that add commands, after :func:`main` has loaded them."""
 
 _COMMANDS = (
-    "measure compare collect status merge verify info tokens push pull analyze figures report results metrics plugins"
+    "measure compare collect pack status merge verify info tokens push pull analyze figures report results metrics "
+    "plugins"
 ).split()
 _OF_ALL_RANKS = ("collect", "measure")
 """Commands whose work the ranks of torchrun share; only rank 0 runs the others."""

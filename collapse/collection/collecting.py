@@ -2,6 +2,7 @@
 
 import time
 from contextlib import nullcontext
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast, overload
 
@@ -13,7 +14,9 @@ from collapse.core.progress import Report, shows_progress
 from collapse.errors import CollapseError, UsageError, near_names
 from collapse.inputs.accepted_options import accepts
 from collapse.inputs.collection_spec import CollectionSpec
+from collapse.inputs.live_model import is_live, live_model
 from collapse.inputs.resolving import resolve
+from collapse.inputs.text_request import text_request
 from collapse.plugin.guarding import outside_inference_mode
 from collapse.plugin.plugin_manager import plugins
 from collapse.stores.manifest import differences, is_store
@@ -25,9 +28,10 @@ from collapse.stores.store_folder import Alone
 
 @overload
 def collect(
-    model: str | Path,
+    model: Any,
     *,
     store: str | Path | None = None,
+    name: str | None = None,
     progress: Report | None = None,
     part: None = None,
     **options: Any,
@@ -36,7 +40,13 @@ def collect(
 
 @overload
 def collect(
-    model: str | Path, *, store: str | Path, progress: Report | None = None, part: tuple[int, int], **options: Any
+    model: Any,
+    *,
+    store: str | Path,
+    name: str | None = None,
+    progress: Report | None = None,
+    part: tuple[int, int],
+    **options: Any,
 ) -> Store | Part: ...
 
 
@@ -45,17 +55,28 @@ def collect(
 @outside_inference_mode
 @exact_arithmetic()
 def collect(
-    model: str | Path, *, store: str | Path | None = None, progress: Report | None = None, **options: Any
+    model: Any,
+    *,
+    store: str | Path | None = None,
+    name: str | None = None,
+    progress: Report | None = None,
+    **options: Any,
 ) -> Store | Part:
     """Collect a model's embedding statistics into a store, or open the store that already holds them.
 
     Without ``store``, this looks for an existing store in the local cache, then in the model's own repository. A
     published store may have any text, chunk length and number of chunks that the options do not specify.
 
+    A loaded model is run in place: it is neither saved nor copied, and is left in the mode and on the devices that it
+    has, also inside a training loop. Repeat the call with the same ``store`` to resume it, while the model still
+    computes the same embeddings.
+
     Args:
-        model: A local folder, a Hub id (``repo@revision``), or a features file.
+        model: A local folder, a Hub id (``repo@revision``), a features file, or a loaded model of transformers. For a
+            loaded model, give ``tokenizer``, which may be a loaded tokenizer; texts may be lists of strings.
         store: Folder of the store; None for the local cache, where stores are found by their identity (for a features
-            file: for a store in memory).
+            file or a loaded model: for a store in memory).
+        name: A loaded model's name in tables; None for the last part of ``model.name_or_path``.
         progress: Called as progress(what, done, total).
         {options}
 
@@ -69,12 +90,23 @@ def collect(
         StoreError: The folder holds another store; the message names the fields that differ, with both values.
         CollapseError: Something cannot be found, read, loaded or written, or an embedding is not finite.
     """
-    if not isinstance(model, str | Path):
+    folder = None if store is None else expanded(store)
+    if isinstance(model, str | Path):
+        spec = _checked(CollectionSpec(**options), store)
+        with ranks.in_turn():
+            found = resolve(str(model), spec, folder)
+        return found if isinstance(found, Store) else _with_all_ranks(found, progress)
+    if not is_live(model):
         raise UsageError(
-            f"collect() takes a folder or a Hub id, not a {type(model).__name__}; for a loaded model: "
-            "collapse.collect_loaded(model, tokenizer, texts)"
+            f"collect() takes a folder, a Hub id or a loaded model of transformers, not a {type(model).__name__}"
         )
-    spec = CollectionSpec(**options)
+    with live_model(model, name, folder, options) as (reference, spec):
+        request = replace(text_request(reference, _checked(spec, store), folder=folder), folder=folder)
+        return _with_all_ranks(request, progress)
+
+
+def _checked(spec: CollectionSpec, store: str | Path | None) -> CollectionSpec:
+    """Return the options of a collection into a store; raise UsageError if some do not go together."""
     if spec.part is not None and store is None:
         raise UsageError("--part needs a folder for the part: give --store (store=)")
     if spec.part is not None and spec.recollect:
@@ -84,11 +116,7 @@ def collect(
     for name in spec.without:
         if name not in plugins().statistics:
             raise UsageError(f"no statistic is called {name!r}; {near_names(name, plugins().statistics)}")
-    with ranks.in_turn():
-        request = resolve(str(model), spec, None if store is None else expanded(store))
-    if isinstance(request, Store):
-        return request
-    return _with_all_ranks(request, progress)
+    return spec
 
 
 def _with_all_ranks(request: Request, report: Report | None) -> Store | Part:

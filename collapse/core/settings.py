@@ -5,6 +5,7 @@ import os
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from importlib import import_module
+from io import StringIO
 from typing import Any
 
 from collapse.core.progress import Report
@@ -27,7 +28,7 @@ def environment(**variables: str) -> Iterator[None]:
 
 @contextmanager
 def quiet(*libraries: str, bars: bool = False) -> Iterator[None]:
-    """Suppress log lines and progress bars of transformers, datasets, accelerate or huggingface_hub.
+    """Suppress log lines of libraries, and progress bars of transformers, datasets and huggingface_hub.
 
     Errors still raise exceptions, which we report ourselves.
 
@@ -39,7 +40,7 @@ def quiet(*libraries: str, bars: bool = False) -> Iterator[None]:
         libraries = ("huggingface_hub", *libraries)
     with ExitStack() as stack:
         for name in libraries:
-            if name != "accelerate":
+            if name in _BARS:
                 import_module(f"{name}.utils.logging").get_verbosity()  # its first call sets the level
             log = logging.getLogger(name)
             stack.callback(log.setLevel, log.level)
@@ -77,3 +78,25 @@ def gguf_reported(what: str, report: Report | None) -> Iterator[None]:
         yield
     finally:
         module.tqdm = bar
+
+
+def bytes_reported(what: str, report: Report | None) -> type | None:
+    """Return a class for the Hub client's progress bars that reports the bytes of a download; None without a report."""
+    if report is None:
+        return None
+    tqdm: Any = import_module("tqdm").tqdm
+
+    class Bytes(tqdm):
+        def __init__(self, *arguments: Any, **options: Any) -> None:
+            # files are counted too, and the bytes that arrive apart from those that are written
+            self.counts = options.get("unit") == "B" and options.get("desc") != "Downloading bytes"
+            super().__init__(*arguments, **options | {"file": StringIO(), "leave": False})
+
+        def display(self, *_: Any, **__: Any) -> None:
+            if report and self.counts and self.n:
+                report(what, int(self.n), self.total, f"{self.n / 1e6:,.0f} of {(self.total or 0) / 1e6:,.0f} MB")
+
+        def update_transfer(self, n: float) -> None:
+            pass
+
+    return Bytes

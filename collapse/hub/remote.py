@@ -12,8 +12,9 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from collapse.core.paths import home
+from collapse.core.progress import Report
 from collapse.core.reading import read_json
-from collapse.core.settings import quiet
+from collapse.core.settings import bytes_reported, quiet
 from collapse.errors import CollapseError, StoreError, UsageError, first_line
 from collapse.hub.client import clear_errors, client_errors, how_to_fetch, hub_cache, split_revision
 from collapse.stores.files import canonical, sha256_file, sha256_of
@@ -100,7 +101,7 @@ class Remote:
 
     def has(self, name: str) -> bool:
         """Whether the repository has a file of this name."""
-        return name in self.files
+        return (self.folder / name).is_file() or name in self.files
 
     def sha256(self, path: str) -> str:
         """Return a file's sha256 from the Hub's listing.
@@ -109,8 +110,12 @@ class Remote:
         """
         return self.files[path] or sha256_file(self.fetch(path))
 
-    def fetch(self, path: str) -> Path:
+    def fetch(self, path: str, report: Report | None = None) -> Path:
         """Return a file in the client's cache, downloading it if necessary.
+
+        Args:
+            path: The file's name.
+            report: Called as report(what, bytes done, bytes, note) during the download.
 
         Raises:
             CollapseError: The file is not available.
@@ -120,28 +125,31 @@ class Remote:
         if not self.online and not (self.folder / path).is_file():
             raise CollapseError(f"{self.name}: {path} is not cached{self.remedy}")
         with clear_errors(f"{self.name}: {path} cannot be downloaded"):
-            return Path(hf_hub_download(self.name, path, **self._at, local_files_only=not self.online))
+            bar = bytes_reported(f"downloading {self.name}", report)
+            found = hf_hub_download(self.name, path, **self._at, local_files_only=not self.online, tqdm_class=bar)
+        return Path(found)
 
     @property
     def _at(self) -> dict[str, Any]:
         return {"repo_type": self.kind, "revision": self.commit}
 
-    def download(self, patterns: Sequence[str], *, bars: bool = False) -> Path:
+    def download(self, patterns: Sequence[str], *, bars: bool = False, report: Report | None = None) -> Path:
         """Download all files that match patterns, several at a time; return the folder of this commit.
 
         Args:
             patterns: Names with the wildcards [, * and ? of a shell.
             bars: Show the client's progress bars if stderr is a terminal.
+            report: Called as report(what, bytes done, bytes, note) during the download.
 
         Raises:
             CollapseError: A file is not available.
         """
         from huggingface_hub import snapshot_download
 
+        how: dict[str, Any] = {"allow_patterns": [*patterns], "local_files_only": not self.online}
+        how["tqdm_class"] = bytes_reported(f"downloading {self.name}", report)
         with clear_errors(f"{self.kind} {self.name} is not available", self.remedy, bars=bars):
-            return Path(
-                snapshot_download(self.name, allow_patterns=[*patterns], **self._at, local_files_only=not self.online)
-            )
+            return Path(snapshot_download(self.name, **self._at, **how))
 
     def revisions(self) -> list[str]:
         """Return the names of the branches and tags; offline, of those in the client's cache.

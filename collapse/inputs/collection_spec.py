@@ -28,11 +28,17 @@ ROLES = {
 NULLS = ("untrained", "shuffled")
 """Nulls: the architecture with initial weights from a fixed seed; the embeddings with permuted labels."""
 
+OF_PACKING = (
+    *("validation_text", "split", "validation_split", "text_column", "tokenizer", "chunk_length", "max_chunks"),
+    *("max_validation_chunks", "shards", "eos_between", "special_tokens", "trust_remote_code"),
+)
+"""Options on which the chunks of a text depend, besides the text."""
+
 DTYPES = ("float32", "bfloat16", "float16", "float64")
 
 _TEXTS = (("corpus", "text", "split"), ("validation", "validation_text", "validation_split"))
 _LIMITS = ("chunk_length", "max_chunks", "max_validation_chunks")
-_HOW = ("shards", "eos_between", "special_tokens", "ignore_tokens", "dtype", "fast_attention", "exact_loss")
+_HOW = ("shards", "eos_between", "special_tokens", "ignore_tokens", "dtype", "quantize", "fast_attention", "exact_loss")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -77,14 +83,14 @@ class CollectionSpec:
     """
 
     text: TextNames | None = option(
-        "Training text: files, folders, globs or a Hub data set.",
+        "Training text: files, folders, globs, a Hub data set or a packed text.",
         "corpus",
         unset="the data set in the model's card",
         metavar="FILES|DATASET",
         many=True,
     )
     validation_text: TextNames | None = option(
-        "Validation text: files, folders, globs or a Hub data set.",
+        "Validation text: files, folders, globs, a Hub data set or a packed text.",
         "validation",
         unset="the data set's validation split, if any",
         metavar="FILES|DATASET",
@@ -123,6 +129,20 @@ class CollectionSpec:
     )
     dtype: str = option("Data type in which the model runs.", "recorded", default="float32", choices=DTYPES)
     device: str = option("auto, cpu, cuda, cuda:1, ...", "running", default="auto")
+    device_map: str | Mapping[str, Any] | None = option(
+        "Spread the model over devices: auto, balanced, or a JSON file of modules and devices (cpu, disk, 0, ...).",
+        "running",
+        unset="one device",
+        metavar="auto|balanced|FILE",
+    )
+    quantize: str | None = option(
+        "Quantize the model: 8bit or 4bit of bitsandbytes, or a configuration of torchao.",
+        "changed",
+        metavar="8bit|4bit|TORCHAO",
+    )
+    adapter: str | None = option(
+        "Apply this PEFT adapter to the model: a folder or Hub id.", "adapter", metavar="ADAPTER"
+    )
     model_args: Mapping[str, Any] | None = option(
         "Argument of from_pretrained.", "recorded", flag="--model-arg", metavar="KEY=VALUE", many=True
     )

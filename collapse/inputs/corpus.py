@@ -8,7 +8,7 @@ import glob
 import logging
 import re
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import chain
@@ -17,11 +17,14 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from collapse.core.paths import expanded
+from collapse.core.progress import Report
 from collapse.core.settings import environment, quiet
 from collapse.errors import CollapseError, UsageError, first_line, near_names
 from collapse.hub.client import at_revision, is_repo_id, split_revision
+from collapse.hub.fingerprints import Folder
 from collapse.hub.remote import Remote, reach
 from collapse.inputs.collection_spec import TextNames, text_names
+from collapse.inputs.packed_text import TRAINING, PackedText, find_packed
 from collapse.inputs.textfiles import KINDS, find_files, hash_files, kind_of, read_texts, show_names
 
 _READ_TO_CHOOSE = ("README.md", ".huggingface.yaml", "dataset_infos.json")
@@ -44,6 +47,7 @@ class Corpus:
         column: Column that holds the text.
         sha256: Hash of the files' contents.
         split, remote: Split and repository of a Hub data set.
+        packed: The chunks of the text, if ``collapse pack`` has made them.
     """
 
     name: str
@@ -52,6 +56,7 @@ class Corpus:
     sha256: str | None = None
     split: str | None = None
     remote: Remote | None = None
+    packed: PackedText | None = None
 
     @property
     def revision(self) -> str | None:
@@ -65,6 +70,8 @@ class Corpus:
 
     def identity(self) -> dict[str, Any]:
         """Return the text's identity, which does not depend on the places or names of its files."""
+        if self.packed:
+            return dict(self.packed.record["corpus"])
         if self.files:
             return {"sha256": self.sha256, "column": self.column} | ({"lines": True} if self.lines else {})
         return {"name": self.name, "revision": self.revision, "split": self.split, "column": self.column}
@@ -73,7 +80,7 @@ class Corpus:
 def find_corpus(
     text: TextNames, *, split: str | None = None, text_column: str | None = None, validation: bool = False
 ) -> Corpus:
-    """Find the text of ``--text``: files, globs, or a data set on the Hub.
+    """Find the text of ``--text``: files, globs, a data set on the Hub, or a packed text.
 
     Args:
         text: One or several names; of a data set ``owner/name``, ``owner/name:configuration``, or either followed by
@@ -83,16 +90,19 @@ def find_corpus(
         validation: Whether this is a validation text.
 
     Raises:
-        UsageError: No file matches, the files are of several kinds, a split is given for files, or the Hub has no such
-            data set.
+        UsageError: No file matches, the files are of several kinds, a split is given for files or another one than
+            that of a packed text, or the Hub has no such data set.
         OSError: A file cannot be read.
         CollapseError: The Hub cannot be reached, and nothing is cached.
     """
     given, column = text_names(text), text_column or "text"
+    option = "--validation-split" if validation else "--split"
     if len(given) > 1 or _is_local(given[0]):
+        packed = find_packed(Folder(expanded(given[0])), validation=validation) if len(given) == 1 else None
+        if packed:
+            return _packed_corpus(packed, {option: split, "--text-column": text_column})
         files = find_files(given)
         if split is not None:
-            option = "--validation-split" if validation else "--split"
             raise UsageError(f"{show_names(files)} is local and has no splits: remove {option} {split}")
         return Corpus(show_names(files), tuple(files), column, hash_files(files))
     repo, configuration, revision = _split(given[0])
@@ -100,9 +110,20 @@ def find_corpus(
         found = reach(at_revision(repo, revision), "dataset")
     except UsageError as error:
         raise UsageError(f"{error}; there is also no file {given[0]}") from error
+    may_be_packed = found.online or (found.folder / TRAINING).is_file()
+    if may_be_packed and not configuration and (packed := find_packed(found, validation=validation)):
+        return _packed_corpus(packed, {option: split, "--text-column": text_column})
     split = ("validation" if validation else "train") if split is None else split
     name = f"{found.name}:{configuration}" if configuration else found.name
     return Corpus(name, column=column, split=split, remote=found)
+
+
+def _packed_corpus(packed: PackedText, given: Mapping[str, str | None]) -> Corpus:
+    origin = packed.record["corpus"]
+    for (option, value), held in zip(given.items(), (origin.get("split"), origin["column"]), strict=True):
+        if value not in (None, held):
+            raise UsageError(f"{option} {value} does not apply: {packed.name} is a packed text; remove the option")
+    return Corpus(packed.record["name"], column=origin["column"], split=origin.get("split"), packed=packed)
 
 
 def _is_local(name: str) -> bool:
@@ -117,7 +138,9 @@ def _split(name: str) -> tuple[str, str, str | None]:
 
 
 @contextmanager
-def opened(corpus: Corpus, *, whole: bool = True) -> Iterator[tuple[Iterator[int], Iterator[str]]]:
+def opened(
+    corpus: Corpus, *, whole: bool = True, progress: Report | None = None
+) -> Iterator[tuple[Iterator[int], Iterator[str]]]:
     """Yield an iterator of ascending counts of a corpus's texts, and one of its texts.
 
     The last count is the number of texts. Texts are read, and the files of a data set are downloaded, only when the
@@ -126,6 +149,7 @@ def opened(corpus: Corpus, *, whole: bool = True) -> Iterator[tuple[Iterator[int
     Args:
         corpus: The text.
         whole: Whether all texts are needed; then the files of a data set are downloaded first, several at a time.
+        progress: Called as progress(what, bytes done, bytes, note) while files are downloaded.
 
     Raises:
         NoSplit: There is no such split; the message suggests similar names.
@@ -135,11 +159,11 @@ def opened(corpus: Corpus, *, whole: bool = True) -> Iterator[tuple[Iterator[int
     remote = corpus.remote
     names = _files_of_split(corpus, remote) if remote else corpus.files
     if remote and whole:
-        remote.download([glob.escape(name) for name in names])
+        remote.download([glob.escape(name) for name in names], report=progress)
 
     def files() -> Iterator[Iterator[tuple[str, str]]]:
         for name in names:
-            yield read_texts(str(remote.fetch(name)) if remote else name, corpus.column)
+            yield read_texts(str(remote.fetch(name, progress)) if remote else name, corpus.column)
 
     yield _counts(files()), _encodable(chain.from_iterable(files()))
     if corpus.files and hash_files(corpus.files, remember=False) != corpus.sha256:

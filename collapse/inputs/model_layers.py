@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collapse.inputs.language_model import LanguageModel
 
 
-@torch.inference_mode()
+@torch.no_grad()
 def find_layers(loaded: "LanguageModel", tokens_BT: Int[Tensor, "B T"], layers: Sequence[str]) -> None:
     """Set a model's ``blocks``, and its ``lens`` or ``no_lens``, from a run on the start of a chunk.
 
@@ -59,6 +59,7 @@ def _equal(mine: Tensor, theirs: Tensor) -> bool:
     """Whether two runs gave the same embeddings up to rounding, for example if experts were grouped differently."""
     if mine.shape != theirs.shape:
         return False
+    theirs = theirs.to(mine.device)
     moved = (mine.double() - theirs.double()).norm(dim=-1) / theirs.double().norm(dim=-1).clamp(min=1e-300)
     return float(moved.median()) <= TOLERANCE[mine.dtype]
 

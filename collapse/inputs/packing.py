@@ -5,11 +5,9 @@ ids are concatenated and cut into chunks of T; the remainder is dropped. This eq
 batched=True, num_proc=shares)``, which is not used because it may return a result cached for another num_proc.
 """
 
-import json
-import shutil
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
-from functools import cached_property
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from itertools import chain, groupby, islice
 from operator import itemgetter
 from pathlib import Path
@@ -19,59 +17,22 @@ import numpy as np
 
 from collapse.core.paths import home
 from collapse.core.progress import Report
-from collapse.core.reading import read_json
 from collapse.errors import CollapseError, UsageError, counted, first_line
+from collapse.inputs.chunks import FILES, NOT_COMPARED, Chunks, read_chunks, write_chunks
 from collapse.inputs.collection_spec import CollectionSpec
 from collapse.inputs.corpus import Corpus, opened
-from collapse.stores.files import sha256_file, sha256_of
+from collapse.inputs.packed_text import RECORD, PackedText
+from collapse.inputs.references import ModelReference, code_of
+from collapse.stores.files import sha256_of
+from collapse.stores.lock import locked
+from collapse.stores.manifest import differences
 from collapse.stores.provenance import versions
-from collapse.stores.scratch import scratch
 from collapse.stores.writing import write_error
 
 _MAP = 1000
-_FILES = ("tokens.bin", "starts.bin")
-_FORMAT = 6
+_FORMAT = 7
 
 Tokenize = Callable[[list[str]], Sequence[Sequence[int]]]
-
-
-@dataclass(frozen=True)
-class Chunks:
-    """Packed text.
-
-    Attributes:
-        tokens: Token ids, shape (S, T), int32, memory-mapped.
-        starts: Position of each text's first token, ascending, int64; None if each chunk is a text.
-        sha256: Hash of the token ids (little-endian int32), which identifies the text independently of its origin.
-    """
-
-    tokens: np.ndarray
-    starts: np.ndarray | None
-    sha256: str
-
-    def __len__(self) -> int:
-        return len(self.tokens)
-
-    @property
-    def chunk_length(self) -> int:
-        """Number of tokens per chunk T."""
-        return int(self.tokens.shape[1])
-
-    @cached_property
-    def _begins(self) -> np.ndarray:
-        """Positions where blocks begin: runs of whole texts with at least T tokens, treated as independent."""
-        if self.starts is None:
-            return np.arange(len(self)) * self.chunk_length
-        begins = [0]
-        for start in self.starts.tolist():
-            if start >= begins[-1] + self.chunk_length:
-                begins.append(start)
-        return np.array(begins)
-
-    def blocks(self, start: int, stop: int) -> np.ndarray:
-        """Return the block number of each token in some chunks, shape (stop − start, T)."""
-        places = np.arange(start * self.chunk_length, stop * self.chunk_length)
-        return (np.searchsorted(self._begins, places, side="right") - 1).reshape(-1, self.chunk_length)
 
 
 def maps(counts: Iterable[int], shares: int) -> Iterator[tuple[int, int]]:
@@ -112,48 +73,81 @@ def group(token_rows: Sequence[Sequence[int]], chunk_length: int) -> np.ndarray:
     return flat[: n * chunk_length].reshape(n, chunk_length)
 
 
+def tokenizer_key(tokenizer: ModelReference, spec: CollectionSpec) -> str:
+    """Return a hash of a tokenizer's files, arguments and code."""
+    code = code_of(tokenizer, tokenizer) if spec.trust_remote_code else {}
+    chosen = [each for each in (tokenizer.model_args, code) if each]
+    return sha256_of([tokenizer.tokenizer, *chosen]) if chosen else tokenizer.tokenizer
+
+
 def pack(
-    corpus: Corpus, tokenizer: Any, spec: CollectionSpec, *, tokenizer_key: str, progress: Report | None = None
+    corpus: Corpus,
+    tokenizer: Any,
+    spec: CollectionSpec,
+    *,
+    tokenizer_key: str,
+    folder: Path | None = None,
+    progress: Report | None = None,
 ) -> Chunks:
-    """Return the chunks of a corpus from the user's cache; pack them if they are not cached.
+    """Return the chunks of a corpus from a folder; pack them if they are not there.
+
+    Of several processes, one packs, and the others wait for its chunks.
 
     Args:
-        corpus: The text.
+        corpus: The text. If it is packed, its chunks are read, and nothing is tokenized.
         tokenizer: Called as ``tokenizer(texts)["input_ids"]``.
         spec: The options chunk_length (not None), shards, max_chunks, special_tokens and eos_between; for a validation
             text give ``spec.of_validation``.
-        tokenizer_key: Hash of the tokenizer's files, arguments and code.
+        tokenizer_key: Hash of the tokenizer, see :func:`tokenizer_key`.
+        folder: The folder; None for one in the user's cache.
         progress: Called as progress(what, texts done, texts).
 
     Raises:
-        CollapseError: The text is too short for one chunk, a row holds no text, or the cache cannot be written.
-        UsageError: A split or column is unknown, or the tokenizer has no end-of-text token for ``eos_between``.
+        CollapseError: The text is too short for one chunk, a row holds no text, or the folder cannot be written.
+        UsageError: A split or column is unknown, the tokenizer has no end-of-text token for ``eos_between``, or the
+            text was packed with other options.
     """
-    tokenize, cache = _tokenize(tokenizer, spec), home() / "chunks"
     about: dict[str, Any] = {
         "format": _FORMAT,
         "corpus": corpus.identity(),
         "tokenizer": tokenizer_key,
         "libraries": {name: versions().get(name) for name in ("transformers", "tokenizers")},
-        **{name: getattr(spec, name) for name in ("chunk_length", "shards", "eos_between", "max_chunks")},
-        **({} if spec.special_tokens else {"special_tokens": False}),
+        **{name: getattr(spec, name) for name in ("chunk_length", "shards", "eos_between", "special_tokens")},
+        "max_chunks": spec.max_chunks,
     }
-    folder = cache / sha256_of(about)[:40]
-    chunks = _cached(folder)
-    if chunks is None:
-        try:
-            with scratch(cache) as place:
-                made = place / "chunks"
-                with opened(corpus, whole=spec.max_chunks is None) as (counts, texts):
-                    _write(made, about, _chunks(counts, texts, corpus.name, tokenize, spec, progress))
-                if _cached(folder) is None:  # otherwise another process has just packed the same text
-                    shutil.rmtree(folder, ignore_errors=True)
-                    made.replace(folder)
-        except OSError as error:
-            raise write_error(folder, error) from error
-        chunks = _cached(folder)
-        assert chunks is not None  # it has just been written
+    if corpus.packed is not None:
+        return _packed(corpus.packed, about, progress)
+    tokenize, option = _tokenize(tokenizer, spec), "--out" if folder else "--store"
+    folder = folder or home() / "chunks" / sha256_of(about)[:40]
+    if (chunks := read_chunks(folder, about)) is None:
+        with locked(folder, option=option, wait=True):
+            chunks = read_chunks(folder, about)  # another process may have packed the same text meanwhile
+            if chunks is None:
+                try:
+                    with opened(corpus, whole=spec.max_chunks is None, progress=progress) as (counts, texts):
+                        made = _chunks(counts, texts, corpus.name, tokenize, spec, progress)
+                        write_chunks(folder, {**about, "name": corpus.name}, made)
+                except OSError as error:
+                    raise write_error(folder, error, other=f"choose another {option}") from error
+                chunks = read_chunks(folder, about)
+                assert chunks is not None  # it has just been written
     return chunks
+
+
+def _packed(text: PackedText, about: Mapping[str, Any], progress: Report | None) -> Chunks:
+    """Read the chunks of a packed text, or fewer chunks if there is a limit."""
+    limit, packed = about["max_chunks"], text.record.get("max_chunks")
+    is_less = limit is not None and (packed is None or limit < packed)
+    apart = NOT_COMPARED | ({"max_chunks"} if is_less else frozenset())
+    if differ := differences(text.record, about, apart=apart, sides=("packed", "requested")):
+        raise UsageError(
+            f"{text.name} was packed with other options: {'; '.join(differ)}. Give the same options, or pack the text "
+            "again: collapse pack"
+        )
+    folder = [text.files.fetch(f"{text.part}/{name}", progress) for name in (*FILES, RECORD)][-1].parent
+    if (chunks := read_chunks(folder, text.record)) is None:
+        raise CollapseError(f"{folder} is damaged: copy or download it again, or pack the text again: collapse pack")
+    return chunks.first(limit) if is_less else chunks
 
 
 def _chunks(
@@ -173,11 +167,11 @@ def _chunks(
     total = max(counts) if most is None else most
     counts = [total] if most is None else counts
     made = seen = done = 0
-    for _, run in groupby(maps(counts, spec.shards), itemgetter(0)):
+    tokenized = _tokenized(maps(counts, spec.shards), texts, tokenize, ahead=most is None)
+    for _, run in groupby(tokenized, itemgetter(0)):
         token_rows: list[Sequence[int]] = []
-        for _, stop in run:
-            token_rows += tokenize(list(islice(texts, stop - done)))
-            done = stop
+        for _, done, rows in run:  # noqa: B007
+            token_rows += rows
             if most is not None and sum(map(len, token_rows)) >= (most - made) * chunk_length:
                 break
         lengths = [len(row) for row in token_rows]
@@ -196,6 +190,23 @@ def _chunks(
         )
 
 
+def _tokenized(
+    runs: Iterable[tuple[int, int]], texts: Iterator[str], tokenize: Tokenize, *, ahead: bool
+) -> Iterator[tuple[int, int, Sequence[Sequence[int]]]]:
+    """Yield each run with the token ids of its further texts; with ``ahead``, the next one is tokenized meanwhile."""
+    waiting: deque[tuple[int, int, Future[Sequence[Sequence[int]]]]] = deque()
+    with ThreadPoolExecutor(1) as thread:
+        done = 0
+        for start, stop in runs:
+            waiting.append((start, stop, thread.submit(tokenize, list(islice(texts, stop - done)))))
+            done = stop
+            if len(waiting) > ahead:
+                start, stop, rows = waiting.popleft()
+                yield start, stop, rows.result()
+        for start, stop, rows in waiting:
+            yield start, stop, rows.result()
+
+
 def _tokenize(tokenizer: Any, spec: CollectionSpec) -> Tokenize:
     without = {} if spec.special_tokens else {"add_special_tokens": False}
     eos = getattr(tokenizer, "eos_token_id", None) if spec.eos_between else None
@@ -212,29 +223,3 @@ def _tokenize(tokenizer: Any, spec: CollectionSpec) -> Tokenize:
         return rows if eos is None else [[*row, eos] for row in rows]
 
     return encoded
-
-
-def _write(folder: Path, about: dict[str, Any], chunks: Iterator[tuple[np.ndarray, np.ndarray]]) -> None:
-    """Stream chunks into a folder."""
-    folder.mkdir()
-    rows = 0
-    with (folder / _FILES[0]).open("wb") as file, (folder / _FILES[1]).open("wb") as beside:
-        for some, starts in chunks:
-            beside.write((starts + rows * some.shape[1]).astype("<i8").tobytes())
-            file.write(some.astype("<i4").tobytes())
-            rows += len(some)
-    record = {**about, "rows": rows, "sha256": [sha256_file(folder / name, remember=False) for name in _FILES]}
-    (folder / "chunks.json").write_text(json.dumps(record, indent=1))
-
-
-def _cached(folder: Path) -> Chunks | None:
-    """Return the chunks in a folder, or None if there are none or they were altered."""
-    try:
-        record = read_json(folder / "chunks.json")
-        if [sha256_file(folder / name) for name in _FILES] != record["sha256"]:
-            return None
-    except (OSError, ValueError):
-        return None
-    shape = record["rows"], record["chunk_length"]
-    tokens = np.memmap(folder / _FILES[0], dtype="<i4", mode="r", shape=shape)
-    return Chunks(tokens, np.fromfile(folder / _FILES[1], dtype="<i8"), record["sha256"][0])

@@ -2,8 +2,8 @@
 
 import logging
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import TypeVar
+from dataclasses import dataclass, replace
+from typing import Any, TypeVar
 
 from collapse.errors import UsageError
 from collapse.inputs.collection_spec import CollectionSpec, TextNames
@@ -34,6 +34,17 @@ class Texts:
         both = {"corpus": self.training, "validation": self.validation}
         return {key: text.name if text else None for key, text in both.items()}
 
+    def fitted(self, spec: CollectionSpec) -> CollectionSpec:
+        """Add the chunk length and the limits of packed texts to options that do not give them."""
+        train, validation = (
+            text.packed.record if text and text.packed else dict[str, Any]()
+            for text in (self.training, self.validation)
+        )
+        limit, own = train.get("max_chunks"), validation.get("max_chunks")
+        held = {"chunk_length": (train or validation).get("chunk_length"), "max_chunks": limit}
+        held["max_validation_chunks"] = own if spec.max_chunks is None and own != limit else None
+        return replace(spec, **{name: each for name, each in held.items() if each and getattr(spec, name) is None})
+
     def pack_validation(self, pack: Callable[[Corpus], Packed]) -> Packed | None:
         """Pack the validation text; return None if there is none, or if an optional split is absent.
 
@@ -60,7 +71,11 @@ def find_texts(spec: CollectionSpec) -> Texts:
     assert spec.text is not None
     training = find_corpus(spec.text, split=spec.split, text_column=spec.text_column)
     if not training.files and not spec.validation_text:
-        return Texts(training, find_validation(spec, spec.text), optional=spec.validation_split is None)
+        validation = find_validation(spec, spec.text)
+        if not training.packed:
+            return Texts(training, validation, optional=spec.validation_split is None)
+        if validation != training:  # otherwise only a training text was packed
+            return Texts(training, validation)
     return Texts(training, find_named_validation(spec))
 
 

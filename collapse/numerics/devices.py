@@ -1,6 +1,6 @@
-"""Choose the torch device, keep freed memory, and explain errors of running out of memory."""
+"""Choose the torch device and its block sizes, keep freed memory, and explain errors of running out of memory."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import NamedTuple
 
@@ -63,6 +63,25 @@ def work_sizes(device: torch.device) -> WorkSizes:
     if device.type == "cpu":
         return WorkSizes(1024, 256 * torch.get_num_threads(), 2048, 1 << 15)
     return WorkSizes(8192, 16384, 16384, 1 << 24)
+
+
+def cut(lengths: Sequence[int], rows: int) -> tuple[list[slice], list[slice]]:
+    """Cut groups of the given lengths into blocks of similar length, at most ``rows``.
+
+    Returns:
+        The rows of each block, and the blocks of each group.
+
+    >>> cut([8, 3, 0], 5)
+    ([slice(0, 4, None), slice(4, 8, None), slice(8, 11, None)], [slice(0, 2, None), slice(2, 3, None)])
+    """
+    blocks, groups, first = list[slice](), list[slice](), 0
+    for length in filter(None, lengths):
+        count = -(-length // rows)
+        step = -(-length // count)
+        groups.append(slice(len(blocks), len(blocks) + count))
+        blocks += [slice(at, min(at + step, first + length)) for at in range(first, first + length, step)]
+        first += length
+    return blocks, groups
 
 
 def keep_freed_memory() -> None:

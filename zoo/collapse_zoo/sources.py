@@ -9,10 +9,11 @@ from collapse.core.paths import home
 from collapse.core.progress import Report
 from collapse.errors import CollapseError, UsageError
 from collapse.inputs.accepted_options import accepts
+from collapse.inputs.chunks import Chunks
 from collapse.inputs.collection_spec import CollectionSpec
 from collapse.inputs.corpus import Corpus
 from collapse.inputs.model_loading import load_tokenizer
-from collapse.inputs.packing import Chunks, pack
+from collapse.inputs.packing import pack
 from collapse.inputs.references import ModelReference, find_tokenizer
 from collapse.inputs.text_pair import Texts, find_texts
 from collapse.stores.files import sha256_of
@@ -126,6 +127,7 @@ def find_source(*, generated: int | None = None, words: int | None = None, **opt
             "--generated"
         ) from error
     assert texts.training is not None
+    spec = texts.fitted(spec)
     return Source(texts, reference, loaded, "stories" if generated is not None else _label(texts.training), spec)
 
 
@@ -149,10 +151,10 @@ def _generate(n: int, words: int | None) -> tuple[Path, Path, Path]:
 
 
 def _label(corpus: Corpus) -> str:
-    """Return the text's part of a run's name: data set, file, or the folder of several files or of train.jsonl."""
-    if not corpus.files:
+    """Return the text's part of a run's name: data set, file, or folder of several or packed files or train.jsonl."""
+    if corpus.split:
         return corpus.name.split("/")[-1].replace(":", ".")
-    file = Path(corpus.files[0]).resolve()
+    file = Path(f"{corpus.packed.files.name}/{corpus.name}" if corpus.packed else corpus.files[0]).resolve()
     alone = len(corpus.files) == 1 and not re.match(r"train(ing)?\b", file.stem, re.IGNORECASE)
     name = file.stem if alone else file.parent.name
     return re.sub(r"[^A-Za-z0-9.]+", ".", name).strip(".")
@@ -160,6 +162,9 @@ def _label(corpus: Corpus) -> str:
 
 def _again(corpus: Corpus) -> str | list[str]:
     """Return a name of the corpus that find_corpus() understands in any folder on this machine."""
+    if corpus.packed:
+        name = corpus.packed.name
+        return str(Path(name).absolute()) if Path(name).is_dir() else name
     if corpus.files:
         return [str(Path(file).absolute()) for file in corpus.files]
     return f"{corpus.name}@{corpus.revision}"

@@ -1,0 +1,102 @@
+"""Chunks of token ids, and the files that hold them: ids, starts of texts, and a record of their origin."""
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from collapse.core.reading import read_json
+from collapse.errors import UsageError
+from collapse.inputs.packed_text import RECORD
+from collapse.stores.files import sha256_file
+from collapse.stores.manifest import differences
+from collapse.stores.writing import write_atomic
+
+FILES = ("tokens.bin", "starts.bin")
+NOT_COMPARED = frozenset(("libraries", "name", "rows", "sha256"))
+"""Fields of the record that may differ from those of a request."""
+
+
+@dataclass(frozen=True)
+class Chunks:
+    """Packed text.
+
+    Attributes:
+        tokens: Token ids, shape (S, T), int32, memory-mapped.
+        starts: Position of each text's first token, ascending, int64; None if each chunk is a text.
+        sha256: Hash of the token ids (little-endian int32), which identifies the text independently of its origin.
+    """
+
+    tokens: np.ndarray
+    starts: np.ndarray | None
+    sha256: str
+
+    def __len__(self) -> int:
+        return len(self.tokens)
+
+    @property
+    def chunk_length(self) -> int:
+        """Number of tokens per chunk T."""
+        return int(self.tokens.shape[1])
+
+    @cached_property
+    def _begins(self) -> np.ndarray:
+        """Positions where blocks begin: runs of whole texts with at least T tokens, treated as independent."""
+        if self.starts is None:
+            return np.arange(len(self)) * self.chunk_length
+        begins = [0]
+        for start in self.starts.tolist():
+            if start >= begins[-1] + self.chunk_length:
+                begins.append(start)
+        return np.array(begins)
+
+    def first(self, n: int) -> "Chunks":
+        """Return the first n chunks; there may be fewer."""
+        tokens = self.tokens[:n]
+        return Chunks(tokens, self.starts, sha256(tokens.tobytes()).hexdigest())
+
+    def blocks(self, start: int, stop: int) -> np.ndarray:
+        """Return the block number of each token in some chunks, shape (stop − start, T)."""
+        places = np.arange(start * self.chunk_length, stop * self.chunk_length)
+        return (np.searchsorted(self._begins, places, side="right") - 1).reshape(-1, self.chunk_length)
+
+
+def write_chunks(folder: Path, about: dict[str, Any], chunks: Iterator[tuple[np.ndarray, np.ndarray]]) -> None:
+    """Stream chunks into a folder, and write the record last; after an error, remove what was written."""
+    rows, files = 0, [folder / name for name in FILES]
+    try:
+        with files[0].open("wb") as file, files[1].open("wb") as beside:
+            for some, starts in chunks:
+                beside.write((starts + rows * some.shape[1]).astype("<i8").tobytes())
+                file.write(some.astype("<i4").tobytes())
+                rows += len(some)
+        record = {**about, "rows": rows, "sha256": [sha256_file(each, remember=False) for each in files]}
+        write_atomic(folder / RECORD, json.dumps(record, indent=1).encode())
+    except BaseException:
+        for each in files:
+            each.unlink(missing_ok=True)
+        raise
+
+
+def read_chunks(folder: Path, about: Mapping[str, Any]) -> Chunks | None:
+    """Return the chunks in a folder, or None if there are none or they were altered.
+
+    Raises:
+        UsageError: They are other chunks.
+    """
+    try:
+        record = read_json(folder / RECORD)
+        if [sha256_file(folder / name) for name in FILES] != record["sha256"]:
+            return None
+    except (OSError, ValueError):
+        return None
+    if differ := differences(record, about, apart=NOT_COMPARED, sides=("packed", "requested")):
+        raise UsageError(f"{folder} holds another packed text: {'; '.join(differ)}. Choose another --out")
+    shape = record["rows"], record["chunk_length"]
+    tokens = np.memmap(folder / FILES[0], dtype="<i4", mode="r", shape=shape)
+    return Chunks(tokens, np.fromfile(folder / FILES[1], dtype="<i8"), record["sha256"][0])

@@ -1,0 +1,87 @@
+"""Tokenize and pack texts once, into a folder that collections read instead of the texts: :func:`pack`."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from collapse.core.paths import expanded
+from collapse.core.progress import Report, shows_progress
+from collapse.errors import UsageError, counted
+from collapse.inputs.accepted_options import accepts
+from collapse.inputs.chunks import Chunks
+from collapse.inputs.collection_spec import OF_PACKING, CollectionSpec, TextNames, options_of
+from collapse.inputs.corpus import Corpus
+from collapse.inputs.model_loading import load_tokenizer
+from collapse.inputs.packing import pack as pack_into
+from collapse.inputs.packing import tokenizer_key
+from collapse.inputs.references import chunk_length_of, find_tokenizer
+from collapse.inputs.text_pair import find_texts
+from collapse.stores.writing import ANOTHER_FOLDER, write_atomic
+
+_CARD = """---
+viewer: false
+tags: [collapse]
+---
+# Packed text
+
+{held}, as token ids: `collapse collect MODEL --text FOLDER` reads them, or `--text owner/name` if this folder is a data
+set on the Hub. `tokens.bin` has the ids as little-endian int32, in rows of T; `starts.bin` the position of each text's
+first id, int64; `chunks.json` the origin, the options and the sha256 of both.
+"""
+
+
+@accepts(*options_of().keys() - {*OF_PACKING})
+@shows_progress
+def pack(
+    text: TextNames, *, tokenizer: str, out: str | Path, progress: Report | None = None, **options: Any
+) -> dict[str, Chunks]:
+    """Tokenize and pack texts into a folder, which ``text=`` of other functions accepts in place of the texts.
+
+    If the folder already holds these chunks, nothing is tokenized.
+
+    Args:
+        text: The training text: files, folders, globs or a Hub data set.
+        tokenizer: The tokenizer: the folder or Hub id of a model.
+        out: The folder: new, empty, or of an earlier run with the same options.
+        progress: Called as progress(what, done, total).
+        {options}
+
+    Returns:
+        The chunks of "train" and, if there is a validation text, of "validation".
+
+    Raises:
+        UsageError: An option is invalid, or the folder holds other files.
+        CollapseError: A text or the tokenizer is not available, a text is too short, or the folder cannot be written.
+    """
+    if strange := options.keys() - {*OF_PACKING}:
+        raise TypeError(f"pack() takes no argument {min(strange)!r}")
+    folder, spec = expanded(out), CollectionSpec(text=text, tokenizer=tokenizer, **options)
+    ours = {"train", "validation", "README.md"}
+    if folder.is_dir() and (other := sorted({each.name for each in folder.glob("[!.]*")} - ours)):
+        raise UsageError(f"{folder} holds other files ({', '.join(other[:3])}): {ANOTHER_FOLDER}")
+    reference = find_tokenizer(tokenizer)
+    spec = replace(spec, chunk_length=chunk_length_of(reference, spec.chunk_length))
+    texts, key = find_texts(spec), tokenizer_key(reference, spec)
+    loaded = load_tokenizer(reference, trust_remote_code=spec.trust_remote_code)
+
+    def packed(corpus: Corpus, part: str, spec: CollectionSpec) -> Chunks:
+        return pack_into(corpus, loaded, spec, tokenizer_key=key, folder=folder / part, progress=progress)
+
+    assert texts.training is not None  # find_texts() finds it
+    for each in (texts.training, texts.validation):
+        if each and each.packed:
+            raise UsageError(f"{each.packed.name} is already packed: use it with --text {each.packed.name}")
+    found = {"train": packed(texts.training, "train", spec)}
+    validation = texts.pack_validation(lambda corpus: packed(corpus, "validation", spec.of_validation))
+    if validation is not None:
+        found["validation"] = validation
+    write_atomic(folder / "README.md", _CARD.format(held=described(found)).encode(), other=ANOTHER_FOLDER)
+    return found
+
+
+def described(found: Mapping[str, Chunks]) -> str:
+    """Return how many chunks were packed, such as ``20 chunks of 512 tokens, and 4 for validation``."""
+    train, validation = found["train"], found.get("validation")
+    said = f"{counted(len(train), 'chunk')} of {train.chunk_length:,} tokens"
+    return said if validation is None else f"{said}, and {len(validation):,} for validation"

@@ -1,0 +1,141 @@
+"""Texts that collapse pack has packed: same key and numbers as the texts, other options refused, on the Hub too."""
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+
+import collapse
+from collapse.errors import CollapseError, UsageError
+
+CUT = {"chunk_length": 32, "shards": 3, "eos_between": True}
+
+
+@pytest.fixture(scope="module")
+def packed(tiny, tmp_path_factory) -> Path:
+    """Both texts of the tiny model, packed with :data:`CUT`."""
+    out = tmp_path_factory.mktemp("packed") / "packed"
+    found = collapse.pack(tiny.text, validation_text=tiny.validation, tokenizer=str(tiny.model), out=out, **CUT)
+    assert sorted(found) == ["train", "validation"]
+    return out
+
+
+def same(store, other):
+    """Whether two stores have the same identity, names and tensors."""
+    assert store.identity == other.identity
+    assert store.manifest["corpus"] == other.manifest["corpus"]
+    for name, entry in store.manifest["files"].items():
+        assert entry["sha256"] == other.manifest["files"][name]["sha256"]
+    return True
+
+
+@pytest.mark.parametrize("more", [{}, {"max_chunks": 20}, {"max_chunks": 300, "max_validation_chunks": 7}])
+def test_the_store_is_that_of_the_text_also_with_a_limit(packed, tiny, tmp_path, more):
+    texts = {"text": tiny.text, "validation_text": tiny.validation}
+    of_text = collapse.collect(tiny.model, **texts, **CUT, **more, store=tmp_path / "text")
+    own_length = {**CUT, "chunk_length": None}  # that of the packed text
+    of_packed = collapse.collect(tiny.model, text=packed, **own_length, **more, store=tmp_path / "packed")
+    assert same(of_text, of_packed)
+    assert of_packed.state == "complete"
+
+
+def test_neither_the_text_nor_the_cache_is_needed(tiny, tmp_path, own_home):
+    text, out = shutil.copy(tiny.text, tmp_path / "text.jsonl"), tmp_path / "packed"
+    collapse.pack(text, tokenizer=str(tiny.model), out=out, chunk_length=32)
+    Path(text).unlink()
+    store = collapse.collect(tiny.model, text=out)
+    assert (store.corpus, store.state) == ("text.jsonl", "trained")  # no validation text was packed
+    validated = collapse.collect(tiny.model, text=out, validation_text=out)
+    assert validated.manifest["corpus"]["validation"] == "text.jsonl"
+    assert not (own_home / "chunks").exists()
+
+
+def test_limits_of_packing_hold_and_may_be_lowered_only(tiny, tmp_path):
+    limits = {"max_chunks": 30, "max_validation_chunks": 10}
+    texts, out = {"text": tiny.text, "validation_text": tiny.validation, "chunk_length": 32}, tmp_path / "packed"
+    collapse.pack(**texts, **limits, tokenizer=str(tiny.model), out=out)
+    of_text = collapse.collect(tiny.model, **texts, **limits, store=tmp_path / "text")
+    assert same(of_text, collapse.collect(tiny.model, text=out, store=tmp_path / "own"))
+    assert same(
+        collapse.collect(tiny.model, **texts, max_chunks=5, store=tmp_path / "text5"),
+        collapse.collect(tiny.model, text=out, max_chunks=5, store=tmp_path / "own5"),
+    )
+    with pytest.raises(UsageError, match=r"max_chunks: 30 \(packed\), 31 \(requested\)\. Give the same options, or"):
+        collapse.collect(tiny.model, text=out, max_chunks=31)
+
+
+def test_what_does_not_fit_is_refused_in_one_line(packed, tiny, tmp_path, told):
+    words = ["collect", tiny.model, "--text", packed, "--store", tmp_path / "store"]
+    right = ["--shards", 3, "--eos-between"]
+    assert "eos_between: true (packed), false (requested)" in told(2, *words, "--shards", 3)
+    assert "chunk_length: 32 (packed), 64 (requested)" in told(2, *words, *right, "--chunk-length", 64)
+    assert "--text-column story does not apply" in told(2, *words, *right, "--text-column", "story")
+    assert "--split test does not apply" in told(2, *words, *right, "--split", "test")
+    other = shutil.copytree(tiny.model, tmp_path / "other")
+    (other / "tokenizer_config.json").write_text('{"tokenizer_class": "PreTrainedTokenizerFast"}')
+    assert "tokenizer: sha256:" in told(2, "collect", other, *words[2:], *right)
+    copy = shutil.copytree(packed, tmp_path / "copy")
+    (copy / "train" / "tokens.bin").write_bytes(b"\0" * 64)
+    assert "is damaged: copy or download it again" in told(1, *words[:3], copy, *words[4:], *right)
+    assert not (tmp_path / "store").exists()
+
+
+def test_the_same_packing_is_found_and_another_or_other_files_are_kept(packed, tiny, tmp_path, out, told):
+    before = {each: each.stat().st_mtime_ns for each in packed.rglob("*.bin")}
+    texts = [tiny.text, "--validation-text", tiny.validation, "--tokenizer", tiny.model]
+    words = ["pack", *texts, "--shards", 3, "--eos-between", "--out"]
+    assert "chunks of 32 tokens, and " in out(*words, packed, "--chunk-length", 32)
+    assert "chunk_length: 32 (packed), 64 (requested). Choose another --out" in told(2, *words, packed)
+    assert {each: each.stat().st_mtime_ns for each in packed.rglob("*.bin")} == before
+    (tmp_path / "mine.txt").touch()
+    assert "holds other files (mine.txt" in told(2, *words, tmp_path)
+    bad = tmp_path / "bad.jsonl"
+    bad.write_text('{"text": 1}\n')
+    assert "line 1 of bad.jsonl holds 1" in told(1, "pack", bad, "--tokenizer", tiny.model, "--out", tmp_path / "new")
+    assert not list(tmp_path.glob("new/*/*"))
+    assert "is already packed" in told(2, "pack", packed, *words[2:], tmp_path / "new")
+    with pytest.raises(TypeError, match="takes no argument 'dtype'"):
+        collapse.pack(tiny.text, tokenizer=str(tiny.model), out=tmp_path / "new", dtype="float32")
+
+
+def test_a_packed_text_on_the_hub_is_downloaded_alone_and_found_offline(packed, tiny, hub, as_user, tmp_path):
+    files = {str(each.relative_to(packed)): each.read_bytes() for each in packed.rglob("*.*")}
+    hub.add("owner/packed", {**files, "more/data.jsonl": b""}, kind="datasets")
+    words = ["collect", tiny.model, "--text", "owner/packed", "--shards", 3, "--eos-between", "--store"]
+    as_user(*words, tmp_path / "hub")
+    got = {path.split("/main/")[-1].split("/", 6)[-1] for method, path in hub.requests if "/resolve/" in path}
+    assert {each.rsplit("/", 1)[-1] for each in got} == {"chunks.json", "tokens.bin", "starts.bin"}
+    as_user(*words, tmp_path / "offline", offline=True)
+    of_text = collapse.collect(
+        tiny.model, text=tiny.text, validation_text=tiny.validation, **CUT, store=tmp_path / "text"
+    )
+    assert same(of_text, collapse.load(tmp_path / "hub"))
+    assert same(of_text, collapse.load(tmp_path / "offline"))
+
+
+def test_the_hub_s_own_texts_keep_their_origin(hub, as_user, tiny, tmp_path):
+    hub.add("owner/data", {"train.jsonl": tiny.text.read_bytes(), "test.jsonl": b""}, kind="datasets")
+    out = tmp_path / "packed"
+    as_user("pack", "owner/data", "--tokenizer", tiny.model, "--chunk-length", 32, "--out", out)
+    record = json.loads((out / "train" / "chunks.json").read_text())
+    assert (record["name"], record["corpus"]["split"]) == ("owner/data", "train")
+    for text in (out, "owner/data"):
+        as_user("collect", tiny.model, "--text", text, "--chunk-length", 32, "--store", tmp_path / str(text)[-4:])
+    assert same(collapse.load(tmp_path / "data"), collapse.load(tmp_path / "cked"))
+
+
+def test_the_zoo_trains_on_a_packed_text(packed, tiny, tmp_path):
+    from collapse_zoo.sources import find_source
+
+    given = {"tokenizer": str(tiny.model), "shards": 3, "eos_between": True}
+    of_text = find_source(text=tiny.text, validation_text=tiny.validation, **given)
+    of_packed = find_source(text=packed, **given)
+    assert of_packed.identity() == of_text.identity()
+    for which in ("chunks", "validation_chunks"):
+        assert getattr(of_packed, which)(32).sha256 == getattr(of_text, which)(32).sha256
+    assert of_packed.label == "packed"
+    store = collapse.collect(tiny.model, store=tmp_path / "store", **of_packed.collecting(32))
+    assert store.identity["corpus"] == of_text.identity()["corpus"]
+    with pytest.raises(CollapseError, match="chunk_length: 32"):
+        of_packed.chunks(16)
