@@ -16,13 +16,14 @@ from torch import Tensor
 import collapse
 from benchmarks.record import Record
 from benchmarks.timing import growth_of, in_turn, peak_growth
-from collapse.collection.passes import Training, new_validation
+from collapse.collection.accumulators import Training, Validation
 from collapse.inputs.chunks import Chunks
 from collapse.inputs.language_model import LanguageModel
 from collapse.inputs.source import Source
 from collapse.inputs.text_source import TextPhase
-from collapse.numerics.decisions import Decider, ValidationTally
+from collapse.numerics.decisions import Decider
 from collapse.plugin.plugin_manager import plugins
+from collapse.stores.layers import TOP
 from collapse_zoo.fast_gpt_neo import prepare
 from collapse_zoo.model import build
 from collapse_zoo.recipes import Recipe
@@ -39,7 +40,7 @@ def benchmark(quick: bool, device: str) -> Record:
     if device != "cpu":
         return passes(quick, device)
     length, chunks = (256, 4) if quick else (2_048, 24)
-    record = Record("collect", "Training statistics of a model, with the covariance, reading and writing.")
+    record = Record("collect", "The training pass of a model with all statistics, with reading and writing.")
     with tempfile.TemporaryDirectory() as made:
         folder = Path(made)
         _make(folder, quick, length, chunks)
@@ -75,26 +76,26 @@ def _add(record: Record, configuration: Any, length: int, device: str) -> None:
     zipf = 1 / (torch.arange(loaded.input_rows) + 3.0)
     tokens_ST = torch.multinomial(zipf, 16 * _GPU_BATCH * length, replacement=True).view(-1, length)
     text = TextPhase("train", Chunks(tokens_ST.int().numpy(), None, ""), loaded)
-    source = Source({}, {}, {}, loaded.weight, loaded.bias, text, None)
+    source = Source({}, {}, {}, loaded.weight, loaded.bias, text, text)
     kinds = {"train": [], "validation": []}
     for kind in plugins().statistics.values():
         kinds[kind.phase].append(kind)
 
-    def over(run: Training | ValidationTally) -> None:
+    def over(run: Training | Validation) -> None:
         for first in range(0, text.units, _GPU_BATCH):
             run.add(*text.samples(first, first + _GPU_BATCH), first, _GPU_BATCH)
 
-    trained = Training(source, kinds["train"], None)
+    trained = Training(source, [TOP], kinds["train"], None)
     over(trained)
-    s = trained.moments.statistics_so_far()
+    s = trained.moments[TOP].statistics_so_far()
     decider = Decider(s, loaded.weight, loaded.bias)
 
     def validate(decider: Decider) -> None:
-        over(new_validation(text, decider, kinds["validation"], None))
+        over(Validation(source, {TOP: decider}, kinds["validation"], None))
 
     works: dict[str, Callable[[], object]] = {
         _BARE: _forwards(model.get_decoder(), tokens_ST.to(device).split(_GPU_BATCH)),
-        "training pass": lambda: over(Training(source, kinds["train"], None)),
+        "training pass": lambda: over(Training(source, [TOP], kinds["train"], None)),
         "validation pass": lambda: validate(decider),
     }
     times = in_turn(works, 2)

@@ -25,7 +25,7 @@ def benchmark(quick: bool) -> Record:
     ours = [sys.executable, "-m", "collapse"]
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
     run = partial(subprocess.run, cwd=ROOT, env=environment, capture_output=True, check=True)
-    record = Record("startup", "CPU time of whole processes; the store is here and small.")
+    record = Record("startup", "CPU time of whole processes. The store is local and small.")
     with tempfile.TemporaryDirectory() as folder:
         features, store = Path(folder) / "features.safetensors", Path(folder) / "store"
         save_file(random_features(classes=200, dim=32, samples=2_000), features)

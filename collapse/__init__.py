@@ -16,6 +16,7 @@ _PUBLIC = {
     "collection.collecting": "collect",
     "collection.loaded": "collect_loaded",
     "collection.measuring_any": "measure",
+    "collection.measuring_layers": "measure_layers",
     "collection.nulls": "measure_with_nulls",
     "collection.trajectories": "trajectory",
     "errors": "CollapseError",
@@ -55,6 +56,7 @@ if TYPE_CHECKING:
     from collapse.collection.collecting import collect as collect
     from collapse.collection.loaded import collect_loaded as collect_loaded
     from collapse.collection.measuring_any import measure as measure
+    from collapse.collection.measuring_layers import measure_layers as measure_layers
     from collapse.collection.nulls import measure_with_nulls as measure_with_nulls
     from collapse.collection.trajectories import trajectory as trajectory
     from collapse.errors import CollapseError as CollapseError

@@ -4,7 +4,7 @@ import sys
 
 
 def main() -> None:
-    """Run the command line; Ctrl-C exits with 130 also while it is imported."""
+    """Run the command line. Ctrl-C exits with 130, even while modules are still being imported."""
     try:
         from collapse.cli import main as run
 

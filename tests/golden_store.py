@@ -7,7 +7,7 @@ from typing import Any
 
 from collapse.stores.manifest import MANIFEST, render, sealed
 
-GOLDEN = Path(__file__).parent / "golden" / "store-v2"
+GOLDEN = Path(__file__).parent / "golden" / "store-v3"
 
 
 def seal(store: Path, change: Callable[[dict[str, Any]], object]) -> None:

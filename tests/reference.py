@@ -171,11 +171,16 @@ def debiased(s: dict[str, np.ndarray], weight: np.ndarray) -> Values:
 
 
 def decisions(
-    s: dict[str, np.ndarray], weight: np.ndarray, bias: np.ndarray | None, h: np.ndarray, y: np.ndarray
+    s: dict[str, np.ndarray],
+    weight: np.ndarray,
+    bias: np.ndarray | None,
+    h: np.ndarray,
+    y: np.ndarray,
+    read: np.ndarray | None = None,
 ) -> Values:
-    """NC4 and generalization; ``weight`` holds every row of the output vocabulary."""
-    h, weight = h.astype(np.float64), weight.astype(np.float64)
-    logits = h @ weight.T + (0 if bias is None else bias.astype(np.float64))
+    """NC4 and generalization; ``weight`` holds every row of the output vocabulary, which reads ``read`` if not h."""
+    h, read, weight = (each.astype(np.float64) for each in (h, h if read is None else read, weight))
+    logits = read @ weight.T + (0 if bias is None else bias.astype(np.float64))
     classes = s["classes"]
     linear = classes[logits[:, classes].argmax(axis=1)]
     distances = np.stack([((h - mean) ** 2).sum(axis=1) for mean in s["means"]], axis=1)

@@ -178,7 +178,7 @@ def test_the_seeds_of_own_models_are_a_yardstick(tmp_path):
         ("papre", "papre"),
         ("paper", "paper has 0 models of dim 48, n_params 65376"),
         (Results(own[:1]), "the table has 1 model of dim 48"),
-        (Results(others), "the table has 0 models of dim 48, n_params 65376, and a spread needs two"),
+        (Results(others), "the table has 0 models of dim 48, n_params 65376, but a standard deviation needs two"),
         (Results([replace(each, dim=64) for each in own]), "the table has 0 models of dim 48"),
     ):
         with pytest.raises(UsageError if said == "papre" else CollapseError, match=said):

@@ -72,7 +72,7 @@ def test_what_is_more_than_rounding_apart_stays(gap):
 def test_without_any_pair_of_classes_a_number_is_null_with_the_reason():
     row = collapse.measure(statistics(torch.ones(4, 3).double()), metrics=["nc1.cdnv", "gnc2.distance"])
     assert row.measurements == {"gnc2.distance": None, "nc1.cdnv": None}
-    assert "no value is left of 6 pairs" in notes(row, "nc1.cdnv")
+    assert "none of 6 pairs has a value" in notes(row, "nc1.cdnv")
 
 
 def test_means_equal_to_rounding_are_left_out_with_a_note():

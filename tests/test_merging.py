@@ -171,7 +171,7 @@ def test_the_row_of_the_head_of_each_class_is_of_a_part_that_saw_it():
         moments.add(torch.randn(len(labels), 3), torch.tensor(labels))
         state = moments.state()
         about = {name: {} for name in ("identity", "statistics", "statistics_by", "provenance")}
-        about |= {"model": {"name": "m"}, "corpus": {"name": "t"}, "coverage": {"slices": 2}}
+        about |= {"model": {"name": "m"}, "corpus": {"name": "t"}, "layers": ["top"], "coverage": {"slices": 2}}
         state |= {"weight": rows[state["classes"]], "bias": rows[state["classes"], 0]}
         return Shard("train", *run, about, held=state)
 

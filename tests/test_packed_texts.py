@@ -70,8 +70,8 @@ def test_what_does_not_fit_is_refused_in_one_line(packed, tiny, tmp_path, told):
     right = ["--shards", 3, "--eos-between"]
     assert "eos_between: true (packed), false (requested)" in told(2, *words, "--shards", 3)
     assert "chunk_length: 32 (packed), 64 (requested)" in told(2, *words, *right, "--chunk-length", 64)
-    assert "--text-column story does not apply" in told(2, *words, *right, "--text-column", "story")
-    assert "--split test does not apply" in told(2, *words, *right, "--split", "test")
+    assert "is a packed text: remove --text-column story" in told(2, *words, *right, "--text-column", "story")
+    assert "is a packed text: remove --split test" in told(2, *words, *right, "--split", "test")
     other = shutil.copytree(tiny.model, tmp_path / "other")
     (other / "tokenizer_config.json").write_text('{"tokenizer_class": "PreTrainedTokenizerFast"}')
     assert "tokenizer: sha256:" in told(2, "collect", other, *words[2:], *right)
@@ -127,11 +127,11 @@ def test_the_hub_s_own_texts_keep_their_origin(hub, as_user, tiny, tmp_path):
 
 DOWNLOADED = """
 from collapse.hub.remote import reach
-data, told = reach("owner/data", "dataset"), []
-data.fetch("a.bin", lambda *words: told.append(words))
-data.download(["b*"], report=lambda *words: told.append((*words, "")))
-for report in (max(each for each in told if len(each) == 4), told[-1][:4]):
-    print(*report, sep=", ")
+data = reach("owner/data", "dataset")
+for get in (lambda **how: data.fetch("a.bin", **how), lambda **how: data.download(["b*"], **how)):
+    told = []
+    get(report=lambda *words: told.append(words))
+    print(*told[-1], sep=", ")
 """
 
 

@@ -1,7 +1,7 @@
 """What other people's scripts and files depend on stays: names, options, keys, exit codes.
 
 tests/golden/promises.json is compared as a whole. A deliberate change is written into it by
-``python tests/test_promises.py --write`` and listed in CHANGELOG; the golden store and measured-v2.json have tests of
+``python tests/test_promises.py --write`` and listed in CHANGELOG; the golden store and measured-v3.json have tests of
 their own (test_store.py).
 """
 
@@ -39,7 +39,7 @@ def promises() -> str:
 
 
 def _promises() -> dict[str, Any]:
-    row = collapse.measure(collapse.load(PROMISES.with_name("store-v2")), metrics=["nc2.norm"])
+    row = collapse.measure(collapse.load(PROMISES.with_name("store-v3")), metrics=["nc2.norm"])
     _add_commands()
     return {
         "collapse.__all__": sorted(collapse.__all__),

@@ -53,7 +53,6 @@ def test_the_identity_says_everything(model):
         "eos_between": False,
         "max_chunks": None,
         "dtype": "float32",
-        "layers": ["top"],
     }
     texts = {"corpus": "text.jsonl", "validation": "validation.jsonl"}
     assert made.shown_names == {"model": "small", "revision": None, "tokenizer": str(model), **texts}

@@ -14,11 +14,11 @@ from collapse.inputs.text_source import TextPhase
 class Recorder(LanguageModel):
     """Notes the chunks of each batch; memory is out above ``fits`` of them."""
 
-    def embeddings(self, tokens_BT):
+    def layers(self, tokens_BT, layers):
         if len(tokens_BT) > self.model["fits"]:
             raise self.model["error"]
         self.model["seen"] += (tokens_BT[:, 0] // 10).tolist()
-        return tokens_BT.unsqueeze(2).float()
+        return {layer: tokens_BT.unsqueeze(2).float() for layer in layers}
 
 
 @pytest.fixture

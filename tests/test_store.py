@@ -1,4 +1,4 @@
-"""The store format, version 2: a golden store opens, measures and is written the same; others are refused."""
+"""The store format, version 3: a golden store opens, measures and is written the same; others are refused."""
 
 import json
 import shutil
@@ -26,7 +26,7 @@ def test_the_golden_store_opens_and_measures_the_same():
     store = collapse.load(GOLDEN)
     assert store.state == "complete"
     assert store.verify() == []
-    expected = json.loads((GOLDEN.parent / "measured-v2.json").read_text())
+    expected = json.loads((GOLDEN.parent / "measured-v3.json").read_text())
     row = collapse.measure(store)
     assert row.store == expected["store"]
     for name, value in expected["measurements"].items():
@@ -62,7 +62,7 @@ def test_a_file_that_another_program_wrote_is_copied_as_it_is(copy, tmp_path):
     ("change", "said"),
     [
         (lambda m: m.update(format="other"), "is not a manifest of a collapse store"),
-        (lambda m: m.update(version=3), "has store format 3, but this version of collapse reads 2: pip install -U"),
+        (lambda m: m.update(version=4), "has store format 4, but this version of collapse reads 3: pip install -U"),
         (lambda m: m.pop("version"), "was altered or is damaged"),
         (lambda m: m.pop("files"), "it has no files"),
         *((lambda m, name=name: m["files"].update({name: m["files"]["top/train.safetensors"]}), "does not match")
@@ -83,7 +83,7 @@ def test_a_manifest_that_is_not_what_was_sealed_is_refused(copy):
         render(golden | {"provenance": {"command": "another"}}),
         render({key: value for key, value in golden.items() if key != "checksum"}),
         render(golden) + b"\n",
-        render(golden).replace(b'"version": 2', b'"version": 2, "of": NaN'),
+        render(golden).replace(b'"version": 3', b'"version": 3, "of": NaN'),
         b"[]",
         b"{",
     ):

@@ -72,7 +72,7 @@ def test_collect_on_a_finished_store_compares_every_option(tiny, stored):
 def test_options_that_do_not_apply_to_local_texts(told, tiny, tmp_path):
     with pytest.raises(UsageError, match="--part needs a folder for the part: give --store"):
         collapse.collect(tiny.model, part=(1, 2), **tiny.options())
-    local = f"--split test does not apply: {tiny.text.name} is local and has no splits"
+    local = f"{tiny.text.name} is local and has no splits: remove --split test"
     assert local in told(2, "collect", *tiny.words("--store", tmp_path / "s"), "--split", "test")
     with pytest.raises(UsageError, match="--validation-split test does not apply without a validation text"):
         collapse.collect(tiny.model, store=tmp_path / "s", text=str(tiny.text), validation_split="test")

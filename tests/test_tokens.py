@@ -46,11 +46,11 @@ def test_what_a_store_lacks_is_empty_and_it_is_said(arrays):
     table = collapse.tokens(arrays)
     assert table.frame()[["text", "nc4.agreement", "val_loss"]].isna().all(axis=None)
     assert any("nc4.agreement" in note and "no validation text was given" in note for note in table.notes)
-    assert "the store records no tokenizer: ids have no texts" in table.notes
+    assert "the store records no tokenizer: only ids are shown" in table.notes
     with pytest.raises(UsageError, match="cannot rank by val_loss: no validation text"):
         collapse.tokens(arrays, top=2, by="val_loss")
     (note,) = [each for each in collapse.tokens(GOLDEN, top=1).notes if "tokenizer" in each]
-    assert note.startswith("ids have no texts without the store's tokenizer")
+    assert note.startswith("only ids are shown, without the store's tokenizer")
     assert "give its folder with --tokenizer" in note
     table = collapse.tokens(replace(arrays.statistics(), classifier=None))
     assert table.frame()["nc3.self_duality"].isna().all()

@@ -29,7 +29,7 @@ command_found: list["Plugin"] = []
 """Plugins that add commands, after :func:`main` has loaded them."""
 
 _COMMANDS = (
-    "measure compare collect pack merge verify info tokens push pull analyze figures report results metrics plugins"
+    "measure compare collect status pack merge verify info tokens push pull analyze figures report results metrics plugins"
 ).split()
 _OF_ALL = re.compile(
     r"(?P<flag>-v|--verbose)|(?P<joined>--(plugin|threads|config|save-config)=.*|-p.+)|"
@@ -54,8 +54,8 @@ _OF_ALL = re.compile(
     help="Number of threads; overrides OMP_NUM_THREADS.  [default: SLURM_CPUS_PER_TASK, or all available CPUs]",
 )
 @click.option("-v", "--verbose", is_flag=True, help="Print more details on stderr.")
-@click.option("--config", metavar="FILE", expose_value=False, help="Take more options and arguments from a YAML file.")
-@click.option("--save-config", metavar="FILE", expose_value=False, help="Write the given ones to a YAML file.")
+@click.option("--config", metavar="FILE", expose_value=False, help="Read more options and arguments from a YAML file.")
+@click.option("--save-config", metavar="FILE", expose_value=False, help="Save the given options and arguments to FILE.")
 def cli(plugin: tuple[str, ...], threads: int | None, verbose: bool) -> None:
     """Measure neural collapse in causal language models.
 

@@ -15,7 +15,7 @@ from collapse.cli.terminal import plugins_reporting_problems
     "--metrics", metavar="NAMES", help="Measurements or prefixes, such as gnc2,nc1.cdnv.  [default: the headlines]"
 )
 @click.option("--all", "all_", is_flag=True, help="Compare every measurement, not only the headlines.")
-@click.option("--min-count", type=click.IntRange(min=1), default=1, show_default=True, help="Leave out rarer classes.")
+@click.option("--min-count", type=click.IntRange(min=1), default=1, show_default=True, help="Fewest samples per class.")
 @click.option("--classes-of", metavar="STORE", help="Keep only classes that STORE, A and B all have.")
 @click.option(
     "--parts",
@@ -27,7 +27,7 @@ from collapse.cli.terminal import plugins_reporting_problems
     "--seeds",
     metavar="RESULTS",
     help="Add the standard deviation over models in this table that differ from A and B in their seed only; "
-    "paper: the 21 published ones of 2x768.",
+    "paper means the 21 published models of 2x768.",
 )
 @click.option("--anyway", is_flag=True, help="Compare stores of different texts too.")
 @click.option("--device", metavar="NAME", help="Where to compute: cpu, cuda, ….  [default: cpu]")

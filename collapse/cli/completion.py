@@ -1,4 +1,4 @@
-"""Shell completion, click's own: of commands and options; any other word is completed as the name of a file."""
+"""Shell completion by click, for commands and options; any other word is completed as a file name."""
 
 import os
 import sys

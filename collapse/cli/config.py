@@ -1,7 +1,7 @@
 """``--config`` and ``--save-config``: the options and arguments of any command in a YAML file.
 
-What a file holds is added to the words of the command line, so that a value means the same in both: it is text as it is
-typed. A flag is true or false, and several values are a list.
+The values of a file are added to the words of the command line, so a value means the same in both. A flag is true or
+false, and several values are a list.
 """
 
 import shlex
@@ -21,7 +21,7 @@ def with_config(cli: click.Group, words: list[str]) -> list[str]:
     """Return a command line with the options of the ``--config`` file; write the ``--save-config`` file.
 
     Raises:
-        UsageError: A key of the file is none of the command's, or a value has another form.
+        UsageError: The command has no option or argument for a key of the file, or a value has the wrong form.
         CollapseError: A file cannot be read or written.
     """
     own, _, _ = cli.make_parser(_context(cli, "collapse")).parse_args(list(words))
@@ -60,7 +60,7 @@ def with_config(cli: click.Group, words: list[str]) -> list[str]:
 
 
 def _parsed(cli: click.Group, words: list[str]) -> tuple[click.Context, list[str], dict[Any, Any]]:
-    """Return the context of the command that words call, the words after its name, and what all words give, by name."""
+    """Return the context of the called command, the words after its name, and the values of all words by parameter."""
     context, rest, given = _context(cli, "collapse"), words, dict[Any, Any]()
     while True:
         command = context.command
@@ -86,7 +86,7 @@ def _is_given(value: Any) -> bool:
 
 
 def _as_words(key: str, parameter: click.Parameter, value: Any, path: str) -> list[str]:
-    """Return an option or argument as it is typed."""
+    """Return an option or argument as words of a command line."""
     number, listed = parameter.nargs, value if isinstance(value, list) else [value]
     if is_flag := getattr(parameter, "is_flag", False):
         form, valid = "true or false", value in ("true", "false")
@@ -112,7 +112,7 @@ def _as_words(key: str, parameter: click.Parameter, value: Any, path: str) -> li
 
 
 def _as_value(parameter: click.Parameter, given: Any) -> Any:
-    """Return what the file holds of an option or argument; None if it is not given."""
+    """Return the value of an option or argument for the file; None if it is not given."""
     if isinstance(given, bool):
         return str(given).lower()
     if isinstance(parameter, click.Option) and parameter.is_flag:  # one of several for a value

@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Mapping, Sequence
+from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,6 +12,7 @@ from collapse.cli.formats import deliver, prints_a_table
 from collapse.cli.options import Counts, collecting_options, given_options
 from collapse.cli.several import for_each, named_models, revisions_option
 from collapse.cli.terminal import plugins_reporting_problems, say_aside, say_error
+from collapse.errors import UsageError
 
 if TYPE_CHECKING:
     from collapse.core.progress import Report
@@ -68,6 +70,9 @@ def command(
     options than the given ones is an error. If one of several MODELs fails, the others are measured, the exit status
     is 1, and an existing --output file is not changed.
 
+    --layers prints a row for each layer, in order of depth; all are collected in one pass. For a store, it measures
+    layers that the store holds. NC4 and the loss of inner layers use the logit lens: the model's final norm and head.
+
     --revisions measures the checkpoints of a training run, and prints a row for each, in the order of their steps.
     Checkpoints with equal weights are collected once.
 
@@ -77,6 +82,7 @@ def command(
     collapse measure stores/a stores/b --metrics nc1,gnc2 --output results.csv
     collapse measure stores/a --min-count 1,10,100
     collapse measure runs/a --text train.jsonl --null
+    collapse measure runs/a --text train.jsonl --layers every:4
     collapse measure EleutherAI/pythia-70m --revisions 'step*' --text train.jsonl
     """
     if no_download:
@@ -90,6 +96,8 @@ def command(
     plugins = plugins_reporting_problems()
     chosen = plugins.select(metrics) if metrics else None  # report an unknown name now, not after hours of collecting
     given = given_options(options)
+    if null and given.get("layers"):
+        raise UsageError("--null measures only the top layer: remove --layers")
     device = given.get("device", "auto")
     pick_device(device)  # report a missing device now
     how: dict[str, Any] = {"metrics": chosen, "classes_of": [load(each) for each in classes_of]}
@@ -103,7 +111,8 @@ def command(
         output = None
     if rows:
         shown = None if all_ or chosen else plugins.headlines()
-        deliver(format_, output, (table_by_step if revisions and not null else whole_table_of)(rows, shown))
+        by_row = (revisions or given.get("layers")) and not null
+        deliver(format_, output, (table_by_step if by_row else whole_table_of)(rows, shown))
         say_failures(rows)
     if failed:
         say_error(f"{failed} of {len(names)} models are not measured, for the reasons above")
@@ -120,12 +129,14 @@ def _measure_each(
     null: bool,
 ) -> tuple[list["Row"], int]:
     """Measure each model; return the rows, and how many models failed. The error of a single model is raised."""
+    from collapse.collection.measuring_layers import layers_held
     from collapse.collection.named_store import named_store, store_among
     from collapse.collection.nulls import collect_nulls, with_nulls
     from collapse.collection.trajectories import of_revision
     from collapse.core.paths import home
     from collapse.measurement.last_results import keep_row
     from collapse.measurement.measuring import measure_store
+    from collapse.stores.layers import TOP
 
     rows: list[Row] = []
     of_weights: dict[tuple[str, str], str] | None = {} if of_revisions else None
@@ -136,12 +147,13 @@ def _measure_each(
         opened = named_store(model, store=place, progress=report, **given)
         nulls = collect_nulls(opened, model, given, report) if null else {}
         made = []
-        for least in min_counts:
-            row = measure_store(opened, min_count=least, progress=report, **how)
+        for least, layer in product(min_counts, layers_held(opened, given.get("layers"))):
+            row = measure_store(opened, layer=layer, min_count=least, progress=report, **how)
             made.append(with_nulls(row, nulls, {**how, "min_count": least}, report))
         rows.extend(of_revision(row, model) if of_revisions else row for row in made)
-        if made[0].class_set is None:
-            keep_row(opened, made[0])
+        top = next(row for row in made if row.layer == TOP)
+        if top.class_set is None:
+            keep_row(opened, top)
         if opened.path is not None and opened.path.parent == home() / "stores":
             say_aside(f"{model}: its store is {opened.path}")
 

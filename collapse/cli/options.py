@@ -13,7 +13,7 @@ Command = TypeVar("Command", bound=Callable[..., Any])
 
 
 class InOrder(click.Group):
-    """Commands in their usual order of use."""
+    """A group that lists its commands in their usual order of use."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(self.commands)
@@ -41,7 +41,7 @@ def with_options(*options: Callable[[Any], Any]) -> Callable[[Command], Command]
 
 
 def collecting_options(*, besides: Collection[str] = ()) -> Callable[[Command], Command]:
-    """Give a command the options of a collection besides some."""
+    """Give a command the options of a collection, except those in ``besides``."""
     return with_options(*(option_of(each) for each in fields(CollectionSpec) if each.name not in besides))
 
 
@@ -64,7 +64,7 @@ def given_options(options: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def option_of(each: Field[Any], **changes: str) -> Callable[[Command], Command]:
-    """Return the click option of a field with an :class:`Option`, of which ``changes`` replace fields."""
+    """Return the click option for a field with an :class:`Option`; ``changes`` replace the fields of this Option."""
     about: Option = replace(each.metadata["option"], **changes)
     flag, help = flag_of(each.name, about), about.off or about.help
     if isinstance(each.default, bool):

@@ -134,7 +134,7 @@ def _divided(keys: list[_Column], others: list[_Column], width: int) -> Iterator
 
 
 def _rich(columns: Sequence[_Column], keys: int) -> "RichTable":
-    """Return a table without rows that hold nothing here, such as standard errors where only nulls are shown."""
+    """Return some columns as a table, without rows that are empty in them, such as standard errors beside nulls."""
     from rich import box
     from rich.table import Table as RichTable
 

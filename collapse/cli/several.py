@@ -1,4 +1,4 @@
-"""Commands on several models, or on several revisions of one: a model that fails leaves the others."""
+"""Commands on several models, or on several revisions of one: a model that fails does not stop the others."""
 
 import logging
 from collections.abc import Callable, Sequence
@@ -19,7 +19,7 @@ revisions_option = click.option(
 
 
 def named_models(models: Sequence[str], revisions: str | None) -> list[str]:
-    """Return the models, or with patterns of revisions the matching revisions of each."""
+    """Return the models or, if patterns of revisions are given, the matching revisions of each model."""
     from collapse.inputs.references import find_revisions
 
     return [each for model in models for each in (find_revisions(model, revisions) if revisions else [model])]

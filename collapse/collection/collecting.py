@@ -18,6 +18,7 @@ from collapse.stores.manifest import is_store
 from collapse.stores.request import Request
 from collapse.stores.shards import Part
 from collapse.stores.store import Store
+from collapse.stores.store_folder import Alone
 
 
 @overload
@@ -46,8 +47,8 @@ def collect(
 ) -> Store | Part:
     """Collect a model's embedding statistics into a store, or open the store that already holds them.
 
-    Without ``store``, this looks in the local cache first, then in the model's own repository for a published store of
-    the model, with any text, chunk length and number of chunks that the options do not specify.
+    Without ``store``, this looks for an existing store in the local cache, then in the model's own repository. A
+    published store may have any text, chunk length and number of chunks that the options do not specify.
 
     Args:
         model: A local folder, a Hub id (``repo@revision``), or a features file.
@@ -57,9 +58,9 @@ def collect(
         {options}
 
     Returns:
-        The store: complete, or without a validation text trained but not validated. With ``part``, while slices are
-        missing in the folder: a :class:`collapse.Part`, or the trained store, whose folder holds a part of the
-        validation (see :func:`collapse.merge`).
+        The store: complete, or only trained if there is no validation text. With ``part``, while the folder lacks
+        slices: a :class:`collapse.Part` or, if a part of the validation was collected, the trained store (see
+        :func:`collapse.merge`).
 
     Raises:
         UsageError: An option is invalid, or no corpus is known.
@@ -87,12 +88,12 @@ def collect(
     return request.find_or(partial(_collect_missing, request, progress))
 
 
-def _collect_missing(request: Request, report: Report | None, folder: Path | None) -> Store | Part:
-    """Collect what a locked folder does not hold yet; ``folder`` is None for a store in memory."""
+def _collect_missing(request: Request, report: Report | None, folder: Path | None, alone: Alone) -> Store | Part:
+    """Collect what a locked folder does not hold yet, and fold in ``alone``; no folder for a store in memory."""
     known = plugins().statistics
     kinds = [kind for name, kind in sorted(known.items()) if name not in request.without]
     trained = Store.load(folder) if folder is not None and is_store(folder) else None
     with exact_arithmetic(deterministic=request.deterministic):  # before the first product: torch asks cuBLAS once
         source = request.load(trained, report)
     with exact_arithmetic(deterministic=request.deterministic):  # again: loading the model may reset it
-        return Collection(source, folder, kinds, request.batch_size, request.part, report).run(trained)
+        return Collection(source, folder, kinds, request.batch_size, request.part, alone, report).run(trained)

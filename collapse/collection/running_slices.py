@@ -8,7 +8,7 @@ resumes after the last saved slice, and gives the same bytes.
 
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TypeVar
 
 import torch
@@ -19,13 +19,14 @@ from collapse.errors import CollapseError, counted
 from collapse.inputs.source import Phase
 from collapse.numerics.devices import is_out_of_memory
 from collapse.numerics.finite import NotFinite
+from collapse.stores.layers import TOP
 
 log = logging.getLogger("collapse")
 
 _SHARE = 1 / 20
 """Saving states takes at most about this share of a pass's time."""
 
-Add = Callable[[Tensor, Tensor, int, int], None]
+Add = Callable[[dict[str, Tensor], Tensor, int, int], None]
 Saved = TypeVar("Saved")
 
 
@@ -42,18 +43,20 @@ def run_slices(
     batch: int,
     add: Add,
     save: Callable[[int, int], Saved],
+    layers: Sequence[str] = (TOP,),
     report: Report | None = None,
 ) -> Saved:
     """Run slices, and save the state after the first slice, the last slice, and some in between.
 
-    Saving takes longer with more classes and dimensions, so it is repeated only after 20 times the time of a save.
+    Saving takes longer with more classes and dimensions. So the next save begins only after 20 times its duration.
 
     Args:
         phase: The samples.
         start, stop: The first slice, and the first slice after the last.
         batch: Units per batch; it is halved when memory runs out.
-        add: Called with embeddings (n, d), labels (n,), the index of the first unit, and the number of units.
+        add: Called with embeddings (n, d) by layer, labels (n,), the index of the first unit, and the number of units.
         save: Called with the index of the next slice, and the batch size in use.
+        layers: The layers to run.
         report: Called as report(what, units done, units).
 
     Returns:
@@ -70,13 +73,13 @@ def run_slices(
         while position < high:
             units = min(batch, high - position)
             try:
-                h_nd, y_n = phase.samples(position, position + units)
+                h, y_n = phase.samples(position, position + units, layers)
             except (MemoryError, RuntimeError) as error:  # not for add(), which may already have changed its sums
                 batch = _halved(batch, phase, error)
                 continue
             try:
                 if len(y_n):  # otherwise all are left out
-                    add(h_nd, y_n, position, units)
+                    add(h, y_n, position, units)
             except NotFinite as error:
                 kept = phase.kept(position, position + units)
                 row = error.row if kept is None else int(kept.nonzero()[error.row])

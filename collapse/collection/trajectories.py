@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from collapse.collection.measuring_any import measure
+from collapse.collection.measuring_layers import measure_layers
 from collapse.collection.named_store import store_among
 from collapse.core.progress import Report, numbered, shows_progress
 from collapse.errors import CollapseError
@@ -17,6 +17,7 @@ from collapse.measurement.results import Results
 from collapse.measurement.rows import Row
 from collapse.plugin.plugin_manager import plugins
 from collapse.plugin.registry import Wanted
+from collapse.stores.layers import TOP
 
 log = logging.getLogger("collapse")
 
@@ -30,6 +31,7 @@ def trajectory(
     store: str | Path | None = None,
     metrics: Wanted = None,
     min_count: int = 1,
+    layers: str | Iterable[int] = TOP,
     progress: Report | None = None,
     **options: Any,
 ) -> Results:
@@ -43,26 +45,27 @@ def trajectory(
         store: Folder of the stores, one for each checkpoint; None for the local cache. Checkpoints with equal weights
             share a store.
         metrics, min_count: As in :func:`collapse.measure`.
+        layers: As in :func:`collapse.measure_layers`; only the top layer by default.
         progress: Called as progress(what, done, total); ``what`` says which of how many.
         {options}
 
     Returns:
-        A row per checkpoint, in the order of their steps.
+        A row per checkpoint and layer, in the order of their steps.
 
     Raises:
         UsageError: A pattern matches nothing, or an option is invalid.
         CollapseError: No checkpoint can be measured.
     """
     plugins().chosen(metrics)  # report an unknown name and an invalid option once
-    CollectionSpec(**options)
+    CollectionSpec(**options, layers=layers)
     names, rows = find_revisions(str(model), revisions), []
     of_weights: dict[tuple[str, str], str] = {}
     for at, name in enumerate(names, 1):
         try:
             place = None if store is None else store_among(name, str(store), of_weights, options)
             report = progress and numbered(progress, at, len(names))
-            row = measure(name, store=place, metrics=metrics, min_count=min_count, progress=report, **options)
-            rows.append(of_revision(row, name))
+            how: dict[str, Any] = {"metrics": metrics, "min_count": min_count, "layers": layers, "progress": report}
+            rows += [of_revision(row, name) for row in measure_layers(name, store=place, **how, **options).rows]
         except CollapseError as error:
             if at == len(names) and not rows:
                 raise

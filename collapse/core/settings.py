@@ -64,7 +64,7 @@ _BARS = {  # module of the switches, and the ending of their names
 
 @contextmanager
 def gguf_reported(what: str, report: Report | None) -> Iterator[None]:
-    """Report how many tensors of a GGUF file are read; this replaces transformers' own bar, which has no switch."""
+    """Report how many tensors of a GGUF file are read; transformers' own bar cannot be disabled."""
     module: Any = import_module("transformers.modeling_gguf_pytorch_utils")
 
     def counted(tensors: Sequence[Any], **_: Any) -> Iterator[Any]:

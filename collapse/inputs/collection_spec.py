@@ -12,6 +12,7 @@ from dataclasses import Field, dataclass, field, fields, replace
 from typing import Any
 
 from collapse.errors import UsageError
+from collapse.stores.layers import FORM, TOP
 
 TextNames = str | os.PathLike[str] | Iterable[str | os.PathLike[str]]
 
@@ -20,6 +21,7 @@ ROLES = {
     "changed": "its value, unless it is the default",
     "running": "nothing: it changes numbers by rounding at most",
     "statistics": "nothing: the manifest lists the statistics in `statistics`, outside the identity",
+    "layers": "nothing: the manifest lists the files of each layer in `files`, outside the identity",
 }
 """What a collection's identity records for an option, by its role. Other roles name fields that hold hashes."""
 
@@ -107,7 +109,7 @@ class CollectionSpec:
         "At most this many chunks of the validation text; overrides --max-chunks.", "changed", metavar="N", least=1
     )
     batch_size: int | str = option("Chunks per batch; auto halves it when memory runs out.", "running", default="auto")
-    shards: int = option("Split the text into pieces, each cut into chunks.", "recorded", default=2, least=1)
+    shards: int = option("Number of pieces of the text, each cut into chunks.", "recorded", default=2, least=1)
     eos_between: bool = option("Put the end-of-text token after each text.", "recorded", default=False)
     special_tokens: bool = option(
         "Let the tokenizer add its special tokens, such as BOS, to each text.",
@@ -118,6 +120,12 @@ class CollectionSpec:
     )
     ignore_tokens: str | Iterable[int] | None = option(
         "Leave out samples whose next token is special, or one of these ids.", "changed", metavar="special|IDS"
+    )
+    layers: str | Iterable[int] | None = option(
+        "Also collect inner layers: the inputs of these blocks, counted from 0, or from the top, which is -1.",
+        "layers",
+        unset="only top, what enters the output embedding",
+        metavar="all|every:K|0,4,...",
     )
     dtype: str = option("Data type in which the model runs.", "recorded", default="float32", choices=DTYPES)
     device: str = option("auto, cpu, cuda, cuda:1, ...", "running", default="auto")
@@ -147,7 +155,7 @@ class CollectionSpec:
         "Collect again with the same options, and replace the store at the end.", "running", default=False
     )
     part: tuple[int, int] | None = option(
-        "Collect only the k-th of n parts, to be merged later.", "running", metavar="k/n"
+        "Collect only the k-th of n parts; the last one in a folder completes its store.", "running", metavar="k/n"
     )
 
     def __post_init__(self) -> None:
@@ -159,6 +167,9 @@ class CollectionSpec:
                 value = text_names(value)
             if each.name == "ignore_tokens":
                 value = _token_ids(value)
+            if each.name == "layers" and value is not None:
+                value = ",".join(map(str, text_names(value))).replace(" ", "")
+                value = None if value == TOP else value
             if value is not None and value != each.default:
                 check_value(each, value)
             object.__setattr__(self, each.name, dict(value or {}) if each.name == "model_args" else value)
@@ -176,7 +187,7 @@ class CollectionSpec:
     @property
     def beside_identity(self) -> dict[str, Any]:
         """Options that a request has in addition to its identity."""
-        names = ("part", "batch_size", "deterministic", "recollect", "without")
+        names = ("part", "batch_size", "deterministic", "recollect", "without", "layers")
         return {name: getattr(self, name) for name in names}
 
     @property
@@ -209,6 +220,8 @@ def check_value(each: Field[Any], value: Any) -> None:
         valid, wanted = value != (), "one or several names"
     elif each.name == "ignore_tokens":
         valid, wanted = bool(re.fullmatch(r"special|\d+(,\d+)*", str(value))), "special or ids, such as 0,50256"
+    elif each.name == "layers":
+        valid, wanted = bool(FORM.fullmatch(str(value))), "all, every:K, or numbers such as 0,4,8 or -2"
     else:
         return
     if not valid:
@@ -267,5 +280,5 @@ def options_held(identity: Mapping[str, Any], given: Mapping[str, Any], *, texts
 def refuse_options(store: object, given: Iterable[str]) -> None:
     """Raise UsageError for options of a collection that are given with a finished store."""
     for name in given:
-        if options_of()[name].role != "running" or name == "recollect":
+        if options_of()[name].role not in ("running", "layers") or name == "recollect":
             raise UsageError(f"{store} is a finished store: {flag_of(name)} does not apply; remove the option")

@@ -103,7 +103,7 @@ def find_corpus(
             return _packed_corpus(packed, {option: split, "--text-column": text_column})
         files = find_files(given)
         if split is not None:
-            raise UsageError(f"{option} {split} does not apply: {show_names(files)} is local and has no splits")
+            raise UsageError(f"{show_names(files)} is local and has no splits: remove {option} {split}")
         return Corpus(show_names(files), tuple(files), column, hash_files(files))
     repo, configuration, revision = _split(given[0])
     try:
@@ -122,7 +122,7 @@ def _packed_corpus(packed: PackedText, given: Mapping[str, str | None]) -> Corpu
     origin = packed.record["corpus"]
     for (option, value), held in zip(given.items(), (origin.get("split"), origin["column"]), strict=True):
         if value not in (None, held):
-            raise UsageError(f"{option} {value} does not apply: {packed.name} is a packed text; remove the option")
+            raise UsageError(f"{packed.name} is a packed text: remove {option} {value}")
     return Corpus(packed.record["name"], column=origin["column"], split=origin.get("split"), packed=packed)
 
 

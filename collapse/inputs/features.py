@@ -6,7 +6,7 @@ optionally, ``classifier_bias`` (C,), ``validation_features`` (n, d), ``validati
 
 import logging
 import shlex
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +16,7 @@ from collapse.errors import CollapseError, UsageError
 from collapse.inputs.collection_spec import CollectionSpec, flag_of
 from collapse.inputs.source import Phase, Source
 from collapse.numerics.devices import pick_device
+from collapse.stores.layers import TOP
 from collapse.stores.request import Request
 from collapse.stores.tensor_files import hash_of
 
@@ -56,9 +57,9 @@ class ArrayPhase(Phase):
         self.units = self.slice_units = -(-len(labels) // _ROWS)
         self.unit_samples, self.n_samples = _ROWS, len(labels)
 
-    def embeddings(self, start: int, stop: int) -> Tensor:
-        """Return the rows of some blocks."""
-        return self.features[start * _ROWS : stop * _ROWS]
+    def embeddings(self, start: int, stop: int, layers: Sequence[str]) -> dict[str, Tensor]:
+        """Return the rows of some blocks; there is only one layer."""
+        return {TOP: self.features[start * _ROWS : stop * _ROWS]}
 
     def labels_at(self, places: Tensor) -> Tensor:
         """Return the labels of any rows."""

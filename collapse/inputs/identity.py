@@ -8,7 +8,6 @@ from typing import Any
 from collapse.inputs.collection_spec import CollectionSpec
 from collapse.inputs.references import ModelReference, code_of
 from collapse.inputs.text_pair import Texts
-from collapse.stores.manifest import LAYER
 
 
 def text_identity(
@@ -20,7 +19,6 @@ def text_identity(
         "tokenizer": tokenizer.tokenizer,
         "corpus": texts.training.identity() if texts.training else None,
         "validation": texts.validation.identity() if texts.validation else None,
-        "layers": [LAYER],
         **spec.identity,
     }
     # a GGUF file is identified by its content, not by its name

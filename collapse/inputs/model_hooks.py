@@ -52,4 +52,4 @@ def _difference(before: Float[Tensor, "1 T d"], after: Float[Tensor, "1 T d"]) -
     allowed = _TOLERANCE[before.dtype]
     if moved <= allowed or not h.isfinite().all():  # the passes report embeddings that are not finite
         return None
-    return f"embeddings change by up to {moved:.2g} of their norm, but rounding by at most {allowed:g}"
+    return f"embeddings change by up to {moved:.2g} of their norm, more than rounding explains ({allowed:g})"

@@ -4,6 +4,7 @@ Shapes: n samples, d dimensions, V rows of the classifier.
 """
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -12,6 +13,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from collapse.inputs.shuffling import permuted
+from collapse.stores.layers import TOP
 from collapse.stores.provenance import Clock
 
 
@@ -45,8 +47,8 @@ class Phase(ABC):
     ignored: Int[Tensor, " I"] | None = None
 
     @abstractmethod
-    def embeddings(self, start: int, stop: int) -> Float[Tensor, "n d"]:
-        """Return the embeddings of some units, in their order."""
+    def embeddings(self, start: int, stop: int, layers: Sequence[str]) -> dict[str, Float[Tensor, "n d"]]:
+        """Return the embeddings of some units, in their order, by layer."""
 
     @abstractmethod
     def labels_at(self, places: Int[Tensor, " n"]) -> Int[Tensor, " n"]:
@@ -60,10 +62,14 @@ class Phase(ABC):
     def batch_units(self, asked: int | str) -> int:
         """Return the initial number of units per batch for the batch size of :func:`collapse.collect`."""
 
-    def samples(self, start: int, stop: int) -> tuple[Float[Tensor, "n d"], Int[Tensor, " n"]]:
-        """Return the embeddings and labels of some units, without samples that are left out."""
-        h_nd, y_n, kept_n = self.embeddings(start, stop), self.labels(start, stop), self.kept(start, stop)
-        return (h_nd, y_n) if kept_n is None else (h_nd[kept_n.to(h_nd.device)], y_n[kept_n])
+    def samples(
+        self, start: int, stop: int, layers: Sequence[str] = (TOP,)
+    ) -> tuple[dict[str, Float[Tensor, "n d"]], Int[Tensor, " n"]]:
+        """Return the embeddings by layer, and the labels of some units, without samples that are left out."""
+        found, y_n, kept_n = self.embeddings(start, stop, layers), self.labels(start, stop), self.kept(start, stop)
+        if kept_n is None:
+            return found, y_n
+        return {layer: h_nd[kept_n.to(h_nd.device)] for layer, h_nd in found.items()}, y_n[kept_n]
 
     def kept(self, start: int, stop: int) -> Bool[Tensor, " n"] | None:
         """Whether each sample of some units is kept; None if all are."""
@@ -105,6 +111,8 @@ class Source:
         bias: Bias of the classifier, shape (V,), or None.
         train: The training samples; None if a store already holds their statistics.
         validation: The validation samples, or None.
+        layers: The wanted layers, in order of depth; the last one is top.
+        lens: Maps the embeddings of an inner layer to what the classifier reads; None if that is not possible.
         classifier_words: Names of the classifier and of its bias in messages.
         remedy: Advice in messages if the classifier is not finite.
         command: A command line that collects the same.
@@ -119,6 +127,8 @@ class Source:
     bias: Float[Tensor, " V"] | None
     train: Phase | None
     validation: Phase | None
+    layers: Sequence[str] = (TOP,)
+    lens: Callable[[Tensor], Tensor] | None = None
     classifier_words: tuple[str, str] = ("the model's output embedding", "the bias of the model's output embedding")
     remedy: str = ""
     command: str | None = None

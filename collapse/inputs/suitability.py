@@ -15,9 +15,9 @@ if TYPE_CHECKING:
 
 # Largest difference of h·Wᵀ + b and the model's own logits, relative to the largest logit, that rounding can cause.
 _HEAD_TOLERANCE = {torch.float64: 1e-10, torch.float32: 1e-4, torch.bfloat16: 1e-2, torch.float16: 2e-3}
-# Largest change of an embedding, relative to its norm, when later tokens change: rounding when experts are regrouped.
-_CAUSAL_TOLERANCE = {torch.float64: 1e-8, torch.float32: 1e-4, torch.bfloat16: 2e-2, torch.float16: 5e-3}
-_CHECKED_TOKENS = 256
+TOLERANCE = {torch.float64: 1e-8, torch.float32: 1e-4, torch.bfloat16: 2e-2, torch.float16: 5e-3}
+"""Largest change of an embedding, relative to its norm, that rounding can cause, for example in regrouped experts."""
+CHECKED_TOKENS = 256
 
 
 @torch.inference_mode()
@@ -27,7 +27,7 @@ def check_model(loaded: "LanguageModel", tokens_BT: Int[Tensor, "B T"], where: s
     Raises:
         CollapseError: Later tokens change its embeddings, or its logits are not finite or not ⟨w, h⟩ + b.
     """
-    tokens = tokens_BT[:1, :_CHECKED_TOKENS]
+    tokens = tokens_BT[:1, :CHECKED_TOKENS]
     h = loaded.embeddings(tokens)
     if torch.isfinite(h).all():  # otherwise the passes report the chunk and the sample
         _check_causal(loaded, tokens, h)
@@ -42,7 +42,7 @@ def _check_causal(loaded: "LanguageModel", tokens: Tensor, h: Tensor) -> None:
     before, after = h[:, :half].double(), loaded.embeddings(other)[:, :half].double()
     moved = (before - after).norm(dim=-1) / before.norm(dim=-1).clamp(min=1e-300)
     typical = float(moved.median())  # a few embeddings may change if two experts have almost equal scores
-    if typical > _CAUSAL_TOLERANCE[h.dtype]:
+    if typical > TOLERANCE[h.dtype]:
         raise CollapseError(
             f"{type(loaded.model).__name__} is not causal: later tokens change its embeddings by {typical:.2g} of "
             "their norm. Use a causal model; models such as BERT are causal with --model-arg is_decoder=true"

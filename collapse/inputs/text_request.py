@@ -16,6 +16,7 @@ from collapse.inputs.text_pair import Texts, find_named_validation, find_texts, 
 from collapse.inputs.text_source import open_texts
 from collapse.measurement.comparable import SAME_TEXTS, same_texts
 from collapse.plugin.plugin_manager import plugins
+from collapse.stores.layers import layers_of
 from collapse.stores.manifest import is_store
 from collapse.stores.request import Request, cached_folder
 from collapse.stores.store import Store
@@ -108,7 +109,10 @@ def _texts_of(
     if held is not None and whole.text is None:  # only the store knows the training text
         # use spec, because the store's limits in whole do not apply to a newly given text
         texts = Texts(None, find_named_validation(whole if whole.validation_text else spec))
-        if held.state == "trained" and held.identity.get("validation") and not texts.validation:
+        layers = layers_of(spec.layers, held.depth())
+        if missing := held.lacking("train", layers):
+            raise UsageError(f"{held} lacks the layers {', '.join(missing)}: give its training text again with --text")
+        if held.lacking("validation", layers) and held.identity.get("validation") and not texts.validation:
             raise UsageError(f"{held} lacks its validation: give its validation text again with --validation-text")
         return texts, held.identity["corpus"]
     # the given text, or the text in the model's card

@@ -5,7 +5,7 @@ Shapes: B chunks of T tokens, d dimensions; T−1 samples per chunk.
 
 import logging
 import shlex
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -18,7 +18,8 @@ from collapse.errors import CollapseError, UsageError
 from collapse.inputs.chunks import Chunks
 from collapse.inputs.collection_spec import CollectionSpec
 from collapse.inputs.corpus import Corpus
-from collapse.inputs.language_model import LanguageModel
+from collapse.inputs.language_model import LanguageModel, explaining_large_model
+from collapse.inputs.model_layers import find_layers
 from collapse.inputs.model_loading import load_model, load_tokenizer
 from collapse.inputs.option_words import typed
 from collapse.inputs.packing import pack, tokenizer_key
@@ -26,7 +27,8 @@ from collapse.inputs.references import ModelReference, remember_tokenizer
 from collapse.inputs.source import Phase, Source
 from collapse.inputs.suitability import check_model
 from collapse.inputs.text_pair import Texts
-from collapse.stores.manifest import OF_VALIDATION
+from collapse.stores.layers import layers_of
+from collapse.stores.manifest import NO_LENS, OF_VALIDATION
 from collapse.stores.provenance import Clock
 from collapse.stores.store import Store
 
@@ -78,10 +80,10 @@ class TextPhase(Phase):
         """Return the token ids of some chunks, int64, shape (stop − start, T)."""
         return torch.from_numpy(self.chunks.tokens[start:stop].astype("int64"))
 
-    def embeddings(self, start: int, stop: int) -> Tensor:
+    def embeddings(self, start: int, stop: int, layers: Sequence[str]) -> dict[str, Tensor]:
         """Return the embeddings of some chunks, except at their last tokens, which have no next token."""
-        h_BTd = self.model.embeddings(self.tokens(start, stop))
-        return h_BTd[:, :-1].reshape(-1, h_BTd.shape[-1])
+        found = self.model.layers(self.tokens(start, stop), layers)
+        return {layer: h_BTd[:, :-1].reshape(-1, h_BTd.shape[-1]) for layer, h_BTd in found.items()}
 
     def labels_at(self, places: Tensor) -> Tensor:
         """Return the next tokens of any samples."""
@@ -145,7 +147,7 @@ def open_texts(
     """Load a model and pack texts.
 
     Args:
-        trained: The store that lacks only its validation, or None.
+        trained: The store that lacks only its validation, or layers, or None.
         report: Called as report(what, done, total).
         identity: The identity of the request.
         spec: The options.
@@ -164,13 +166,19 @@ def open_texts(
     def packed(corpus: Corpus, cut: CollectionSpec) -> Chunks:
         return pack(corpus, tokenize, cut, tokenizer_key=key, progress=report)
 
-    train = packed(texts.training, spec) if trained is None and texts.training else None
-    packs_validation = trained is not None or spec.part is None  # parts may be validated after merging
+    trains = trained is None or bool(trained.lacking("train", trained.layers_with(spec.layers)))
+    train = packed(texts.training, spec) if trains and texts.training else None
+    packs_validation = not trains or spec.part is None  # parts may be validated after merging
     validation = texts.pack_validation(lambda corpus: packed(corpus, spec.of_validation)) if packs_validation else None
     model = load_model(reference, spec, report)
     for chunks in (train, validation):
         if chunks is not None:
             _check_ids(chunks, tokenize, model, reference.name)
+    layers = layers_of(spec.layers, model.n_layers) if trained is None else trained.layers_with(spec.layers)
+    first = train or validation
+    if len(layers) > 1 and first is not None:
+        with explaining_large_model(reference.name, model.device):
+            find_layers(model, torch.from_numpy(first.tokens[:1].astype("int64")), layers)
     identity = {**identity, "attention": model.attention, "head": {"tied": model.tied, "bias": model.bias is not None}}
     corpus = {"name": texts.shown_names["corpus"], "validation": texts.shown_names["validation"]}
     if packs_validation and validation is None:  # there is no validation text, or its split is absent
@@ -187,6 +195,8 @@ def open_texts(
         bias=model.bias,
         train=None if train is None else phase("train", train),
         validation=None if validation is None else phase("validation", validation),
+        layers=layers,
+        lens=model.lens,
         remedy=f"the row belongs to a token: {advice(model.weight.dtype)}",
         command=f"collapse collect {shlex.quote(reference.name)} {typed(spec)}".rstrip(),
         exact_loss=spec.exact_loss,
@@ -198,6 +208,7 @@ def _about(model: LanguageModel, reference: ModelReference, tokenizer: ModelRefe
     """Return the manifest's entry for the model."""
     about: dict[str, Any] = {"name": reference.name, "revision": reference.revision}
     about |= {"n_params": model.n_params, "vocabulary": len(model.weight)}
+    about |= {"n_layers": model.n_layers} | ({NO_LENS: model.no_lens} if model.no_lens else {})
     about |= reference.training
     if tokenizer is not reference and not tokenizer.is_local:
         about["tokenizer"] = f"{tokenizer.location}@{tokenizer.revision}"  # locates the tokenizer later

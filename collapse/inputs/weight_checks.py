@@ -41,20 +41,20 @@ def check_loaded(name: str, model: Any, info: Mapping[str, Any], files: list[Pat
         others = f"; it has {len(unexpected):,} that {kind} does not know ({some(unexpected)})" if unexpected else ""
         raise CollapseError(
             f"{name}: its checkpoint lacks {counted(len(missing), 'weight')} of {kind} ({some(missing)})"
-            f"{others}. They would be random: use a complete checkpoint of a causal language model"
+            f"{others}. These weights would be random: use a complete checkpoint of a causal language model"
         )
     computed = {key for key, tensor in _read(files, unexpected) if _is_computed(key, tensor, model)}
     if needed := [key for key in unexpected if key not in computed]:
         raise CollapseError(
-            f"{name}: {kind} ignores {counted(len(needed), 'tensor')} of the checkpoint ({some(needed)}), so it is "
-            "another model. Use the config.json of this checkpoint, or compute embeddings with the model's own class "
-            "and pass them to collapse.measure(features=…, labels=…)"
+            f"{name}: {kind} ignores {counted(len(needed), 'tensor')} of the checkpoint ({some(needed)}), so it "
+            "would measure another model. Use the config.json of this checkpoint, or compute embeddings with the "
+            "model's own class and pass them to collapse.measure(features=…, labels=…)"
         )
     tied = getattr(model, "all_tied_weights_keys", {})
     if untied := sorted({*model.get_expanded_tied_weights_keys(all_submodels=True)} - {*tied}):
         raise CollapseError(
             f"{name}: its config.json ties {some(untied)} to the input embedding, but its checkpoint has "
-            "another tensor: use it with --model-arg tie_word_embeddings=false, or delete it"
+            "a different tensor: give --model-arg tie_word_embeddings=false to use this tensor, or delete the tensor"
         )
 
 

@@ -47,7 +47,7 @@ def vectors(store: Measurable, name: str, *, min_count: int = 1) -> Vector:
     """Return the values behind a measurement, one per class.
 
     Args:
-        store: A store or its folder, or bare statistics.
+        store: A store or its folder, or an :class:`collapse.EmbeddingStatistics`.
         name: A measurement of a class metric; of a pair metric (its mean, std, ... over each class's pairs); or of a
             metric that declares a vector (nc4.agreement and val_loss: a value per label of the validation text). Or
             ``counts`` or ``variances``.
@@ -104,7 +104,7 @@ def measure_classes(
     """Measure a store and keep each class's values; all measurements share one sweep over the pairs of classes.
 
     Args:
-        store: A store or its folder, or bare statistics.
+        store: A store or its folder, or an :class:`collapse.EmbeddingStatistics`.
         names: Measurements; :func:`class_measurements` lists those that have a value per class.
         min_count: As in :func:`collapse.measure`.
         by_class: Keep each class's values.

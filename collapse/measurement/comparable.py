@@ -49,14 +49,15 @@ def distinct(rows: Sequence["Row"]) -> list[str]:
     """Return a name for each row.
 
     If several stores share a model's name, the start of the store's digest is added. If a store was measured with
-    several ``--min-count``, the row's value is added.
+    several ``--min-count`` or layers, the row's is added.
     """
     stores: dict[str, set[str]] = {}
     for row in rows:
         stores.setdefault(row.model, set()).add(row.store)
-    limits, names = _limits(rows), []
+    limits, names, layers = _limits(rows), [], {row.layer for row in rows}
     for row in rows:
         name = f"{row.model} ({row.store[:_DIGEST]})" if len(stores[row.model]) > 1 else row.model
+        name = f"{name}, layer {row.layer}" if len(layers) > 1 else name
         names.append(f"{name}, {limit_of(row)}" if len(set(limits[row.store])) > 1 else name)
     return names
 

@@ -21,7 +21,7 @@ from collapse.measurement.seeds import spread_of_seeds
 from collapse.measurement.table import Table
 from collapse.numerics.standard_errors import standard_error
 from collapse.plugin.guarding import outside_inference_mode
-from collapse.stores.folding import Parts
+from collapse.stores.joining import Parts
 from collapse.stores.store import Store
 from collapse.stores.store_columns import row_columns
 

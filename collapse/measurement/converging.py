@@ -8,7 +8,8 @@ from collapse.measurement.measuring import measure_store
 from collapse.measurement.table import Table
 from collapse.plugin.guarding import outside_inference_mode
 from collapse.plugin.plugin_manager import plugins
-from collapse.stores.folding import Parts, joined, statistics_of
+from collapse.stores.folding import statistics_of
+from collapse.stores.joining import Parts, joined
 
 
 @outside_inference_mode

@@ -18,7 +18,7 @@ Errors = Mapping[str, Mapping[str, Error]]
 """Standard errors by yardstick and measurement: :data:`NOISE` of the difference, :data:`SEEDS` of either model."""
 NOISE, SEEDS = "noise", "seed noise"
 _YARDSTICKS = {NOISE: (1.0, "|t| ≤ {:.1f}"), SEEDS: (math.sqrt(2), "|B−A| ≤ {:.1f} seeds' sd")}
-"""What a difference within it is called: its standard errors in the yardstick's, and how the note says its limit."""
+"""By meaning: the standard error of a difference, in units of the yardstick's; and how a note says the limit."""
 
 _SAID = {
     "better": "better, worse: beyond noise; better is nearer to full collapse, or less loss",
@@ -34,7 +34,8 @@ _NUMBER = re.compile(r"\d[\d.,]*")
 def meaning_of(name: str, rows: Sequence[Row], yardsticks: Errors, different: Container[str]) -> str | None:
     """Return whether B is better, worse, higher or lower than A, or why that is not known; None if it has no meaning.
 
-    A difference within a yardstick has its name. ``different`` are the fields in which A and B differ.
+    If the difference is within a yardstick, the meaning is the yardstick's name. ``different`` are the fields in which
+    A and B differ.
     """
     import pandas as pd
 
@@ -57,7 +58,7 @@ def meaning_of(name: str, rows: Sequence[Row], yardsticks: Errors, different: Co
 
 
 def _limit(word: str, degrees: int) -> float:
-    """Return how many of a yardstick's standard errors a difference exceeds in 5 % of cases if nothing differs."""
+    """Return how many of a yardstick's standard errors a difference exceeds in 5 % of cases if A and B are alike."""
     from scipy.special import stdtrit
 
     return _YARDSTICKS[word][0] * float(stdtrit(degrees, 0.975))
@@ -87,7 +88,7 @@ def _needs(name: str) -> set[str]:
 
 
 def _joined(said: Mapping[str, str]) -> str:
-    """Join what is said of A and of B, which differs in numbers only.
+    """Join a caveat of A with the same caveat of B, which differs only in numbers.
 
     >>> _joined({"A": "1 of 9 left out", "B": "2 of 9 left out"}), _joined({"B": "1 of 9 left out"})
     ('1 and 2 of 9 left out', 'B: 1 of 9 left out')
@@ -100,7 +101,7 @@ def _joined(said: Mapping[str, str]) -> str:
 
 
 def notes_on(records: Sequence[Mapping[str, Any]], marks: Sequence[str], yardsticks: Errors) -> list[str]:
-    """Return the notes below a comparison, a line each: its marks, its yardsticks, its intervals and its words."""
+    """Return the notes below a comparison, a line each: numbered caveats, yardsticks, intervals and meanings."""
     notes = [f"[{at}] {_in_a_line(text)}" for at, text in enumerate(marks, 1)]
     compared = [each["measurement"] for each in records if each["meaning"]]
     used = [(word, *errors[name][1:]) for word, errors in yardsticks.items() for name in compared if name in errors]
@@ -113,7 +114,7 @@ def notes_on(records: Sequence[Mapping[str, Any]], marks: Sequence[str], yardsti
 
 
 def _in_a_line(text: str) -> str:
-    """Cut a definition to a line, behind a clause if possible."""
+    """Shorten a caveat to one line, if possible at the end of a clause."""
     if len(text) <= _LINE:
         return text
     clause = text[:_LINE].rpartition(": ")[0]

@@ -20,12 +20,13 @@ from collapse.plugin.guarding import outside_inference_mode
 from collapse.plugin.metrics import Measure, Metric
 from collapse.plugin.plugin_manager import plugins
 from collapse.plugin.registry import Chosen, Wanted
+from collapse.stores.layers import TOP
 from collapse.stores.manifest import shape_of
 from collapse.stores.store import Store
 from collapse.stores.store_columns import row_columns
 
 Measurable = Store | EmbeddingStatistics | str | Path
-"""A store or its folder, or bare statistics."""
+"""A store or its folder, or statistics without a store."""
 
 Classes = Store | str | Path | Sequence[Store | str | Path]
 """A store or its folder whose classes are kept, or several."""
@@ -41,6 +42,7 @@ def measure_store(store: Measurable, **options: Any) -> Row:
 def measured(
     store: Measurable,
     *,
+    layer: str = TOP,
     metrics: Wanted = None,
     min_count: int = 1,
     classes_of: Classes = (),
@@ -52,7 +54,8 @@ def measured(
     """Measure a store with the registered metrics; return the row, and the metrics' results.
 
     Args:
-        store: A store or its folder, or bare statistics.
+        store: A store or its folder, or an :class:`collapse.EmbeddingStatistics`.
+        layer: The layer of a store, one of :attr:`collapse.Store.layers`.
         metrics: Measurement names or prefixes (``"gnc2"``, ``["nc1.cdnv", "nc2"]``), or functions that are decorated
             as metrics; None means all registered metrics.
         min_count: Keep the classes with at least this many samples; μ̄ is the mean over the kept classes. NC4 is not
@@ -68,12 +71,12 @@ def measured(
     """
     wanted = plugins().chosen(metrics)
     options = {"by_class": by_class, "top": top, "progress": progress}
-    opened, found = evaluate_store(store, by_metric(wanted), min_count, classes_of, device, **options)
+    opened, found = evaluate_store(store, by_metric(wanted), min_count, classes_of, device, layer=layer, **options)
     made, s = numbers_of(found), found.s
     if isinstance(opened, Store):
         note_texts(made, opened)
     bare = {"model": "", "revision": None, "corpus": "", "store": "", "dtype": s.dtype}
-    of = row_columns(opened) if isinstance(opened, Store) else bare
+    of = row_columns(opened, layer) if isinstance(opened, Store) else bare
     row = Row(
         **of,
         min_count=s.min_count,
@@ -110,6 +113,8 @@ def evaluate_store(
     min_count: int,
     classes_of: Classes = (),
     device: str | None = None,
+    *,
+    layer: str = TOP,
     **options: Any,
 ) -> tuple[Store | EmbeddingStatistics, Evaluation]:
     """Evaluate metrics on some classes of a store; return the opened store and the results.
@@ -123,7 +128,7 @@ def evaluate_store(
 
     @torch.inference_mode()  # torch raises an exception for a later write to tensors that are made here
     def new_values() -> Values:
-        s = opened.statistics(fresh=True) if isinstance(opened, Store) else copied(opened)
+        s = opened.statistics(layer, fresh=True) if isinstance(opened, Store) else copied(opened)
         s = s.keep(min_count, ids, class_set)
         return Values(s.to(float64_device(pick_device(device))) if device else s)
 

@@ -1,4 +1,4 @@
-"""Add what models' names contain as columns of a table: depth, width, epochs, or what else a plugin reads from them."""
+"""Add columns with the values in models' names to a table: depth, width, epochs, or others that a plugin reads."""
 
 from typing import TYPE_CHECKING
 

@@ -13,7 +13,8 @@ from collapse.errors import CollapseError, UsageError, counted
 from collapse.measurement.measuring import measured
 from collapse.numerics.standard_errors import jackknife_error
 from collapse.plugin.plugin_manager import plugins
-from collapse.stores.folding import Parts, joined, statistics_of
+from collapse.stores.folding import statistics_of
+from collapse.stores.joining import Parts, joined
 from collapse.stores.manifest import OF_VALIDATION, differences
 from collapse.stores.missing_slices import gaps
 from collapse.stores.shards import Shard

@@ -97,7 +97,7 @@ def _note_excluded(made: Numbers, name: str, tally: Tally, left_out: int, noun: 
         made.excluded[name] = excluded
     if left_out == tally.added:
         kind = "no_classes" if noun == "class" else "no_pairs"
-        made.note(name, kind, f"no value is left of {counted(tally.added, noun)}")
+        made.note(name, kind, f"none of {counted(tally.added, noun)} has a value")
     return left_out < tally.added
 
 

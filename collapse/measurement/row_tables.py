@@ -17,13 +17,14 @@ from collapse.measurement.rows import Row
 from collapse.measurement.table import Table
 from collapse.plugin.metrics import limits_of
 from collapse.plugin.plugin_manager import plugins
+from collapse.stores.layers import TOP
 
 ERROR = "± standard error"
 """Heading of the line with a measurement's standard error, below the measurement."""
 _MOST_NOTES = 8
-"""No more notes on single checkpoints are shown: each may have its own."""
+"""Maximum number of notes on single checkpoints in a table, because each checkpoint may have its own."""
 _FAR = 100
-"""No larger quotients are shown: they would show that the null is close to 0, not how far the model is from it."""
+"""Largest quotient that is shown: a larger one shows that the null is close to 0, not how far the model is from it."""
 
 
 def whole_table_of(
@@ -49,21 +50,23 @@ def whole_table_of(
 
 
 def table_by_step(rows: Sequence[Row], shown: Collection[str] | None = None) -> Table:
-    """Return a table of a model's checkpoints: a row for each, a column per measurement, and notes except errors.
+    """Return a table of checkpoints or layers: a row for each, a column per measurement, and notes except errors.
 
     Args:
-        rows: A row per checkpoint, in order.
+        rows: A row per checkpoint and layer, in order.
         shown: The measurements to show; None for all. CSV and JSON always have all, and all notes.
     """
     names = by_property(name for name in rows[0].measurements if shown is None or name in shown)
     keys = [name for name in ("step", "tokens") if any(getattr(row, name) is not None for row in rows)]
+    keys += ["layer"] if any(row.layer != TOP for row in rows) else []
     heads = [[getattr(row, key) for key in keys] for row in rows]
     runs = {(run_and_step(row.model)[0], row.min_count) for row in rows}
-    if len(runs) == 1 and all(row.step is not None for row in rows):
-        run, called = run_and_step(rows[0].model)[0], [f"step {row.step}" for row in rows]
+    if len(runs) == 1 and (all(row.step is not None for row in rows) or "layer" in keys):
+        called = [", ".join(f"{key} {getattr(row, key)}" for key in keys if key != "tokens") for row in rows]
+        run = run_and_step(rows[0].model)[0]
     else:
-        run, called, keys = "", distinct(rows), ["model", *keys]
-        heads = [[name, *head] for name, head in zip(called, heads, strict=True)]
+        run, called, keys = "", distinct(rows), ["model", *(key for key in keys if key != "layer")]
+        heads = [[name, *head[: len(keys) - 1]] for name, head in zip(called, heads, strict=True)]
     lines = [[*head, *(row.measurements.get(name) for name in names)] for head, row in zip(heads, rows, strict=True)]
     limits = [[_ends(each) for each in _limits(rows, name)] for name in names]
     for end, of in zip(("at full collapse", "reachable"), zip(*limits, strict=True), strict=True):

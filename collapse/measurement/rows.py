@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from collapse.errors import counted, near_names
 from collapse.measurement.table import Table
 from collapse.plugin.plugin_manager import plugins
+from collapse.stores.layers import TOP
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -55,7 +56,8 @@ class Row(Mapping[str, float | None]):
         corpus_id: Hash of the training text's identity; equal for equal texts.
         validation_id: Hash of the validation text's identity.
         made_by: Distribution and version behind each measurement.
-        layer: The layer that was measured.
+        layer: The layer that was measured: ``top``, or the number of a block, whose input it is.
+        depth: The number of the layer; for ``top`` the number of blocks; None if it is unknown.
         step: The training step of the model, if it is known.
         tokens: The number of tokens that the model was trained on, if its revision's name has it.
         standard_errors: Standard errors by measurement; only measurements of the validation text have one.
@@ -87,7 +89,8 @@ class Row(Mapping[str, float | None]):
     validation_id: str | None = None
     class_set: str | None = None
     made_by: dict[str, str] = field(default_factory=dict)
-    layer: str = "top"
+    layer: str = TOP
+    depth: int | None = None
     step: int | None = None
     tokens: int | None = None
     standard_errors: dict[str, float] = field(default_factory=dict)
@@ -158,10 +161,11 @@ def _finite(values: Mapping[str, float | None]) -> dict[str, float | None]:
     return {name: value if value is not None and math.isfinite(value) else None for name, value in values.items()}
 
 
+_SOMETIMES = ("step", "tokens", "layer", "depth")
 ABOUT = tuple(
     each.name
     for each in fields(Row)
-    if each.type in (str, int, str | None, int | None) and each.name not in ("layer", "step", "tokens", "schema")
+    if each.type in (str, int, str | None, int | None) and each.name not in ("schema", *_SOMETIMES)
 )
 """The columns of a table before its measurements, which identify what was measured."""
 COUNTS = tuple(each.name for each in fields(Row) if each.type == int | None)
@@ -173,6 +177,7 @@ def frame_of(rows: Sequence[Row]) -> "pd.DataFrame":
     import pandas as pd
 
     about = [*ABOUT, *(name for name in ("step", "tokens") if any(getattr(row, name) is not None for row in rows))]
+    about += ["layer", "depth"] if any(row.layer != TOP for row in rows) else []
     records = [
         {name: getattr(row, name) for name in about}
         | row.measurements

@@ -20,15 +20,15 @@ def spread_of_seeds(
 ) -> tuple[dict[str, Error], list[str]]:
     """Return the standard deviation of each measurement over seeds of given models, and notes.
 
-    Seeds of a model have its d, its number of parameters, and the other parts of its name (``collapse_model_parts``);
-    a training step counts only if the name of a row has one.
+    A row counts as a seed of a model if it has the model's d, number of parameters, and parts of the name except seeds
+    (``collapse_model_parts``). A training step counts only if the name of a row has one.
     The deviations of different models are pooled.
 
     Args:
         seeds: The table, its file, or its name.
         models: The model, dim and n_params of each.
-        min_count: Of what is compared: of a table with several, the rows with this one are taken; a note says if the
-            table has another.
+        min_count: That of the comparison. Rows with this ``--min-count`` are used; if there are none, all rows, with a
+            note.
 
     Raises:
         UsageError: There is no such name or file.
@@ -46,12 +46,12 @@ def spread_of_seeds(
     rows, apart = frame.to_dict("records"), list(_SEEDS)
     if _have_steps(models) and not _have_steps(rows):
         apart.append("step")
-        notes.append("seeds: their names have no training step, so they count for the steps of A and B")
+        notes.append("seeds: the names in the table have no training step, so rows of any step are used")
     groups = [_apart_from(apart, each) for each in rows]
     ours = dict.fromkeys(_apart_from(apart, each) for each in models)
     for group in ours:
         if groups.count(group) < 2:
-            has = f"{source} has {counted(groups.count(group), 'model')} of {group}, and a spread needs two"
+            has = f"{source} has {counted(groups.count(group), 'model')} of {group}, but a standard deviation needs two"
             raise CollapseError(f"{has}: measure models that differ from A and B in their seed only")
     frame = frame.assign(group=groups)[[group in ours for group in groups]]
     known = [name for name in plugins().measurements() if name in frame and frame[name].dtype.kind in "iuf"]

@@ -8,6 +8,7 @@ Shapes: B samples of a batch, K classes of a batch, C classes seen so far, d dim
 """
 
 from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
 import torch
 from jaxtyping import Float, Int
@@ -20,6 +21,45 @@ from collapse.plugin.filling import Filled
 from collapse.plugin.statistic import Statistic
 
 _CONSTANT = 1e-9  # the mean of a class with a smaller spread, relative to the mean, is corrected
+
+
+class Labels(NamedTuple):
+    """The labels of a batch by class; all layers share them.
+
+    Attributes:
+        y: Labels, shape (B,).
+        classes: Distinct labels, ascending, shape (K,).
+        inverse: Row of each label in ``classes``, shape (B,).
+        counts: Samples per class, shape (K,).
+    """
+
+    y: Int[Tensor, " B"]
+    classes: Int[Tensor, " K"]
+    inverse: Int[Tensor, " B"]
+    counts: Int[Tensor, " K"]
+
+    @classmethod
+    @torch.inference_mode()  # so that torch refuses a write by a statistic
+    def of(cls, y_B: Int[Tensor, " B"], device: str | torch.device) -> "Labels":
+        """Sort labels, on the device of the sums."""
+        y_B = y_B.to(device, copy=True)
+        return cls(y_B, *torch.unique(y_B, return_inverse=True, return_counts=True))
+
+
+class Scratch:
+    """Memory for the embeddings and deviations of a batch; allocating it for each would cost more than the arithmetic.
+
+    The accumulators of several layers may share it.
+    """
+
+    def __init__(self, dim: int, device: torch.device) -> None:
+        self._memory = torch.empty(2, 0, dim, dtype=torch.float64, device=device)
+
+    def rows(self, count: int) -> Tensor:
+        """Return uninitialized memory, shape (2, count, d), which the next batch reuses."""
+        if count > self._memory.shape[1]:
+            self._memory = self._memory.new_empty(2, count, self._memory.shape[2])
+        return self._memory[:, :count]
 
 
 class ClassMoments:
@@ -39,34 +79,30 @@ class ClassMoments:
         self._means = torch.empty(0, dim, dtype=torch.float64, device=device)
         self._squares = torch.empty(0, dtype=torch.float64, device=device)
         self._row_of = torch.full((0,), -1, dtype=torch.int64, device=device)
-        # Allocating memory for every batch would cost more than the arithmetic.
-        self._h = torch.empty(0, dim, dtype=torch.float64, device=device)
-        self._deviations = torch.empty(0, dim, dtype=torch.float64, device=device)
+        self.scratch = Scratch(dim, self.device)
 
-    def add(self, h_Bd: Float[Tensor, "B d"], y_B: Int[Tensor, " B"]) -> None:
-        """Add a batch of embeddings of any float dtype with their labels.
+    def add(self, h_Bd: Float[Tensor, "B d"], y_B: Int[Tensor, " B"] | Labels) -> None:
+        """Add a batch of embeddings of any float dtype with their labels, which may already be sorted.
 
         Raises:
             NotFinite: An embedding is NaN or infinite; the message and ``error.row`` give its row.
         """
-        batch, squares_K = self._split(h_Bd, y_B)
+        batch, squares_K = self._split(h_Bd, y_B if isinstance(y_B, Labels) else Labels.of(y_B, self.device))
         before = self._merge(batch.side, squares_K)
         if self.filled:
             self.filled.take(batch, before)
 
     @torch.inference_mode()  # so that torch refuses a write by a statistic
-    def _split(self, h_Bd: Tensor, y_B: Tensor) -> tuple[Batch, Tensor]:
+    def _split(self, h_Bd: Tensor, labels: Labels) -> tuple[Batch, Tensor]:
         """Return a batch by class, in memory that the next batch reuses, and the squared deviations of each class."""
-        if len(h_Bd) > len(self._h):
-            self._h, self._deviations = (self._h.new_empty(len(h_Bd), self.dim) for _ in range(2))
-        h_Bd = self._h[: len(h_Bd)].copy_(h_Bd)
-        y_B = y_B.to(self.device, copy=True)
-        classes_K, inverse_B, counts_K = torch.unique(y_B, return_inverse=True, return_counts=True)
+        memory_Bd, deviations_Bd = self.scratch.rows(len(h_Bd))
+        h_Bd = memory_Bd.copy_(h_Bd)
+        y_B, classes_K, inverse_B, counts_K = labels
         means_Kd = h_Bd.new_zeros(len(classes_K), self.dim)
         means_Kd.index_add_(0, inverse_B, h_Bd).div_(counts_K.unsqueeze(1))
         size = largest(means_Kd)
         # this memory first holds each sample's class mean, then the deviation from it
-        deviations_Bd = torch.index_select(means_Kd, 0, inverse_B, out=self._deviations[: len(h_Bd)])
+        torch.index_select(means_Kd, 0, inverse_B, out=deviations_Bd)
         torch.sub(h_Bd, deviations_Bd, out=deviations_Bd)
         squares_K = h_Bd.new_zeros(len(classes_K))
         squares_K.index_add_(0, inverse_B, _row_squares(deviations_Bd))

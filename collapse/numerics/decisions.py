@@ -12,6 +12,7 @@ a batch.
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from copy import copy
 from typing import NamedTuple
 
 import torch
@@ -66,12 +67,22 @@ class Decider:
         weight, bias = weight.to(device), None if bias is None else bias.to(device)
         self.weight, self.bias = weight, bias
         self.classes = s.classes.to(device)
-        self.global_mean = s.global_mean.to(device)
-        self.means = s.means.to(device)
         self.has_mean = torch.zeros(len(weight), dtype=torch.bool, device=device)
         self.has_mean[self.classes] = True
         self._exact_loss, self._work = exact_loss, work_sizes(device)
         self._head = Ranking(weight, [self.classes, (~self.has_mean).nonzero().squeeze(1)], bias)
+        self._take_centres(s)
+
+    def of_layer(self, s: EmbeddingStatistics) -> "Decider":
+        """Return the classifiers of another layer, with the same head; its classes must be the same."""
+        other = copy(self)
+        other._take_centres(s)
+        return other
+
+    def _take_centres(self, s: EmbeddingStatistics) -> None:
+        device = self.weight.device
+        self.global_mean = s.global_mean.to(device)
+        self.means = s.means.to(device)
         centres = self.means - self.global_mean
         self._scale = _power_of_two(centres)
         centres /= self._scale
@@ -163,13 +174,25 @@ class ValidationTally:
         self._blocks = torch.zeros(0, 5, dtype=torch.float64, device=device)
         self._argmax_without_mean = 0
 
-    def add(self, h_Bd: Float[Tensor, "B d"], y_B: Int[Tensor, " B"], first: int = 0, units: int = 1) -> None:
-        """Add a batch of whole units of equal length; ``first`` is the index of the first unit."""
+    def add(
+        self,
+        h_Bd: Float[Tensor, "B d"],
+        y_B: Int[Tensor, " B"],
+        first: int = 0,
+        units: int = 1,
+        read_Bd: Float[Tensor, "B d"] | None = None,
+    ) -> None:
+        """Add a batch of whole units of equal length; ``first`` is the index of the first unit.
+
+        ``read_Bd`` is what the head reads, if not the embeddings.
+        """
         device = self.decider.weight.device
-        h_Bd, y_B = h_Bd.to(device, torch.float64), y_B.to(device)
-        if not within_range(h_Bd):
-            check_finite(h_Bd)
-        linear, ncc_B = self.decider.linear(h_Bd, y_B), self.decider.nearest(h_Bd)
+        given = [each.to(device, torch.float64) for each in (h_Bd, read_Bd) if each is not None]
+        h_Bd, y_B = given[0], y_B.to(device)
+        for each in given:
+            if not within_range(each):
+                check_finite(each)
+        linear, ncc_B = self.decider.linear(given[-1], y_B), self.decider.nearest(h_Bd)
         agree_B, hit_B = linear.with_mean == ncc_B, linear.vocabulary == y_B
         ones_B = torch.ones_like(y_B)
         for name, class_B, values in (

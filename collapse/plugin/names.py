@@ -60,8 +60,8 @@ VECTORS = ("counts", "variances")
 
 COLUMNS = frozenset(
     "counts variances model revision corpus store min_count classes dim samples origin validation chunk_length "
-    "max_chunks max_validation_chunks dtype weights tokenizer corpus_id validation_id class_set layer step tokens "
-    "schema made_by versions excluded notes measurements standard_errors nulls".split()
+    "max_chunks max_validation_chunks dtype weights tokenizer corpus_id validation_id class_set layer depth "
+    "step tokens schema made_by versions excluded notes measurements standard_errors nulls".split()
 )
 """Columns of a table, keys of a row and vectors of a store; no measurement may have such a name."""
 

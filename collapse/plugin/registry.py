@@ -74,11 +74,11 @@ class Plugins:
         return [name for name in known if name in chosen]
 
     def chosen(self, wanted: Wanted) -> Chosen:
-        """Return measurements by name: those of names, as of :meth:`select`, and those of functions, which come last.
+        """Return measurements by name: first those of names (see :meth:`select`), then those of functions.
 
         Raises:
-            UsageError: An unknown name, or a function that is no metric.
-            PluginError: A function asks for something that nothing gives, or has the name of another metric.
+            UsageError: A name is unknown, or a function is not a metric.
+            PluginError: A function asks for an unknown value, or has the name of another metric.
         """
         if isinstance(wanted, Mapping):
             return wanted
@@ -155,7 +155,7 @@ class Plugins:
             check(offered, pairs=declared.kind == "pair", statistics=self.statistics)
 
     def _check(self, metric: Metric, others: Chosen) -> None:
-        """Raise PluginError if another metric has its name, or one of its functions asks for what nothing gives."""
+        """Raise PluginError if another metric has its name, or one of its functions asks for an unknown value."""
         for measure in metric.measures:
             _check_free("metric", measure.name, {name: each for name, (each, _) in others.items()})
         check(metric.function, pairs=metric.kind == "pair", statistics=self.statistics)

@@ -146,7 +146,7 @@ def _by_size(frame: "pd.DataFrame", tests: Associations, tested: Table) -> Itera
     records, among, of = _of_collapse(within), f"Among models of equal {tests.size}", "validation loss"
     sure = {each["column"]: each for each in records if _is_sure(each)}
     if tests.trained is not None:
-        among = f"Without the main effects of {tests.size} and {tests.trained} (size can act by their interaction)"
+        among = f"With the effects of {tests.size} and {tests.trained} subtracted (not their interaction)"
         of = "validation loss, and with its logarithm too,"
         logged = tests.tables.get("correlation-log-within", within).records()
         signs = {each["column"]: each["r"] for each in logged if _is_sure(each)}

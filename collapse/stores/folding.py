@@ -1,18 +1,15 @@
 """Fold the shards of a phase into a store: class moments, then decisions and loss. (merging.py checks parts first.)"""
 
 import logging
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from collapse.core.paths import expanded
-from collapse.errors import StoreError, UsageError
 from collapse.numerics.class_moments import ClassMoments
 from collapse.numerics.statistics import EmbeddingStatistics, ValidationStatistics
 from collapse.numerics.validation_totals import merge_validation
@@ -20,10 +17,19 @@ from collapse.plugin.filling import Filled, conflict
 from collapse.plugin.plugin_manager import plugins
 from collapse.plugin.statistic import Statistic
 from collapse.stores.files import sha256_of
-from collapse.stores.manifest import MANIFEST, VERSION, differences, file_of, is_part, now, render, sealed
-from collapse.stores.missing_slices import spans
+from collapse.stores.layers import TOP, state_of
+from collapse.stores.manifest import (
+    MANIFEST,
+    VERSION,
+    file_of,
+    layer_of,
+    name_of,
+    now,
+    render,
+    sealed,
+)
 from collapse.stores.provenance import versions
-from collapse.stores.shards import Part, Shard, fields_to_compare, remove_shards
+from collapse.stores.shards import Shard, remove_shards
 from collapse.stores.store import Store, Tensors
 from collapse.stores.store_folder import new_files
 from collapse.stores.tensor_files import check_tensors, manifest_entry, tensor_bytes
@@ -32,30 +38,38 @@ log = logging.getLogger("collapse")
 
 Kinds = Sequence[type[Statistic]]
 
-Parts = str | Path | Part | Iterable[Part | str | Path]
-"""Parts of a collection or their folders; or, as one text, the folder that holds them."""
+_ABOUT = ("identity", "model", "corpus", "coverage", "statistics", "statistics_by")
+"""Fields of a manifest beside its files."""
 
 
-def fold_training(folder: Path | None, shards: Sequence[Shard], kinds: Kinds | None = None) -> Store:
-    """Make a store, not yet validated, from the shards of a training pass; they cover the text.
+def fold_training(
+    folder: Path | None, shards: Sequence[Shard], kinds: Kinds | None = None, store: Store | None = None
+) -> Store:
+    """Make a store, not yet validated, from the shards of a training pass, or add their layers to a store.
 
     Args:
         folder: Folder of the store, locked by the caller; None for a store in memory.
-        shards: The shards in the order of their slices.
+        shards: The shards in the order of their slices; they cover the text.
         kinds: The statistics to fold; None for all that are registered.
+        store: A store of other layers, or None.
     """
-    s, head = _folded(shards, _common(shards, kinds))
-    moments = {name: getattr(s, name) for name in ("classes", "counts", "means", "variances")}
-    layer: dict[str, Mapping[str, Tensor]] = {"train": moments, "classifier": head, **s.extra}
-    first = shards[0].header
+    by_layer, head = _folded(shards, _common(shards, kinds))
+    files: dict[str, Mapping[str, Tensor]] = {}
+    for layer, s in by_layer.items():
+        moments = {name: getattr(s, name) for name in ("classes", "counts", "means", "variances")}
+        of_head = {"classifier": head} if layer == TOP else {}
+        files |= {file_of(name, layer): each for name, each in {"train": moments, **of_head, **s.extra}.items()}
+    first, made = shards[0].header, _provenance(shards)
+    if store is not None:
+        about = {**store.manifest, "model": {**first["model"], **store.manifest["model"]}}
+        return _extended(store, folder, about, files, {"layers": _of_layers(store, shards)})
     about = {
         **{name: first[name] for name in ("identity", "model", "corpus")},
         "coverage": {"train": first["coverage"], "validation": None},
         "statistics": dict(s.versions),
         "statistics_by": dict(s.makers),
     }
-    files = {file_of(name): tensors for name, tensors in layer.items()}
-    return build(folder, about, files, provenance=_provenance(shards))
+    return build(folder, about, files, provenance=made)
 
 
 def fold_validation(folder: Path | None, store: Store, shards: Sequence[Shard], kinds: Kinds | None = None) -> Store:
@@ -69,27 +83,50 @@ def fold_validation(folder: Path | None, store: Store, shards: Sequence[Shard], 
     """
     kinds = _common(shards, kinds)
     states = [shard.tensors() for shard in shards]
-    filled, *others = [Filled.from_state(state, "cpu", kinds) for state in states]
-    for each in others:
-        filled.merge(each)
-    total = merge_validation([_counts(state) for state in states])
-    layer = {"validation": dict(vars(total)), **filled.tensors()}
-    files: dict[str, Mapping[str, Tensor]] = {file_of(name): each for name, each in layer.items()}
-    kept = dict(store.manifest["files"])
-    if folder is None or folder != store.path:
-        files |= {file_of(name): store.tensors(name) for name in store.names}
-        kept = {}
+    files: dict[str, Mapping[str, Tensor]] = {}
     first, held = shards[0].header, store.manifest
+    for layer in first["layers"]:
+        own = [state_of(layer, state) for state in states]
+        filled, *others = [Filled.from_state(state, "cpu", kinds) for state in own]
+        for each in others:
+            filled.merge(each)
+        total = merge_validation([_counts(state) for state in own])
+        files |= {file_of(name, layer): each for name, each in {"validation": vars(total), **filled.tensors()}.items()}
+    if not store.lacking("validation", [TOP]):
+        return _extended(store, folder, held, files, {"layers": _of_layers(store, shards)})
     about = {
+        **held,
         "identity": first["identity"],
-        "model": held["model"],
         "corpus": {**held["corpus"], "validation": first["corpus"]["validation"]},
         "coverage": {**held["coverage"], "validation": first["coverage"]},
         "statistics": {**held["statistics"], **filled.versions},
         "statistics_by": {**held.get("statistics_by", {}), **filled.makers},
     }
-    provenance = {**held["provenance"], "validation": _provenance(shards)}
-    return build(folder, about, files, provenance=provenance, kept=kept)
+    return _extended(store, folder, about, files, {"validation": _provenance(shards)})
+
+
+def _extended(
+    store: Store,
+    folder: Path | None,
+    about: Mapping[str, Any],
+    files: Mapping[str, Tensors],
+    provenance: Mapping[str, Any],
+) -> Store:
+    """Return a store with more files, in its own folder or a copy; ``about`` has the fields of its new manifest."""
+    held, kept = store.manifest, {}
+    if folder is not None and folder == store.path:
+        kept = held["files"]
+    else:
+        files = {name: store.tensors(name_of(name), layer_of(name)) for name in held["files"]} | dict(files)
+    about = {name: about[name] for name in _ABOUT if name in about}
+    return build(folder, about, files, provenance={**held["provenance"], **provenance}, kept=kept)
+
+
+def _of_layers(store: Store, shards: Sequence[Shard]) -> list[dict[str, Any]]:
+    """Return the provenance of the passes for layers that were added later, with that of some shards."""
+    first = shards[0]
+    added = {"phase": first.phase, "layers": first.header["layers"], **_provenance(shards)}
+    return [*store.manifest["provenance"].get("layers", []), added]
 
 
 def build(
@@ -126,10 +163,11 @@ def build(
     return Store(manifest, path)
 
 
-def training_hash(store: Store) -> str:
-    """Return a hash of the class means and the head, which determine the decisions of a validation."""
+def training_hash(store: Store, layers: Sequence[str]) -> str:
+    """Return a hash of the class means of some layers and the head, which determine the decisions of a validation."""
     files = store.manifest["files"]
-    return sha256_of([files[file_of(name)]["sha256"] for name in ("train", "classifier")])
+    names = [*(file_of("train", layer) for layer in layers), file_of("classifier")]
+    return sha256_of([files[name]["sha256"] for name in names])
 
 
 def statistics_of(shards: Sequence[Shard]) -> EmbeddingStatistics:
@@ -138,10 +176,10 @@ def statistics_of(shards: Sequence[Shard]) -> EmbeddingStatistics:
     Args:
         shards: The shards in the order of their slices; they need not cover the text.
     """
-    s, head = _folded(shards, _common(shards))
+    by_layer, head = _folded(shards, _common(shards))
     about = shards[0].header
     return replace(
-        s,
+        by_layer[TOP],
         classifier=head["weight"].double(),
         bias=head["bias"].double() if "bias" in head else None,
         n_params=about["model"].get("n_params"),
@@ -149,87 +187,44 @@ def statistics_of(shards: Sequence[Shard]) -> EmbeddingStatistics:
     )
 
 
-def _folded(shards: Sequence[Shard], kinds: Kinds) -> tuple[EmbeddingStatistics, dict[str, Tensor]]:
-    """Return the merged moments of shards, and the head's rows of their classes; a shard has the rows it needs."""
-    total: ClassMoments | None = None
+def _folded(shards: Sequence[Shard], kinds: Kinds) -> tuple[dict[str, EmbeddingStatistics], dict[str, Tensor]]:
+    """Return the merged moments of shards by layer, and the head's rows of their classes, if top is a layer."""
+    total: dict[str, ClassMoments] = {}
     heads: list[tuple[Tensor, dict[str, Tensor]]] = []
     for shard in shards:
         state = shard.tensors()
-        heads.append((state["classes"], {name: state[name] for name in ("weight", "bias") if name in state}))
-        moments = ClassMoments.from_state(state, "cpu", kinds)
-        if total is None:
-            total = moments
-        else:
-            total.merge(moments)
-    assert total is not None  # there is at least one shard
-    s = total.statistics_so_far()
-    head = {name: rows.new_zeros(s.n_classes, *rows.shape[1:]) for name, rows in heads[0][1].items()}
+        if "weight" in state:  # a shard has the rows that it needs
+            heads.append((state["classes"], {name: state[name] for name in ("weight", "bias") if name in state}))
+        for layer in shard.header["layers"]:
+            moments = ClassMoments.from_state(state_of(layer, state), "cpu", kinds)
+            if layer in total:
+                total[layer].merge(moments)
+            else:
+                total[layer] = moments
+    by_layer, head = {layer: each.statistics_so_far() for layer, each in total.items()}, dict[str, Tensor]()
     for classes, rows in heads:
+        s = by_layer[TOP]
         at = torch.searchsorted(s.classes, classes)
         for name, values in rows.items():
-            head[name][at] = values
-    return s, head
+            head.setdefault(name, values.new_zeros(s.n_classes, *values.shape[1:]))[at] = values
+    return by_layer, head
 
 
-def usable(kinds: Kinds, shard: Shard) -> tuple[list[type[Statistic]], dict[str, str]]:
-    """Return the statistics of a shard that installed plugins can continue, and reasons why they cannot the others."""
+def usable(kinds: Kinds, held_by: Mapping[str, Any]) -> tuple[list[type[Statistic]], dict[str, str]]:
+    """Return the statistics that installed plugins can continue, and reasons why they cannot continue the others.
+
+    ``held_by`` is the header of a shard or the manifest of a store.
+    """
     fit, unfit = [], {}
     for kind in kinds:
-        held = shard.header["statistics"].get(kind.name)
+        held = held_by["statistics"].get(kind.name)
         if held is None:
             unfit[kind.name] = "did not fill it"
-        elif differ := conflict(kind, held, shard.header["statistics_by"].get(kind.name)):
+        elif differ := conflict(kind, held, held_by.get("statistics_by", {}).get(kind.name)):
             unfit[kind.name] = differ
         else:
             fit.append(kind)
     return fit, unfit
-
-
-def joined(parts: Parts) -> Part:
-    """Join parts of a collection to one part with ordered shards.
-
-    Args:
-        parts: The parts or their folders; or, as one text, a folder that holds them, or their folders separated by
-            commas.
-
-    Raises:
-        UsageError: There are fewer than two parts.
-        StoreError: As in :func:`ordered`.
-    """
-    if isinstance(parts, str | Path):
-        folder = expanded(parts)
-        found = sorted(each for each in folder.iterdir() if is_part(each)) if folder.is_dir() else []
-        parts = found or [each for each in str(parts).split(",") if each]
-    given = [parts] if isinstance(parts, Part) else parts
-    opened = [each if isinstance(each, Part) else Part.load(each) for each in given]
-    if len(opened) < 2:
-        raise UsageError(f"at least two parts are needed, got {len(opened)}: collect with --part 1/n to --part n/n")
-    return Part(opened[0].path, ordered([shard for part in opened for shard in part.shards]))
-
-
-def ordered(shards: Sequence[Shard]) -> list[Shard]:
-    """Return the shards of one or several folders in the order of their slices.
-
-    Raises:
-        StoreError: The shards are of different collections, or overlap.
-    """
-    in_order = sorted(shards, key=lambda each: (each.start, each.stop))
-    for other in in_order[1:]:
-        first = in_order[0]
-        sides = str(first.folder), str(other.folder)
-        if differ := differences(fields_to_compare(first.header), fields_to_compare(other.header), sides=sides):
-            raise StoreError(
-                f"{' and '.join(sides)} are not parts of one collection: they differ in {'; '.join(differ)}. "
-                "Collect all parts with the same options"
-            )
-    for first, other in pairwise(in_order):
-        if other.start < first.stop:
-            shared = (other.start, min(first.stop, other.stop))
-            raise StoreError(
-                f"{first.folder} and {other.folder} overlap: both hold {first.phase} slices {spans([shared])} of "
-                f"{first.slices}. Leave one of them out"
-            )
-    return in_order
 
 
 def _common(shards: Sequence[Shard], known: Kinds | None = None) -> list[type[Statistic]]:
@@ -249,7 +244,7 @@ def _why_not(kind: type[Statistic] | None, shards: Sequence[Shard]) -> str | Non
     if kind is None:
         return "no installed plugin can merge it"
     for shard in shards:
-        _, unfit = usable([kind], shard)
+        _, unfit = usable([kind], shard.header)
         if unfit:
             return f"{shard.path} {unfit[kind.name]}"
     return None

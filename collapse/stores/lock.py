@@ -1,6 +1,11 @@
-"""Lock a folder for one writer at a time; readers need no lock. filelock releases the lock of a process that dies."""
+"""Lock a folder for one writer at a time; readers need no lock. filelock releases the lock of a process that dies.
+
+Processes may collect the parts of a store into one folder. Each holds the lock of its part, and the folder's lock only
+while it looks for what is done and while it folds. Any other writer waits until no part runs.
+"""
 
 import logging
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -18,7 +23,14 @@ _PATIENCE_SECONDS = 0.5  # a killed process keeps its lock until the kernel has 
 
 
 @contextmanager
-def locked(folder: Path, *, option: str = "--store", wait: bool = False) -> Iterator[None]:
+def locked(
+    folder: Path,
+    *,
+    option: str = "--store",
+    wait: bool = False,
+    part: tuple[int, int] | None = None,
+    beside_parts: bool = False,
+) -> Iterator[None]:
     """Hold the lock of a folder, creating the folder if it is missing; ``.lock`` is removed at the end.
 
     Created folders are removed again if the block raises before anything is written into them.
@@ -27,24 +39,24 @@ def locked(folder: Path, *, option: str = "--store", wait: bool = False) -> Iter
         folder: The folder to lock.
         option: The option that names the folder, for messages.
         wait: Wait until another holder releases the lock, with a warning.
+        part: Hold the lock of the k-th of n parts instead, beside any other.
+        beside_parts: Whether parts may run at the same time.
 
     Raises:
         InUseError: Another process, or another thread of this process, holds the lock, and ``wait`` is false.
         CollapseError: The folder cannot be written.
     """
     made = [each for each in (folder, *folder.parents) if not each.exists()]
-    lock = FileLock(folder / LOCK)
+    lock = FileLock(folder / _name(part))
     try:
         try:
-            _acquire(lock, folder, option, wait)
+            _acquire(lock, folder, option, wait, alone=part is None and not beside_parts)
         except OSError as error:
             raise write_error(folder, error, other=f"choose another {option}") from error
         try:
             yield
         finally:
-            with suppress(OSError):  # before the release: a waiting process then notices this and makes a new file
-                (folder / LOCK).unlink()
-            lock.release()
+            _release(lock)
     except BaseException:
         for each in made:
             with suppress(OSError):
@@ -52,28 +64,52 @@ def locked(folder: Path, *, option: str = "--store", wait: bool = False) -> Iter
         raise
 
 
-def _acquire(lock: BaseFileLock, folder: Path, option: str, wait: bool) -> None:
+def _name(part: tuple[int, int] | None) -> str:
+    return LOCK if part is None else "{}-{}-of-{}".format(LOCK, *part)
+
+
+def _acquire(lock: BaseFileLock, folder: Path, option: str, wait: bool, *, alone: bool) -> None:
+    """Acquire a lock; if ``alone``, at a time when no part of the folder runs."""
     timeout = _PATIENCE_SECONDS
-    while not lock.is_locked:
+    while True:
         folder.mkdir(parents=True, exist_ok=True)
-        try:
-            lock.acquire(timeout=timeout)
-        except FileNotFoundError:  # another process removed its empty folder
-            continue
-        except Timeout as error:
-            if not wait:
-                said = f"{folder} is in use by another process: wait for it, or use another {option}"
-                raise InUseError(said) from error
-            log.warning("%s is in use by another process: waiting until it ends", folder)
-            timeout = -1
+        with suppress(Timeout):
+            try:
+                lock.acquire(timeout=timeout)
+            except FileNotFoundError:  # another process removed its empty folder
+                continue
+            if not (alone and running_parts(folder)):
+                return
+            _release(lock)  # a part needs it to end
+            time.sleep(_PATIENCE_SECONDS)
+        said = f"{folder} is in use by another process"
+        if not wait:
+            raise InUseError(f"{said}: wait for it, or use another {option}")
+        if timeout > 0:
+            log.warning("%s: waiting until it ends", said)
+        timeout = -1
 
 
-def is_locked(folder: Path) -> bool:
-    """Whether a process holds the lock of a folder; this tries to lock it, but creates no file."""
-    if not (folder / LOCK).is_file():
+def _release(lock: BaseFileLock) -> None:
+    with suppress(OSError):  # before the release: a waiting process then notices this and makes a new file
+        Path(lock.lock_file).unlink()
+    lock.release()
+
+
+def running_parts(folder: Path) -> list[tuple[int, int]]:
+    """Return the parts k of n that processes are collecting into a folder."""
+    names = (each.name.removeprefix(f"{LOCK}-").split("-of-") for each in folder.glob(f"{LOCK}-*"))
+    parts = sorted((int(k), int(n)) for k, n in names)
+    return [part for part in parts if is_locked(folder, part)]
+
+
+def is_locked(folder: Path, part: tuple[int, int] | None = None) -> bool:
+    """Whether a process holds the lock of a folder, or of a part of it; this tries to lock it, but creates no file."""
+    file = folder / _name(part)
+    if not file.is_file():
         return False
     try:
-        with FileLock(folder / LOCK, timeout=0):
+        with FileLock(file, timeout=0):
             return False
     except Timeout:
         return True

@@ -1,4 +1,4 @@
-"""The manifest of a store, ``collapse.json``: sealed, written, read and compared. Format version 2."""
+"""The manifest of a store, ``collapse.json``: sealed, written, read and compared. Format version 3."""
 
 import json
 import re
@@ -9,22 +9,23 @@ from typing import Any
 
 from collapse.errors import StoreError
 from collapse.stores.files import canonical, sha256_of
+from collapse.stores.layers import TOP
 
 MANIFEST = "collapse.json"
-LAYER = "top"
-"""The collected layer: the name of a folder in a store."""
-
 KNOWN_LATER = frozenset({"attention", "head"})
 """Fields of a store's identity that are known only after the model is loaded, so no request has them."""
 
 OF_VALIDATION = frozenset({"validation", "max_validation_chunks"})
 """Fields of an identity that describe the validation text; a store that is only trained accepts any values."""
 
+NO_LENS = "no_lens"
+"""Key of the model's entry: why the model's final norm and head cannot be applied to its inner layers."""
+
 SHARDS = "shards"
 """Subfolder of a store's folder with the state of an unfinished collection."""
 RESULTS, ORIGIN = "results.json", "origin.json"
 """Files in a store's folder that are not part of its content: its last measurements, and its address on the Hub."""
-VERSION = 2
+VERSION = 3
 
 _KEYS = ("identity", "model", "corpus", "coverage", "statistics", "files", "provenance")
 _FILE = re.compile(r"[0-9A-Za-z_]+/[0-9A-Za-z_]+\.safetensors")
@@ -138,18 +139,23 @@ def differences(
     return found
 
 
-def file_of(name: str) -> str:
+def file_of(name: str, layer: str = TOP) -> str:
     """Return a tensor file's path in its store.
 
-    >>> file_of("train"), name_of("top/train.safetensors")
-    ('top/train.safetensors', 'train')
+    >>> file_of("train"), file_of("train", "4"), name_of("top/train.safetensors"), layer_of("4/train.safetensors")
+    ('top/train.safetensors', '4/train.safetensors', 'train', '4')
     """
-    return f"{LAYER}/{name}.safetensors"
+    return f"{layer}/{name}.safetensors"
 
 
 def name_of(file: str) -> str:
     """Return a tensor file's name without folders and suffix."""
     return file.split("/")[-1].removesuffix(".safetensors")
+
+
+def layer_of(file: str) -> str:
+    """Return the layer of a tensor file, the name of its folder."""
+    return file.split("/")[0]
 
 
 def shape_of(manifest: Mapping[str, Any]) -> tuple[int, int]:
@@ -158,12 +164,14 @@ def shape_of(manifest: Mapping[str, Any]) -> tuple[int, int]:
     return classes, dim
 
 
-def why_absent(manifest: Mapping[str, Any]) -> dict[str, str]:
-    """Return why a store lacks what metrics need, and which command adds it; without paths, because it is published."""
+def why_absent(manifest: Mapping[str, Any], layer: str = TOP) -> dict[str, str]:
+    """Return why a layer lacks what metrics need, and which command adds it; without paths, because it is published."""
     identity = manifest["identity"]
     why = {"n_params": "a features file does not say how many parameters its model has"}
     if manifest["coverage"]["validation"] is not None:
-        return why
+        no_lens = manifest["model"].get(NO_LENS)
+        not_yet = f"layer {layer} is not validated yet: collapse collect MODEL --store STORE --layers {layer}"
+        return why | {"validation": f"layer {layer} has no decisions: {no_lens}" if no_lens else not_yet}
     if "features" in identity:
         why["validation"] = "no validation text was given: the features have no validation_features and labels"
     elif manifest["corpus"].get("validation") is None:

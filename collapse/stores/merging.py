@@ -7,10 +7,11 @@ from pathlib import Path
 from collapse.core.paths import expanded
 from collapse.errors import StoreError, UsageError
 from collapse.plugin.guarding import outside_inference_mode
-from collapse.stores.folding import fold_training, fold_validation, ordered, training_hash
+from collapse.stores.folding import fold_training, fold_validation, training_hash
+from collapse.stores.joining import ordered
 from collapse.stores.manifest import is_store
 from collapse.stores.missing_slices import gaps, spans
-from collapse.stores.shards import Part, Shard, shards_in
+from collapse.stores.shards import Part, Shard, all_shards, shards_in
 from collapse.stores.store import Store, load_same
 from collapse.stores.store_folder import locked_store_folder
 
@@ -20,7 +21,8 @@ def merge(parts: Iterable[str | Path | Part | Store], *, store: str | Path) -> S
     """Merge the parts of one collection into a store; the order of the arguments does not matter.
 
     Parts of the training pass give a store that is trained but not validated. Copies of this store, each with a part of
-    the validation pass, give a complete store.
+    the validation pass, give a complete store. Copies of a store, each with a part of a pass for more layers, give the
+    store with these layers.
 
     Args:
         parts: The parts, or copies of the trained store, or their folders.
@@ -37,18 +39,19 @@ def merge(parts: Iterable[str | Path | Part | Store], *, store: str | Path) -> S
         raise UsageError("nothing to merge: give the folders of the parts")
     target = expanded(store)
     stores = [Store.load(folder) for folder in folders if is_store(folder)]
-    # a part of the validation pass is in a copy of the trained store; a part of the training pass is not in a store
-    of_validation = len(stores) == len(folders)  # otherwise each folder must hold only training shards
+    # a part of the first pass is not in a store, and a part of a later pass is in a copy of the store that it extends
     for each in stores:
-        if not of_validation or each.state == "complete":
+        if len(stores) < len(folders) or (each.state == "complete" and not all_shards(Path(str(each.path)))):
             raise StoreError(f"{each} is a {each.state} store, not a part of a collection: merge the parts without it")
+    phase = "validation" if stores and not shards_in(folders[0], "train") else "train"
+    shards = _covering(folders, phase)
+    if stores:
+        _check_copies(stores, shards)
     fold: Callable[[Path | None], Store]
-    if of_validation:
-        shards = _covering(folders, "validation")
-        _check_trained(stores, shards)
+    if phase == "validation":
         fold = partial(fold_validation, store=stores[0].check(), shards=shards)
     else:
-        fold = partial(fold_training, shards=_covering(folders, "train"))
+        fold = partial(fold_training, shards=shards, store=stores[0].check() if stores else None)
     with locked_store_folder(target):
         if not is_store(target):
             return fold(target)
@@ -80,11 +83,12 @@ def _covering(folders: Sequence[Path], phase: str) -> list[Shard]:
     return shards
 
 
-def _check_trained(stores: Sequence[Store], shards: Sequence[Shard]) -> None:
-    """Raise StoreError unless all stores are copies of the trained store that the validations used."""
+def _check_copies(stores: Sequence[Store], shards: Sequence[Shard]) -> None:
+    """Raise StoreError unless all stores are copies of one store, the trained one that the validations used."""
     first = stores[0]
     for other in stores[1:]:
         if other.digest != first.digest:
             raise StoreError(f"{first} and {other} are not copies of one trained store: validate copies of one of them")
-    if any(shard.header["trained"] != training_hash(first) for shard in shards):
+    of_validation = (shard.header for shard in shards if shard.phase == "validation")
+    if any(header["trained"] != training_hash(first, header["layers"]) for header in of_validation):
         raise StoreError(f"{first} was trained again after its validation: collect its validation again")

@@ -11,7 +11,7 @@ Run = tuple[int, int]
 
 @runtime_checkable  # for the tests, which check types
 class Holding(Protocol):
-    """What holds the slices [start, stop) of a phase of so many slices, such as a shard."""
+    """Anything that holds the slices [start, stop) of a phase that has ``slices`` slices, such as a shard."""
 
     @property
     def start(self) -> int: ...

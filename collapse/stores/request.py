@@ -6,6 +6,7 @@ Its identity is built in inputs/identity.py and inputs/features.py; ``difference
 import logging
 import shutil
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,11 +15,12 @@ from collapse.core.paths import home
 from collapse.core.progress import Report
 from collapse.errors import StoreError
 from collapse.stores.files import sha256_of
+from collapse.stores.layers import layers_of
 from collapse.stores.manifest import KNOWN_LATER, OF_VALIDATION, SHARDS, VERSION, differences, is_store
 from collapse.stores.missing_slices import gaps, part_of
-from collapse.stores.shards import Part, Shard, remove_shards, repair_shards, shards_in
+from collapse.stores.shards import Part, Shard, all_shards, remove_shards, repair_shards, shards_in
 from collapse.stores.store import Store, another_store
-from collapse.stores.store_folder import RECOLLECTED, locked_store_folder, replace_by_recollected
+from collapse.stores.store_folder import RECOLLECTED, Alone, locked_store_folder, replace_by_recollected
 
 log = logging.getLogger("collapse")
 
@@ -37,7 +39,7 @@ class Request:
         open_fields: Fields of the identity for which a published store may have any value.
         folder: Folder of the store; None for a store in memory.
         published: Finds a published store, which is used if the folder has none; None if only the folder counts.
-        part, batch_size, deterministic, recollect, without: As in :func:`collapse.collect`.
+        part, batch_size, deterministic, recollect, without, layers: As in :func:`collapse.collect`.
     """
 
     identity: Mapping[str, Any]
@@ -53,6 +55,7 @@ class Request:
     deterministic: bool = False
     recollect: bool = False
     without: Sequence[str] = ()
+    layers: str | None = None
 
     def identity_differences(self, identity: Mapping[str, Any], *, trained: bool = False) -> list[str]:
         """List the fields in which a stored identity differs from the requested one.
@@ -65,26 +68,33 @@ class Request:
         return differences(identity, self.identity, apart=apart)
 
     def lacks_validation(self, store: Store) -> bool:
-        """Whether a store is only trained although the request asks for its validation."""
+        """Whether a requested layer of a store is not validated although the request asks for its validation."""
         # an earlier collection did not find the split
         absent = self.split_may_be_absent and store.manifest["corpus"].get("validation") is None
-        return store.state == "trained" and self.validates and not absent
+        layers = layers_of(self.layers, store.depth())
+        return bool(store.lacking("validation", layers)) and self.validates and not absent
+
+    def lacks_layers(self, store: Store) -> list[str]:
+        """Return the requested layers that a store does not hold."""
+        return store.lacking("train", layers_of(self.layers, store.depth()))
 
     def store_differences(self, store: Store, *, whole: bool = False) -> list[str]:
-        """Describe how a store differs from the request, also in statistics, and if ``whole`` in lacking validation."""
+        """Describe how a store differs from the request, also in statistics; if ``whole``, also in what it lacks."""
         held = store.manifest["statistics"]
         found = self.identity_differences(store.identity, trained=store.state == "trained")
         found += [
             f"statistics: it holds {name}, but --without {name} is given" for name in self.without if name in held
         ]
+        if whole and (layers := self.lacks_layers(store)):
+            found.append(f"layers: it lacks {', '.join(layers)}")
         return found + ([f"it is not complete ({store.state})"] if whole and self.lacks_validation(store) else [])
 
-    def find_or(self, collect_missing: Callable[[Path | None], Store | Part]) -> Store | Part:
+    def find_or(self, collect_missing: Callable[[Path | None, Alone], Store | Part]) -> Store | Part:
         """Open the store or part in the folder, or a published store; first collect what is missing.
 
         Args:
             collect_missing: Collects what a folder lacks. It is called with None to collect into memory, with the
-                locked folder, or, for ``recollect``, with a subfolder of it.
+                locked folder, or, for ``recollect``, with a subfolder of it; and with the context in which to fold.
 
         Raises:
             StoreError: The folder holds something else, or a file was altered.
@@ -92,28 +102,35 @@ class Request:
         """
         folder = self.folder
         if folder is None:
-            return collect_missing(None).with_names(self.shown_names)
+            return collect_missing(None, nullcontext).with_names(self.shown_names)
         done: Store | Part | None = None
         if is_store(folder):
             done = None if self.recollect else self._find_in(folder)  # readers need no lock
         elif self.published and (found := self.published()):
             return found
         if done is None:
-            with locked_store_folder(folder):
+            with locked_store_folder(folder, self.part) as alone:
                 if self.recollect:
                     done = self._collect_again(folder, collect_missing)
                 else:
-                    repair_shards(folder)
-                    done = self._find_in(folder) or self._part_in(folder) or collect_missing(folder)
-        if done.state == "complete":
-            remove_shards(folder)  # which a killed process may have left
+                    with alone():
+                        repair_shards(folder, self.part)
+                        if is_store(folder):
+                            _remove_folded(folder, Store.load(folder))
+                        done = self._find_in(folder) or self._part_in(folder)
+                    done = done or collect_missing(folder, alone)
+        if isinstance(done, Store):
+            _remove_folded(folder, done)
         return done.with_names(self.shown_names)
 
-    def _collect_again(self, folder: Path, collect_missing: Callable[[Path | None], Store | Part]) -> Store:
+    def _collect_again(self, folder: Path, collect_missing: Callable[[Path | None, Alone], Store | Part]) -> Store:
         """Collect into a subfolder of the locked folder; at the end, the new store replaces the old one."""
         if is_store(folder):
             there = Store.load(folder)
-            if differ := self.identity_differences(there.identity, trained=there.state == "trained"):
+            differ = self.identity_differences(there.identity, trained=there.state == "trained")
+            if lost := [layer for layer in there.layers if layer not in layers_of(self.layers, there.depth())]:
+                differ.append(f"layers: {', '.join(lost)} (stored), none (requested)")
+            if differ:
                 raise StoreError(
                     f"--recollect would overwrite another store: {folder} differs in {'; '.join(differ)}. "
                     f"Choose another --store, or delete {folder}"
@@ -131,7 +148,7 @@ class Request:
             log.warning(discarding, folder, "; ".join(differ))
             shutil.rmtree(new)
         if self._find_in(new) is None:
-            collect_missing(new)
+            collect_missing(new, nullcontext)
         replace_by_recollected(folder)
         return Store.load(folder)
 
@@ -142,30 +159,45 @@ class Request:
         if differ := self._differences_in(folder):
             raise another_store(folder, differ, "give the same options, or choose another --store")
         store = Store.load(folder)
-        return None if self.lacks_validation(store) else store
+        return None if self.lacks_layers(store) or self.lacks_validation(store) else store
 
     def _part_in(self, folder: Path) -> Store | Part | None:
-        """Return the part in a locked folder, or the trained store with a part of its validation, if it is finished."""
-        trained = Store.load(folder) if is_store(folder) else None
-        shards = shards_in(folder, "validation" if trained else "train")
-        refuse_if_shards_differ(folder, self._shard_differences(shards))
+        """Return the part in a locked folder, or the store with a part of its next pass, if the part is finished."""
+        store = Store.load(folder) if is_store(folder) else None
+        shards = all_shards(folder)
+        refuse_if_shards_differ(folder, self._shard_differences(shards, store))
         if not self.part or not shards or not gaps(shards):  # shards of the whole text must still be folded
             return None
-        return None if gaps(shards, part_of(shards[0].slices, self.part)) else trained or Part(folder, shards)
+        return None if gaps(shards, part_of(shards[0].slices, self.part)) else store or Part(folder, shards)
 
     def _differences_in(self, folder: Path) -> list[str]:
         """Describe how the store in a folder, or else its training shards, differ from the request."""
         if is_store(folder):
             return self.store_differences(Store.load(folder).check())
-        return self._shard_differences(shards_in(folder, "train"))
+        return self._shard_differences(shards_in(folder, "train"), None)
 
-    def _shard_differences(self, shards: Sequence[Shard]) -> list[str]:
-        return self.identity_differences(shards[0].header["identity"]) if shards else []
+    def _shard_differences(self, shards: Sequence[Shard], store: Store | None) -> list[str]:
+        """Describe how shards differ from the request, whose next pass extends a store, also in their layers."""
+        if not shards:
+            return []
+        header, phase = shards[0].header, shards[0].phase
+        layers = layers_of(self.layers, header["model"].get("n_layers"))
+        if store is not None:
+            layers = store.lacking(phase, store.layers_with(self.layers))
+        mine, theirs = ({"layers": ", ".join(each)} for each in (header["layers"], layers))
+        return differences(mine, theirs) + self.identity_differences(header["identity"])
 
 
 def cached_folder(identity: Mapping[str, Any]) -> Path:
     """Return the folder in the user's cache for the store of a request's identity."""
     return home() / "stores" / sha256_of([VERSION, identity])[:40]
+
+
+def _remove_folded(folder: Path, store: Store) -> None:
+    """Remove the shards that a killed process left after the store held their content."""
+    with suppress(StoreError):  # a damaged shard stays
+        if not any(store.lacking(shard.phase, shard.header["layers"]) for shard in all_shards(folder)):
+            remove_shards(folder)
 
 
 def refuse_if_shards_differ(folder: Path | None, differ: Sequence[str]) -> None:

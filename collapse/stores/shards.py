@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from collapse.errors import StoreError
 from collapse.stores.files import canonical, sha256_of
 from collapse.stores.manifest import SHARDS, is_store
-from collapse.stores.missing_slices import runs_of, spans
+from collapse.stores.missing_slices import part_of, runs_of, spans
 from collapse.stores.naming import Named
 from collapse.stores.tensor_files import hash_of, tensor_bytes
 from collapse.stores.writing import write_atomic
@@ -36,9 +36,9 @@ class Shard:
     Attributes:
         phase: "train" or "validation".
         start, stop: The slices.
-        header: Description: identity, model, corpus and coverage as in a manifest; versions and makers of its
-            statistics; the batch size in use and the first one (``first_batch``), which resuming reads; provenance; for
-            a validation, the hash of the training files (``trained``).
+        header: Description: identity, model, corpus and coverage as in a manifest; the layers; versions and makers of
+            their statistics; the batch size in use and the first one (``first_batch``), which resuming reads;
+            provenance; for a validation, the hash of the training files (``trained``).
         path: The file, or None for a shard in memory.
         held: The tensors of a shard in memory.
     """
@@ -119,7 +119,7 @@ class Part(Named):
         path = Path(path)
         shards = [] if is_store(path) else shards_in(path, "train")
         if not shards:
-            raise StoreError(f"{path} holds no part of a collection")
+            raise StoreError(f"{path} holds no part of a collection: give a folder collected with --part k/n")
         return cls(path, shards)
 
     @property
@@ -140,7 +140,8 @@ class Part(Named):
 
 def fields_to_compare(header: Mapping[str, Any]) -> dict[str, Any]:
     """Return the fields of a :attr:`Shard.header` that must be equal in all shards of a pass, as messages name them."""
-    return {**header["identity"], "slices": header["coverage"], "training": header.get("trained")}
+    layers = ", ".join(header["layers"])
+    return {**header["identity"], "layers": layers, "slices": header["coverage"], "training": header.get("trained")}
 
 
 def shards_in(folder: Path, phase: str) -> list[Shard]:
@@ -153,15 +154,25 @@ def shards_in(folder: Path, phase: str) -> list[Shard]:
     return sorted(found, key=lambda shard: shard.start)
 
 
-def repair_shards(folder: Path) -> None:
-    """Check the shards in a collection's folder; rename damaged ones, with a warning."""
+def repair_shards(folder: Path, part: tuple[int, int] | None = None) -> None:
+    """Check the shards in a collection's folder; rename damaged ones, with a warning.
+
+    With a part, other processes may write the shards of the others, of which only the headers are checked.
+    """
     for path in (folder / SHARDS).glob("*.safetensors"):
         try:
-            _opened(path).tensors()
+            shard = _opened(path)
+            if shard.start in range(*part_of(shard.slices, part)):
+                shard.tensors()
         except StoreError as error:
             aside = path.with_suffix(".damaged")
             log.warning("%s (kept as %s)", error, aside.name)
             path.replace(aside)
+
+
+def all_shards(folder: Path) -> list[Shard]:
+    """Return the shards of both phases in a folder; raises the exceptions of :func:`shards_in`."""
+    return [*shards_in(folder, "train"), *shards_in(folder, "validation")]
 
 
 def remove_shards(folder: Path) -> None:

@@ -1,12 +1,14 @@
 """The store: statistics of one model on one corpus at one chunk length, as safetensors files and one manifest.
 
+Each layer has a folder; ``top`` is what enters the output embedding (see layers.py).
+
 ``collapse.json`` is written last: a folder without it is not a store. It lists every tensor file with its size, sha256,
 shapes and dtypes. ``digest`` is the hash of everything except the provenance; ``checksum`` is the hash of everything.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from functools import cache, cached_property
+from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,13 +16,16 @@ from collapse.core.paths import expanded
 from collapse.core.reading import read_json
 from collapse.errors import StoreError
 from collapse.stores.files import canonical
+from collapse.stores.layers import TOP, by_depth, layers_of
 from collapse.stores.manifest import (
     MANIFEST,
+    NO_LENS,
     ORIGIN,
     SHARDS,
     differences,
     file_of,
     is_store,
+    layer_of,
     name_of,
     read_manifest,
     render,
@@ -83,6 +88,7 @@ class Store(Named):
         self._files = files or {}
         self._fetch = fetch
         self.named: dict[str, str] = {}
+        self._statistics: dict[str, EmbeddingStatistics] = {}
 
     @classmethod
     def load(cls, path: str | Path) -> "Store":
@@ -110,19 +116,37 @@ class Store(Named):
         return sum(entry["size"] for entry in self.manifest["files"].values())
 
     @property
-    def names(self) -> list[str]:
-        """Names of the tensor files, without folder and suffix."""
-        return [name_of(file) for file in self.manifest["files"]]
+    def layers(self) -> list[str]:
+        """The layers in order of depth: numbers as texts, and ``top``."""
+        return by_depth(map(layer_of, self.manifest["files"]))
 
-    def tensors(self, name: str) -> dict[str, "Tensor"]:
-        """Return the tensors of ``top/<name>.safetensors``, checked.
+    def depth(self, layer: str = TOP) -> int | None:
+        """Return the number of a layer, for ``top`` the number of blocks; None if that is unknown."""
+        return self.manifest["model"].get("n_layers") if layer == TOP else int(layer)
+
+    def layers_with(self, asked: Any) -> list[str]:
+        """Return the layers that the store holds or that ``--layers`` names, in order of depth."""
+        return by_depth([*self.layers, *layers_of(asked, self.depth())])
+
+    def lacking(self, phase: str, layers: Iterable[str]) -> list[str]:
+        """Return those of some layers that were not trained or validated, but can be."""
+        no_lens = phase == "validation" and NO_LENS in self.manifest["model"]
+        possible = [layer for layer in layers if layer == TOP or not no_lens]
+        return [layer for layer in possible if file_of(phase, layer) not in self.manifest["files"]]
+
+    def names(self, layer: str = TOP) -> list[str]:
+        """Return the names of a layer's tensor files, without folder and suffix."""
+        return [name_of(file) for file in self.manifest["files"] if layer_of(file) == layer]
+
+    def tensors(self, name: str, layer: str = TOP) -> dict[str, "Tensor"]:
+        """Return the tensors of ``<layer>/<name>.safetensors``, checked.
 
         Raises:
             StoreError: The store has no such file, or the file was altered.
         """
         from safetensors.torch import load_file
 
-        file = file_of(name)
+        file = file_of(name, layer)
         if file not in self.manifest["files"]:
             raise StoreError(f"{self} holds no {file}; it holds {', '.join(sorted(self.manifest['files']))}")
         if self.path is None:
@@ -147,21 +171,29 @@ class Store(Named):
         check_file(self.path / name, self.manifest["files"][name], remember=remember)
         return self.path / name
 
-    def statistics(self, *, fresh: bool = False) -> "EmbeddingStatistics":
-        """Return the statistics as metrics read them.
+    def statistics(self, layer: str = TOP, *, fresh: bool = False) -> "EmbeddingStatistics":
+        """Return the statistics of a layer as metrics read them; the classifier is the same for all layers.
 
         Args:
+            layer: One of :attr:`layers`.
             fresh: Read the files again; otherwise every call returns the same tensors.
 
         Raises:
-            StoreError: A file was altered.
+            StoreError: The store does not hold the layer, or a file was altered.
         """
         if not fresh:
-            return self._statistics
+            if layer not in self._statistics:
+                self._statistics[layer] = self.statistics(layer, fresh=True)
+            return self._statistics[layer]
+        if layer not in self.layers:
+            raise StoreError(
+                f"{self} does not hold layer {layer}, but {', '.join(self.layers)}: collect it with "
+                f"collapse collect MODEL --store STORE --layers {layer}"
+            )
         from collapse.numerics.statistics import EmbeddingStatistics, ValidationStatistics
 
-        train = self.tensors("train")
-        head = self.tensors("classifier") if "classifier" in self.names else {}
+        train, names = self.tensors("train", layer), self.names(layer)
+        head = self.tensors("classifier") if "classifier" in self.names() else {}
         return EmbeddingStatistics(
             classes=train["classes"],
             counts=train["counts"],
@@ -169,18 +201,16 @@ class Store(Named):
             variances=train["variances"],
             classifier=head["weight"].double() if head else None,
             bias=head["bias"].double() if "bias" in head else None,
-            validation=ValidationStatistics(**self.tensors("validation")) if "validation" in self.names else None,
-            extra=_WhenRead([name for name in self.names if name in self.manifest["statistics"]], self.tensors),
+            validation=ValidationStatistics(**self.tensors("validation", layer)) if "validation" in names else None,
+            extra=_WhenRead(
+                [name for name in names if name in self.manifest["statistics"]], partial(self.tensors, layer=layer)
+            ),
             n_params=self.manifest["model"].get("n_params"),
             dtype=str(self.manifest["identity"].get("dtype", "float32")),
             versions=self.manifest["statistics"],
             makers=self.manifest.get("statistics_by", {}),
-            absent=why_absent(self.manifest),
+            absent=why_absent(self.manifest, layer),
         )
-
-    @cached_property
-    def _statistics(self) -> "EmbeddingStatistics":
-        return self.statistics(fresh=True)
 
     def verify(self) -> list[str]:
         """Hash every file again, and check its tensors.
@@ -195,7 +225,7 @@ class Store(Named):
         for name in sorted(self.manifest["files"]):
             try:
                 self.file(name, remember=False)
-                self.tensors(name_of(name))
+                self.tensors(name_of(name), layer_of(name))
             except StoreError as error:
                 problems.append(str(error))
         found = {file.relative_to(self.path).as_posix() for file in self.path.glob("*/*.safetensors")}

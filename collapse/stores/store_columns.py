@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 from collapse.core.reading import read_json
 from collapse.core.steps import run_and_step, tokens_of
 from collapse.stores.files import sha256_of
+from collapse.stores.layers import TOP
 from collapse.stores.manifest import RESULTS
 from collapse.stores.naming import shown_model
 
@@ -19,7 +20,7 @@ FEATURES = "features:"
 """Prefix of the fingerprint of a features file, which replaces the fingerprint of weights."""
 
 
-def row_columns(store: "Store") -> dict[str, Any]:
+def row_columns(store: "Store", layer: str = TOP) -> dict[str, Any]:
     """Return the fields of a row that identify what was measured."""
     identity, named = store.identity, store.named
     arguments, features = identity.get("model_args") or {}, identity.get("features")
@@ -37,6 +38,8 @@ def row_columns(store: "Store") -> dict[str, Any]:
         **{name: identity.get(name) for name in _SAME},
         **{f"{text}_id": _text_id(identity, text) for text in ("corpus", "validation")},
         "origin": store.origin or store.pulled_from,
+        "layer": layer,
+        "depth": store.depth(layer),
     }
 
 

@@ -4,30 +4,43 @@ A store's tensor files are written first and its manifest last, each atomically:
 store. ``--recollect`` completes the new store in a subfolder before it replaces the old one.
 """
 
+import os
 import shutil
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from functools import partial
 from pathlib import Path
 
-from collapse.errors import StoreError
-from collapse.stores.lock import LOCK, locked
-from collapse.stores.manifest import LAYER, MANIFEST, ORIGIN, SHARDS, is_store
+from collapse.errors import InUseError, StoreError
+from collapse.stores.layers import FOLDER
+from collapse.stores.lock import LOCK, locked, running_parts
+from collapse.stores.manifest import MANIFEST, ORIGIN, SHARDS, is_store
 from collapse.stores.shards import remove_shards
 from collapse.stores.writing import write_atomic, write_error
 
 RECOLLECTED = ".collapse-recollect"
 """Subfolder into which ``--recollect`` collects, until the new store is complete."""
 
+Alone = Callable[[], AbstractContextManager[None]]
+
 
 @contextmanager
-def locked_store_folder(folder: Path) -> Iterator[None]:
+def locked_store_folder(folder: Path, part: tuple[int, int] | None = None) -> Iterator[Alone]:
     """Lock a store's folder for writing, and finish a replacement that a killed process began.
 
     This waits for another process that writes into the folder. A created folder is removed again if the block raises
     before anything is written into it.
 
+    Args:
+        folder: The folder.
+        part: Lock only the k-th of n parts, so that processes may collect the others at the same time.
+
+    Yields:
+        A context in which no other process changes what this one does not lock: for a part, it locks the folder.
+
     Raises:
         StoreError: The folder holds files that collapse did not write; the message names some.
+        InUseError: Other processes divide the collection into another number of parts.
         CollapseError: The folder cannot be written.
     """
     if strange := _other_things(folder):
@@ -35,10 +48,18 @@ def locked_store_folder(folder: Path) -> Iterator[None]:
             f"{folder} holds files not written by collapse ({', '.join(strange[:3])}): "
             "choose an empty or a new folder for --store"
         )
-    with locked(folder, wait=True):
-        if is_store(folder / RECOLLECTED) and not is_store(folder):
-            replace_by_recollected(folder)
-        yield
+    alone = nullcontext if part is None else partial(locked, folder, wait=True, beside_parts=True)
+    with locked(folder, wait=True, part=part):
+        with alone():
+            others = [(k, n) for k, n in running_parts(folder) if part is not None and n != part[1]]
+            if others:
+                k, n = others[0]
+                raise InUseError(
+                    f"another process collects part {k}/{n} into {folder}: wait, or divide it into {n} parts"
+                )
+            if is_store(folder / RECOLLECTED) and not is_store(folder):
+                replace_by_recollected(folder)
+        yield alone
 
 
 def _other_things(folder: Path) -> list[str]:
@@ -46,7 +67,8 @@ def _other_things(folder: Path) -> list[str]:
     if not folder.is_dir() or is_store(folder) or is_store(folder / RECOLLECTED):
         return []
     found = {each.name for each in folder.iterdir()}
-    ours = {LAYER, ORIGIN} if LOCK in found else set()  # files beside a lock were left by a killed command
+    # files beside a lock were left by a killed command
+    ours = {ORIGIN, *filter(FOLDER.fullmatch, found)} if LOCK in found else set()
     if all(each.name.startswith((".", "train-")) for each in (folder / SHARDS).glob("*")):
         ours.add(SHARDS)
     return sorted(each for each in found - ours if not each.startswith("."))
@@ -71,7 +93,8 @@ def new_files(folder: Path) -> Iterator[Callable[[str, bytes], None]]:
         with suppress(OSError):
             for file in written:
                 file.unlink()
-            (folder / LAYER).rmdir()
+            for above in {file.parent for file in written} - {folder}:
+                above.rmdir()
         raise
 
 
@@ -86,10 +109,10 @@ def replace_by_recollected(folder: Path) -> None:
     new = folder / RECOLLECTED
     try:
         (folder / MANIFEST).unlink(missing_ok=True)
-        if (new / LAYER).is_dir():
-            if (folder / LAYER).is_dir():
-                shutil.rmtree(folder / LAYER)
-            (new / LAYER).replace(folder / LAYER)
+        for layer in filter(FOLDER.fullmatch, os.listdir(new)):
+            if (folder / layer).is_dir():
+                shutil.rmtree(folder / layer)
+            (new / layer).replace(folder / layer)
         (new / MANIFEST).replace(folder / MANIFEST)
     except OSError as error:
         raise write_error(folder, error) from error

@@ -188,7 +188,7 @@ def _parts(count: int, classes: int = 12) -> list[Part]:
     """Return parts of one collection in memory, made from random features as if these were slices of one text."""
     stores = [_store(classes, "parts", seed=seed) for seed in range(count)]
     about = {name: stores[0].manifest[name] for name in ("identity", "model", "corpus")}
-    about |= {"coverage": {"slices": count}, "statistics": {}, "statistics_by": {}}
+    about |= {"layers": ["top"], "coverage": {"slices": count}, "statistics": {}, "statistics_by": {}}
     return [Part(Path(str(at)), [_shard(store, at, about)]) for at, store in enumerate(stores)]
 
 

@@ -47,7 +47,7 @@ def choose(
     """Choose classes of a store by their texts and ids, before anything is measured.
 
     Args:
-        store: A store, its folder or name on the Hub, or bare statistics.
+        store: A store, its folder or name on the Hub, or an :class:`collapse.EmbeddingStatistics`.
         tokens: Texts, verbatim.
         ids: Token ids.
         tokenizer: A folder, a Hub id, or a tokenizer of transformers; None for the store's own.

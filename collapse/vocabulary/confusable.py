@@ -45,7 +45,7 @@ def confusable_pairs(
     of equal means have no CDNV; a note counts them.
 
     Args:
-        store: A store, its folder or name on the Hub, or bare statistics.
+        store: A store, its folder or name on the Hub, or an :class:`collapse.EmbeddingStatistics`.
         most: Number of pairs.
         by: The measurement of a pair metric to rank pairs by; ``nc2.interference`` gives the pairs with the largest
             cosine.
@@ -94,7 +94,7 @@ def neighbours(
     """Find the classes nearest to some tokens (smallest ‖μ_c − μ_c′‖), and the most interfering ones (largest cosine).
 
     Args:
-        store: A store, its folder or name on the Hub, or bare statistics.
+        store: A store, its folder or name on the Hub, or an :class:`collapse.EmbeddingStatistics`.
         tokens: Texts, verbatim.
         most: Number of nearest and of interfering classes per token.
         ids: Token ids.

@@ -20,7 +20,7 @@ def find_tokenizer_of(store: Store | None, given: Any = None) -> tuple[Any, str 
     machine collected from its folder, if the folder is beside the store, or if the model's name is its relative path.
 
     Args:
-        store: The store; None for bare statistics, which have no tokenizer.
+        store: The store; None for statistics without a store, which have no tokenizer.
         given: A folder, a GGUF file, a Hub id, or a tokenizer of transformers; None for the store's own.
 
     Returns:
@@ -38,8 +38,8 @@ def find_tokenizer_of(store: Store | None, given: Any = None) -> tuple[Any, str 
     if given is not None:
         return given, None
     if store is None or not held:
-        return None, f"{'statistics have' if store is None else 'the store records'} no tokenizer: ids have no texts"
-    why = f"its files ({_begin(held)}) are not found"
+        return None, f"{'statistics have' if store is None else 'the store records'} no tokenizer: only ids are shown"
+    why = f"its files ({_begin(held)}) were not found"
     try:
         own = _own(store, arguments, held)
         if own is not None:
@@ -47,7 +47,7 @@ def find_tokenizer_of(store: Store | None, given: Any = None) -> tuple[Any, str 
     except CollapseError as error:
         why = first_line(error)
     name = f"the file {store.model}" if arguments.get("gguf_file") else "its folder"
-    return None, f"ids have no texts without the store's tokenizer: {why}; give {name} with --tokenizer (tokenizer=)"
+    return None, f"only ids are shown, without the store's tokenizer: {why}; give {name} with --tokenizer (tokenizer=)"
 
 
 def _own(store: Store, arguments: Mapping[str, Any], held: str) -> ModelReference | None:

@@ -53,7 +53,7 @@ def frequency_matched(
     column is tested by itself.
 
     Args:
-        store: A store, its folder or name on the Hub, or bare statistics.
+        store: A store, its folder or name on the Hub, or an :class:`collapse.EmbeddingStatistics`.
         tokens: Texts, verbatim; variants with or without a leading space are not added.
         ids: Token ids.
         matches: Number of matched classes per token.
@@ -95,7 +95,7 @@ def frequency_matched(
 def _said_of_absent(compared: "Mapping[str, _Compared | None]", tokens: int) -> list[str]:
     """Return a note for each measurement that only some of the tokens and their matched classes have."""
     found = {name: each.tokens for name, each in compared.items() if each}
-    return [f"{name}: only {n:,} of {counted(tokens, 'token')} have it" for name, n in found.items() if n < tokens]
+    return [f"{name}: only {n:,} of {counted(tokens, 'token')} have a value" for name, n in found.items() if n < tokens]
 
 
 def matched_classes(counts_C: NDArray[np.int64], at: NDArray[np.int64], matches: int) -> list[NDArray[np.int64]]:

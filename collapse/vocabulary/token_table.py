@@ -80,7 +80,7 @@ def tokens(
     samples with this label). One sweep computes all pairwise columns.
 
     Args:
-        store: A store, its folder or name on the Hub, or bare statistics.
+        store: A store, its folder or name on the Hub, or an :class:`collapse.EmbeddingStatistics`.
         tokens: Texts, verbatim. ``" Tim"`` and ``"Tim"`` are different tokens; for either, both get a row.
         ids: Token ids. Without tokens, ids, top and least, the table has all classes.
         top, least: Number of classes with the largest or smallest values of ``by``.

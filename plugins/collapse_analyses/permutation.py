@@ -49,7 +49,7 @@ def permutation(
             measurements by default; paper means the seven of Table 1.
         where: Keep the rows whose column matches a glob, such as 'model=02x0768_01d*@0'.
         within: Permute only among rows with equal values of this column, or of all these columns (separated by commas),
-            such as architecture, and subtract each group's mean, because models of different size are not exchangeable.
+            and subtract each group's mean. Models of different size are not exchangeable: give architecture.
         n: Number of random permutations.
 
     Returns:

@@ -14,8 +14,9 @@ from collapse_figures.tables import field, measured, one_of, remarks, shown
 PERMUTATIONS = 9_999
 _EDGES = np.linspace(-1.0, 1.0, 61)
 _P = (
-    "p is the share, of these and the order observed, whose |r| is at least as large, without correction for several "
-    "measurements; where none is, ≤ 3/n, with 95 % confidence. Rows are taken as exchangeable."
+    "p is the share of orders, the observed one included, whose |r| is at least as large as observed. If no other "
+    "order reaches it, p is at most 3/n with 95 % confidence. p is not corrected for several measurements, and assumes "
+    "exchangeable rows."
 )
 _NO_P = "No p is shown: {sizes} and are not exchangeable; size alone can give a large |r|."
 

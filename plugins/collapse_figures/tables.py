@@ -48,7 +48,7 @@ MEASUREMENTS = {
     "unc3.uniform_duality": Shown("UNC3", "CoV of cos(w, μ)", "loss duality curves parts"),
     "nc4.agreement": Shown("NC4", "agreeing share", "loss curves"),
 }
-"""How measurements are drawn, in the order of panels; a debiased measurement follows its plug-in version."""
+"""How measurements are drawn, in the order of panels; a debiased measurement follows the plain one."""
 
 
 def shown(name: str) -> Shown:

@@ -92,7 +92,7 @@ def debiased(
     if not alone:
         return found
     text = f"{alone:,} of {len(counts):,} classes have one sample and are left out"
-    return Noted(found, f"{text}: compare with the measurement that is not debiased at --min-count 2", "singletons")
+    return Noted(found, f"{text}: compare with the plain measurement at --min-count 2", "singletons")
 
 
 @derived

@@ -77,4 +77,4 @@ def grouped_kappa(validation: ValidationStatistics, predictions_by_group: Mappin
     """
     weight_G = torch.ones(GROUPS, dtype=torch.float64, device=predictions_by_group["totals"].device)
     found = _kappa(predictions_by_group, weight_G)
-    return found if found.isfinite() else Noted(None, "both rules always predict one class: chance agreement is 1")
+    return found if found.isfinite() else Noted(None, "both rules always predict the same class: chance agreement is 1")

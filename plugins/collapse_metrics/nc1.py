@@ -61,7 +61,7 @@ def cdnv_ratio(variances: Tensor, mean_sqdist: Tensor) -> Tensor:
 
 @metric("nc1.cdnv_k2_ratio_debiased", towards=0, scale=-2)
 def debiased_cdnv_k2_ratio(resolved: Estimates) -> float:
-    """Mean variance over squared mean squared distance (k = 2), without the bias of few samples; 0 at full collapse.
+    """Mean variance over (mean squared distance)² (k = 2), without the bias of few samples; 0 at full collapse.
 
     Its unit is one over squared units of h.
 
@@ -77,7 +77,7 @@ def debiased_cdnv_k2_ratio(resolved: Estimates) -> float:
 
 @metric("nc1.cdnv_k2_ratio", towards=0, scale=-2)
 def cdnv_k2_ratio(variances: Tensor, mean_sqdist: Tensor) -> Tensor:
-    """Mean variance over the squared mean squared distance (k = 2), one over squared units of h; 0 at full collapse.
+    """Mean variance over (mean squared distance)² (k = 2), one over squared units of h; 0 at full collapse.
 
     Equation: mean σ_c² / (mean ‖μ_c − μ_c′‖²)²
     Source: ratio of means, after Wu & Papyan 2024, Eq. 4

@@ -46,7 +46,7 @@ def agreement(agreed: Tensor, validation: ValidationStatistics, ids: Tensor, lef
     if unseen:
         remarks.append(f"{unseen:,} have a label without a mean (never seen in training)")
     if int(v.argmax_without_mean):
-        remarks.append(f"{int(v.argmax_without_mean):,} have an argmax over the whole vocabulary without a mean")
+        remarks.append(f"{int(v.argmax_without_mean):,} have a most probable token without a mean")
     return Noted(agreed, f"of {v.samples:,} validation samples " + " and ".join(remarks)) if remarks else agreed
 
 
@@ -77,7 +77,7 @@ def kappa(agreed: Tensor, chance: Tensor) -> Noted | Tensor:
     0.5
     """
     if chance == 1:
-        return Noted(None, "both rules always predict one class: chance agreement is 1")
+        return Noted(None, "both rules always predict the same class: chance agreement is 1")
     return (agreed - chance) / (1 - chance)
 
 

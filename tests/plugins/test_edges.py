@@ -38,7 +38,7 @@ def test_agreement_says_for_how_many_samples_there_is_no_mean():
     assert (several.value, several.text) == (
         0.75,
         "of 4 validation samples 2 have a label without a mean (never seen in training) "
-        "and 1 have an argmax over the whole vocabulary without a mean",
+        "and 1 have a most probable token without a mean",
     )
     assert given(agreement, validated(classes=[0, 2], counts=[4, 0])) == 0.75  # predicted only
     fewer = replace(validated(classes=[0, 2]), left_out=1)
@@ -47,7 +47,7 @@ def test_agreement_says_for_how_many_samples_there_is_no_mean():
 
 def test_kappa_of_two_rules_that_always_say_the_same_class_is_undefined():
     alike = given(kappa, validated(linear_predictions=[4, 0], ncc_predictions=[4, 0], agreements=[2, 2]))
-    assert alike == Noted(None, "both rules always predict one class: chance agreement is 1")
+    assert alike == Noted(None, "both rules always predict the same class: chance agreement is 1")
     assert given(kappa, validated(linear_predictions=[4, 0], ncc_predictions=[0, 4], agreements=[0, 0])) == 0
 
 

@@ -21,7 +21,7 @@ pytest.importorskip("altair", reason="needs the extra report")
 pytest.importorskip("vl_convert", reason="needs the extra report")
 
 FIGURES = {name: each for name, each in plugins().figures.items() if "collapse_figures" in each.called}
-STORE = FILE.parents[2] / "tests" / "golden" / "store-v2"
+STORE = FILE.parents[2] / "tests" / "golden" / "store-v3"
 
 
 def row(model, index=1, **about):

@@ -118,10 +118,31 @@ def test_two_processes_give_the_losses_of_one(words, tmp_path, run):
     run(*command, "--output", one.path)
     launch = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "-m", "collapse"]
     environment = os.environ | {"OMP_NUM_THREADS": "1"}
-    subprocess.run([*launch, *command, "--output", two.path, "--measure"], check=True, env=environment, timeout=300)
+    more = ["--output", two.path, "--measure", "--micro-batch", "2"]
+    subprocess.run([*launch, *command, *more], check=True, env=environment, timeout=300)
     assert losses(two).keys() == losses(one).keys()
     assert losses(two) == pytest.approx(losses(one), abs=1e-4)
     assert (two.record["processes"], two.finished, len(two.results())) == (2, True, 2)
+
+
+def test_micro_batches_give_the_losses_of_whole_batches(source, tmp_path):
+    def stopped(what, done, *_):
+        if done == 15:
+            raise KeyboardInterrupt
+
+    recipe = small(epochs=2)
+    whole = train(recipe, source, tmp_path / "whole")
+    pieces = train(recipe, source, tmp_path / "pieces", micro_batch=2, save_every=10)
+    resumed = Run(tmp_path / "resumed")
+    with pytest.raises(KeyboardInterrupt):
+        train(recipe, source, resumed.path, micro_batch=2, save_every=10, progress=stopped)
+    train(recipe, source, resumed.path, micro_batch=2, save_every=10)
+    assert losses(resumed) == losses(pieces)
+    assert weights(resumed.path) == weights(pieces.path)
+    assert losses(pieces) == pytest.approx(losses(whole), abs=1e-5)
+    assert pieces.record["arguments"]["gradient_accumulation_steps"] == 4
+    as_argument = train(small(epochs=2, trainer={"gradient_accumulation_steps": 4}), source, tmp_path / "argument")
+    assert losses(as_argument) == losses(pieces)
 
 
 def test_seeds_fix_initialization_and_order_apart(source, tmp_path):
@@ -161,7 +182,10 @@ def test_ctrl_c_leaves_no_traceback(words, tmp_path):
         (["2x64", "--generated"], "--generated uses its own texts: remove --text"),
         (["2x64", "--epochs", "0"], "epochs must be at least 1, got 0"),
         (["2x64", "--config-arg", "hidden_size=32"], "--config-arg hidden_size"),
-        (["2x64", "--trainer-arg", "gradient_accumulation_steps=2"], "--trainer-arg cannot set gradient_acc"),
+        (["2x64", "--trainer-arg", "save_total_limit=2"], "--trainer-arg cannot set save_total_limit"),
+        (["2x64", "--trainer-arg", "gradient_accumulation_steps=3"], "must be a divisor of 8"),
+        (["2x64", "--micro-batch", "3"], "--micro-batch, or gradient_accumulation_steps, must be a divisor of 8"),
+        (["2x64", "--micro-batch", "4", "--trainer-arg", "gradient_accumulation_steps=2"], "cannot set gradient_acc"),
         (["2x64", "--trainer-arg", "lr_sheduler=cosine"], "the Trainer rejects"),
         (["2x64", "--vocabulary", "100"], "vocabulary of 100 is too small"),
     ],

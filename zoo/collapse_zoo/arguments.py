@@ -17,16 +17,18 @@ _FREE = ("lr_scheduler_type", "dataloader_pin_memory", "report_to")
 _SAME = "learning_rate weight_decay adam_beta1 adam_beta2 adam_epsilon max_grad_norm seed data_seed".split()
 """Fields of a recipe with the same name in the Trainer."""
 
-_RELIED_ON = ("gradient_accumulation_steps", "save_total_limit", "save_only_model", "logging_steps")
+_RELIED_ON = ("save_total_limit", "save_only_model", "logging_steps")
 """Arguments that must keep the Trainer's default, because runs depend on them."""
 
 
-def arguments_of(recipe: Recipe, run: Run, device: str, save_every: int | None) -> transformers.TrainingArguments:
+def arguments_of(
+    recipe: Recipe, run: Run, device: str, save_every: int | None, micro_batch: int | None
+) -> transformers.TrainingArguments:
     """Return the Trainer's arguments to train a recipe into a run directory.
 
     Raises:
         UsageError: The device is not available, the Trainer rejects a value, or the batch is not divisible by the
-            number of processes.
+            number of processes and micro-batches.
     """
     if device == "cuda" and not torch.cuda.is_available():
         raise UsageError("device 'cuda' is not available: use --device cpu or auto")
@@ -37,13 +39,21 @@ def arguments_of(recipe: Recipe, run: Run, device: str, save_every: int | None) 
             f"a batch of {counted(recipe.batch_size, 'chunk')} cannot be divided among {processes} processes: "
             "use another number of processes, or another --batch-size (of all processes together)"
         )
+    share = recipe.batch_size // processes
+    pieces = share / micro_batch if micro_batch else recipe.trainer.get("gradient_accumulation_steps", 1)
+    if pieces not in range(1, share + 1) or share % pieces:
+        raise UsageError(
+            f"each process's {counted(share, 'chunk')} of a batch cannot be divided into equal micro-batches: "
+            f"--micro-batch, or gradient_accumulation_steps, must be a divisor of {share}"
+        )
     values: dict[str, Any] = {
         **{name: getattr(recipe, name) for name in _SAME},
         "output_dir": str(run.path / CHECKPOINTS),
         "num_train_epochs": recipe.epochs,
         "max_steps": recipe.max_steps or -1,
-        "per_device_train_batch_size": recipe.batch_size // processes,
-        "per_device_eval_batch_size": recipe.batch_size // processes,
+        "per_device_train_batch_size": share // int(pieces),
+        "per_device_eval_batch_size": share // int(pieces),
+        **({"gradient_accumulation_steps": int(pieces)} if micro_batch else {}),
         "lr_scheduler_type": "linear",
         "bf16": recipe.precision == "bf16",
         "save_strategy": "steps" if save_every else "epoch",

@@ -132,9 +132,9 @@ def find_source(*, generated: int | None = None, words: int | None = None, **opt
 
 
 def _generate(n: int, words: int | None) -> tuple[Path, Path, Path]:
-    """Generate stories, others for validation, and their tokenizer in the cache; the same numbers give the same ones.
+    """Generate stories, others for validation, and their tokenizer in the cache; equal arguments give equal files.
 
-    The names of the files stand in tables, so they say what the texts are.
+    Tables show the names of the files, so the names describe the texts.
     """
     about = {"stories": n, "tokenizer_stories": _TOKENIZER_STORIES, "vocabulary": _VOCABULARY, "words": words}
     folder = home() / "stories" / sha256_of(about)[:16]

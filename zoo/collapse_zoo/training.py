@@ -38,6 +38,7 @@ def train(
     name: str | None = None,
     measure: bool | Iterable[int] = False,
     save_every: int | None = None,
+    micro_batch: int | None = None,
     checkpoints: Container[int] | None = None,
     device: str = "auto",
     fast_attention: bool = True,
@@ -54,6 +55,8 @@ def train(
         name: The run's name; None for the recipe's name.
         measure: Whether to collect and measure each epoch's checkpoint after training; or the k of some checkpoints.
         save_every: Steps between checkpoints for resuming, in addition to one per epoch.
+        micro_batch: Chunks that each process computes at once; the gradients of a step's micro-batches are added up.
+            None for the whole batch.
         checkpoints: The k of the epochs after which the model is validated and saved; None for every epoch.
         device: "auto" (CUDA if available, otherwise the CPU), "cpu" or "cuda".
         fast_attention: Use the fast attention.
@@ -68,7 +71,7 @@ def train(
     """
     run = Run(Path(folder))
     check_recipe(recipe, source)  # report errors before anything is written
-    arguments = arguments_of(recipe, run, device, save_every)
+    arguments = arguments_of(recipe, run, device, save_every, micro_batch)
     first = arguments.process_index == 0
     with locked(run.path, option="--output") if first else nullcontext():
         run.check_same(recipe, source)
@@ -192,8 +195,8 @@ def _failures(run: Run, first: bool) -> Iterator[None]:
             raise_if_full(error, run.path, ANOTHER_OUTPUT)
             if is_out_of_memory(error):
                 raise CollapseError(
-                    "out of memory: use more GPUs (torchrun divides the batch), or a smaller --batch-size or "
-                    "--chunk-length in a new run; the last checkpoint is kept"
+                    "out of memory: run the same command with a smaller --micro-batch, such as 1, or on more GPUs "
+                    "(torchrun divides the batch); training resumes from the last checkpoint"
                 ) from error
             raise
     except Exception as error:

@@ -42,6 +42,12 @@ _TRAINING = (
     click.option(
         "--save-every", type=click.IntRange(min=1), metavar="STEPS", help="Also save a checkpoint every STEPS steps."
     ),
+    click.option(
+        "--micro-batch",
+        type=click.IntRange(min=1),
+        metavar="CHUNKS",
+        help="Compute the batch in pieces, which takes less memory.  [default: the whole batch]",
+    ),
     click.option("--device", default="auto", show_default=True, type=click.Choice(["auto", "cpu", "cuda"])),
     click.option("--no-fast-attention", is_flag=True, help="Use transformers' own attention and GELU."),
 )
@@ -74,7 +80,7 @@ def given_source(options: dict[str, Any], *, remark: bool = True) -> "Source":
 
 
 def recipe_values(options: dict[str, Any], cuda: bool | None = None) -> dict[str, Any]:
-    """Return the recipe's values that options set; ``cuda`` tells whether a GPU will be used, if on another machine."""
+    """Return the recipe's values that options set; ``cuda``: whether another machine has a GPU, None for this one."""
     values = {each.name: options[each.name] for each in _recipe_fields() if options[each.name] is not None}
     for name, option in (("config", "config_arg"), ("trainer", "trainer_arg")):
         values[name] = dict(key_value(each, f"--{option.replace('_', '-')}", "key=0.1") for each in options[option])
@@ -90,5 +96,5 @@ def recipe_values(options: dict[str, Any], cuda: bool | None = None) -> dict[str
 
 def training_arguments(options: dict[str, Any]) -> dict[str, Any]:
     """Return keyword arguments of :func:`collapse_zoo.training.train`."""
-    fast = not options["no_fast_attention"]
-    return {"save_every": options["save_every"], "device": options["device"], "fast_attention": fast}
+    given = {name: options[name] for name in ("save_every", "micro_batch", "device")}
+    return given | {"fast_attention": not options["no_fast_attention"]}

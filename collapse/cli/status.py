@@ -1,0 +1,61 @@
+"""collapse status: how far a collection is."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from collapse.cli.formats import deliver, prints_a_table
+from collapse.errors import UsageError
+
+if TYPE_CHECKING:
+    from collapse.stores.coverage import Covered
+
+
+@click.command()
+@click.argument("stores", nargs=-1, required=True, metavar="STORE...")
+@prints_a_table
+def command(stores: tuple[str, ...], format_: str | None, output: str | None) -> None:
+    """Show how far collections are, also while they run.
+
+    STORE is the folder of a store, of an unfinished collection or of a part, or a folder that holds several. A row is
+    a phase of a collection, or a part of it, with the slices that are saved, the speed and the time left.
+
+    \b
+    collapse status stores/a
+    collapse status parts/*
+    """
+    from collapse.core.paths import expanded
+    from collapse.measurement.table import Table
+    from collapse.stores.coverage import covered
+
+    rows = [
+        [str(folder), *_row(each)]
+        for name in stores
+        for folder in _collections_in(expanded(name))
+        for each in covered(folder)
+    ]
+    deliver(format_, output, Table("", ["store", "phase", "part", "done", "of", "state", "chunks/s", "left"], rows))
+
+
+def _collections_in(folder: Path) -> list[Path]:
+    """Return the folder, or the folders of collections in it.
+
+    Raises:
+        UsageError: There are none.
+    """
+    from collapse.stores.coverage import covered
+
+    found = [each for each in (folder, *sorted(folder.glob("*/"))) if covered(each)]
+    if not found:
+        raise UsageError(f"there is no collection in {folder}: give the --store of collapse collect")
+    return found[:1] if found[0] == folder else found
+
+
+def _row(each: "Covered") -> list[Any]:
+    from datetime import timedelta
+
+    state = "running" if each.running else "done" if each.done == each.slices else "not running"
+    left = None if each.seconds_left is None else str(timedelta(seconds=round(each.seconds_left)))
+    part = None if each.part is None else "{}/{}".format(*each.part)
+    return [each.phase, part, each.done, each.slices, state, each.rate, left]

@@ -1,0 +1,112 @@
+"""What the passes accumulate for each layer: class moments, then decisions and loss."""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+
+import torch
+from torch import Tensor
+
+from collapse.inputs.source import Source
+from collapse.numerics.class_moments import ClassMoments, Labels
+from collapse.numerics.decisions import Decider, ValidationTally
+from collapse.numerics.devices import float64_device
+from collapse.numerics.finite import NotFinite
+from collapse.plugin.filling import Filled
+from collapse.stores.folding import Kinds
+from collapse.stores.layers import TOP, joined_states, state_of
+from collapse.stores.store import Store
+
+State = Mapping[str, Tensor]
+
+
+class Training:
+    """Accumulate a run of the training pass: class moments, and for top the head's rows of the classes that occur.
+
+    Args:
+        source: The samples.
+        layers: The layers to accumulate.
+        kinds: Plugin statistics to collect.
+        state: The state of an earlier run to resume, or None.
+    """
+
+    def __init__(self, source: Source, layers: Sequence[str], kinds: Kinds, state: State | None) -> None:
+        self.source, self.device = source, float64_device(source.device)
+        self.moments: dict[str, ClassMoments] = {}
+        for layer in layers:
+            if state is None:
+                made = ClassMoments(source.weight.shape[1], self.device, Filled(kinds))
+            else:
+                made = ClassMoments.from_state(state_of(layer, state), self.device, kinds)
+            self.moments[layer] = made
+            made.scratch = self.moments[layers[0]].scratch
+        self.filled = made.filled
+
+    def add(self, h: Mapping[str, Tensor], y_n: Tensor, *_: int) -> None:
+        """Add samples of each layer; the numbers of their units are ignored."""
+        labels = Labels.of(y_n, self.device)
+        for layer, moments in self.moments.items():
+            with _naming(layer):
+                moments.add(h[layer], labels)
+
+    def state(self) -> dict[str, Tensor]:
+        """Return everything needed to resume the pass or to fold its shards."""
+        state = joined_states({layer: moments.state() for layer, moments in self.moments.items()})
+        if TOP in self.moments:
+            rows = state["classes"].to(self.source.device)
+            state["weight"] = self.source.weight[rows].cpu()
+            if self.source.bias is not None:
+                state["bias"] = self.source.bias[rows].cpu()
+        return state
+
+
+class Validation:
+    """Accumulate a run of the validation pass. The head reads an inner layer through the final norm (the logit lens).
+
+    Args:
+        source: The samples.
+        deciders: The classifiers by layer.
+        kinds, state: As in :class:`Training`.
+    """
+
+    def __init__(self, source: Source, deciders: Mapping[str, Decider], kinds: Kinds, state: State | None) -> None:
+        phase = source.validation
+        assert phase is not None
+        self.lens, self.tallies = source.lens, dict[str, ValidationTally]()
+        for layer, decider in deciders.items():
+            made = ValidationTally(decider, Filled(kinds), phase.blocks, phase.kept)
+            if state is not None:
+                made.resume(state_of(layer, state), kinds)
+            self.tallies[layer] = made
+        self.filled = made.filled
+
+    def add(self, h: Mapping[str, Tensor], y_n: Tensor, first: int, units: int) -> None:
+        """Add samples of each layer; ``first`` is the index of the first of some units."""
+        for layer, tally in self.tallies.items():
+            with _naming(layer):
+                tally.add(h[layer], y_n, first, units, None if layer == TOP else self._read(h[layer]))
+
+    @torch.inference_mode()
+    def _read(self, h_nd: Tensor) -> Tensor:
+        assert self.lens is not None  # otherwise inner layers are not validated
+        return self.lens(h_nd)
+
+    def state(self) -> dict[str, Tensor]:
+        """Return everything needed to resume the pass or to fold its shards."""
+        return joined_states({layer: tally.state() for layer, tally in self.tallies.items()})
+
+
+def deciders_of(store: Store, source: Source, layers: Iterable[str]) -> dict[str, Decider]:
+    """Return the classifiers of some layers of a trained store; they share the head."""
+    top = Decider(store.statistics(), source.weight, source.bias, exact_loss=source.exact_loss)
+    return {layer: top if layer == TOP else top.of_layer(store.statistics(layer)) for layer in layers}
+
+
+@contextmanager
+def _naming(layer: str) -> Iterator[None]:
+    """Name an inner layer in the error for an embedding that is not finite."""
+    try:
+        yield
+    except NotFinite as error:
+        if layer != TOP:
+            error.wrong += f" in layer {layer}"
+        raise

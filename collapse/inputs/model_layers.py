@@ -1,0 +1,99 @@
+"""Find the blocks of a loaded model, whose inputs are its layers, and its final norm, for the logit lens.
+
+Shapes: B chunks of T tokens, d dimensions.
+"""
+
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
+from typing import TYPE_CHECKING, Any
+
+import torch
+from jaxtyping import Int
+from torch import Tensor, nn
+
+from collapse.errors import CollapseError
+from collapse.inputs.suitability import CHECKED_TOKENS, TOLERANCE
+from collapse.stores.layers import TOP
+
+if TYPE_CHECKING:
+    from collapse.inputs.language_model import LanguageModel
+
+
+@torch.inference_mode()
+def find_layers(loaded: "LanguageModel", tokens_BT: Int[Tensor, "B T"], layers: Sequence[str]) -> None:
+    """Set a model's ``blocks``, and its ``lens`` or ``no_lens``, from a run on the start of a chunk.
+
+    Raises:
+        CollapseError: The model has no blocks whose inputs are its ``hidden_states``, or a layer has another dimension
+            than the output embedding.
+    """
+    kind, tokens = type(loaded.model).__name__, tokens_BT[:1, :CHECKED_TOKENS]
+    states = getattr(loaded.run(tokens, output_hidden_states=True), "hidden_states", None) or ()
+    for blocks in _candidates(loaded):
+        loaded.blocks = blocks
+        found = loaded.layers(tokens, layers)
+        if all(layer in found and _equal(found[layer], states[int(layer)]) for layer in layers if layer != TOP):
+            break
+    else:
+        raise CollapseError(
+            f"the inner layers of {kind} cannot be collected: no list of {loaded.n_layers} modules has the inputs that "
+            "it returns as hidden_states; remove --layers"
+        )
+    for layer in layers:
+        if (width := found[layer].shape[-1]) != loaded.weight.shape[1]:
+            raise CollapseError(
+                f"layer {layer} of {kind} has {width:,} dimensions, but its output embedding has "
+                f"{loaded.weight.shape[1]:,}: only layers of equal dimension can be collected; remove --layers"
+            )
+    _find_lens(loaded, tokens)
+
+
+def _candidates(loaded: "LanguageModel") -> Iterator[nn.ModuleList]:
+    """Yield the lists of as many modules as the model has layers, outer lists first."""
+    for module in loaded.model.modules():
+        if isinstance(module, nn.ModuleList) and len(module) == loaded.n_layers:
+            yield module
+
+
+def _equal(mine: Tensor, theirs: Tensor) -> bool:
+    """Whether two runs gave the same embeddings up to rounding, which a grouping of experts can change."""
+    if mine.shape != theirs.shape:
+        return False
+    moved = (mine.double() - theirs.double()).norm(dim=-1) / theirs.double().norm(dim=-1).clamp(min=1e-300)
+    return float(moved.median()) <= TOLERANCE[mine.dtype]
+
+
+def _find_lens(loaded: "LanguageModel", tokens: Tensor) -> None:
+    """Find the module outside the blocks that maps the last block's output to the head's input."""
+    assert loaded.blocks is not None
+    of_blocks, outputs, mapped = {*loaded.blocks.modules()}, list[Tensor](), list[tuple[nn.Module, Tensor, Tensor]]()
+
+    def keep_output(_: nn.Module, __: Any, output: Any) -> None:
+        outputs[:] = [output if isinstance(output, Tensor) else output[0]]
+
+    def keep_both(module: nn.Module, inputs: Any, output: Any) -> None:
+        if inputs and isinstance(inputs[0], Tensor) and isinstance(output, Tensor):
+            mapped.append((module, inputs[0], output))
+
+    with ExitStack() as hooks:
+        hooks.enter_context(loaded.blocks[-1].register_forward_hook(keep_output))
+        for module in loaded.model.modules():
+            if module not in of_blocks:
+                hooks.enter_context(module.register_forward_hook(keep_both))
+        top = loaded.embeddings(tokens)
+    if _same(outputs[0], top):
+        loaded.lens = nn.Identity()
+        return
+    for module, before, after in mapped:
+        if _same(before, outputs[0]) and _same(after, top) and torch.equal(module(before), top):
+            loaded.lens = module
+            return
+    loaded.no_lens = (
+        f"the logit lens is not available, because no single module of {type(loaded.model).__name__} leads from its "
+        "last block to its output embedding"
+    )
+
+
+def _same(one: Tensor, other: Tensor) -> bool:
+    """Whether two tensors are the same numbers in memory."""
+    return one.data_ptr() == other.data_ptr() and one.shape == other.shape and one.stride() == other.stride()

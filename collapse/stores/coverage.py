@@ -1,0 +1,75 @@
+"""How far a collection is: which slices the shards in a folder hold, by phase and part."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from collapse.stores.lock import is_locked, running_parts
+from collapse.stores.manifest import is_store, read_manifest
+from collapse.stores.missing_slices import gaps, part_of
+from collapse.stores.shards import Shard, shards_in
+
+
+@dataclass(frozen=True)
+class Covered:
+    """How far a phase is, or a part of it.
+
+    Attributes:
+        phase: "train" or "validation".
+        part: The k-th of n parts; None for the whole phase.
+        done, slices: Slices that are saved, and all slices; None if not known yet.
+        running: Whether a process collects it now.
+        rate: Chunks per second of the last run, including the time to load the model; None if nothing is saved.
+        seconds_left: Time for the missing slices at this rate; None if nothing runs or is saved.
+    """
+
+    phase: str
+    part: tuple[int, int] | None
+    done: int
+    slices: int | None
+    running: bool = False
+    rate: float | None = None
+    seconds_left: float | None = None
+
+
+def covered(folder: Path, parts: int | None = None) -> list[Covered]:
+    """Return how far the collection in a folder is, by phase and part.
+
+    Args:
+        folder: Folder of a store, a part or an unfinished collection; nothing in it is changed.
+        parts: The number of parts if no part runs, which would say it; None for the whole.
+
+    Raises:
+        StoreError: A file is damaged.
+    """
+    running = running_parts(folder)
+    n = running[0][1] if running else parts
+    coverage: Mapping[str, Any] = read_manifest(folder)["coverage"] if is_store(folder) else {}
+    found = []
+    for phase in ("train", "validation"):
+        if whole := coverage.get(phase):
+            found.append(Covered(phase, None, whole["slices"], whole["slices"]))
+            continue
+        shards = shards_in(folder, phase)
+        runs_now = phase == ("validation" if coverage else "train")
+        for part in [(k + 1, n) for k in range(n)] if n else [None]:
+            is_running = runs_now and (part in running if running else part is None and is_locked(folder))
+            if shards or is_running:
+                found.append(_covered(phase, part, shards, is_running))
+    return found
+
+
+def _covered(phase: str, part: tuple[int, int] | None, shards: Sequence[Shard], running: bool) -> Covered:
+    if not shards:
+        return Covered(phase, part, 0, None, running)
+    start, stop = part_of(shards[0].slices, part)
+    missing = sum(high - low for low, high in gaps(shards, (start, stop)))
+    rate = left = None
+    if within := [each for each in shards if start <= each.start < stop]:
+        last = max(within, key=lambda each: str(each.header["provenance"]["finished"]))
+        made = last.header["provenance"]
+        slices = last.stop - last.start - made.get("slices_of_earlier_runs", 0)
+        rate = slices * last.header["coverage"]["slice_chunks"] / made["seconds"]
+        left = missing * made["seconds"] / slices if running else None
+    return Covered(phase, part, stop - start - missing, stop - start, running, rate, left)

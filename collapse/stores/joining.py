@@ -1,0 +1,61 @@
+"""Put the shards of several parts of a collection in order."""
+
+from collections.abc import Iterable, Sequence
+from itertools import pairwise
+from pathlib import Path
+
+from collapse.core.paths import expanded
+from collapse.errors import StoreError, UsageError
+from collapse.stores.manifest import differences, is_part
+from collapse.stores.missing_slices import spans
+from collapse.stores.shards import Part, Shard, fields_to_compare
+
+Parts = str | Path | Part | Iterable[Part | str | Path]
+"""Parts of a collection or their folders; or, as one text, the folder that holds them."""
+
+
+def joined(parts: Parts) -> Part:
+    """Join parts of a collection to one part with ordered shards.
+
+    Args:
+        parts: The parts or their folders; or, as one text, a folder that holds them, or their folders separated by
+            commas.
+
+    Raises:
+        UsageError: There are fewer than two parts.
+        StoreError: As in :func:`ordered`.
+    """
+    if isinstance(parts, str | Path):
+        folder = expanded(parts)
+        found = sorted(each for each in folder.iterdir() if is_part(each)) if folder.is_dir() else []
+        parts = found or [each for each in str(parts).split(",") if each]
+    given = [parts] if isinstance(parts, Part) else parts
+    opened = [each if isinstance(each, Part) else Part.load(each) for each in given]
+    if len(opened) < 2:
+        raise UsageError(f"at least two parts are needed, got {len(opened)}: collect with --part 1/n to --part n/n")
+    return Part(opened[0].path, ordered([shard for part in opened for shard in part.shards]))
+
+
+def ordered(shards: Sequence[Shard]) -> list[Shard]:
+    """Return the shards of one or several folders in the order of their slices.
+
+    Raises:
+        StoreError: The shards are of different collections, or overlap.
+    """
+    in_order = sorted(shards, key=lambda each: (each.start, each.stop))
+    for other in in_order[1:]:
+        first = in_order[0]
+        sides = str(first.folder), str(other.folder)
+        if differ := differences(fields_to_compare(first.header), fields_to_compare(other.header), sides=sides):
+            raise StoreError(
+                f"{' and '.join(sides)} are not parts of one collection: they differ in {'; '.join(differ)}. "
+                "Collect all parts with the same options"
+            )
+    for first, other in pairwise(in_order):
+        if other.start < first.stop:
+            shared = (other.start, min(first.stop, other.stop))
+            raise StoreError(
+                f"{first.folder} and {other.folder} overlap: both hold {first.phase} slices {spans([shared])} of "
+                f"{first.slices}. Leave one of them out"
+            )
+    return in_order
