@@ -29,7 +29,8 @@ command_found: list["Plugin"] = []
 """Plugins that add commands, after :func:`main` has loaded them."""
 
 _COMMANDS = (
-    "measure compare collect status pack merge verify info tokens push pull analyze figures report results metrics plugins"
+    "measure compare collect status pack merge verify info tokens push pull "
+    "analyze figures report results metrics plugins"
 ).split()
 _OF_ALL = re.compile(
     r"(?P<flag>-v|--verbose)|(?P<joined>--(plugin|threads|config|save-config)=.*|-p.+)|"
