@@ -7,7 +7,7 @@ import re
 import sys
 from pathlib import Path
 
-ALWAYS = ("needs a GPU", "needs network", "needs Chromium")
+ALWAYS = ("needs a GPU", "needs network", "needs Chromium", "needs bitsandbytes", "needs torchao")
 WITHOUT_DATA = (*ALWAYS, "needs ../shared")
 
 

@@ -1,6 +1,6 @@
 """``python -m benchmarks``: run benchmarks, print their tables, and write JSON by machine.
 
-Threads are set before torch is loaded, as ``collapse`` does it; so nothing here imports torch before.
+Threads are set before torch is loaded, as in ``collapse``, so this module does not import torch.
 """
 
 import os
@@ -18,7 +18,7 @@ from collapse.cli.terminal import say, say_error
 from collapse.core.threads import prepare
 from collapse.errors import CollapseError, UsageError, near_names
 
-NAMES = ("accumulate", "collect", "validate", "pairs", "train", "pack", "startup")
+NAMES = ("accumulate", "collect", "validate", "pairs", "train", "pack", "startup", "ranks")
 ON_GPU = ("collect", "validate", "pairs")
 
 
@@ -39,6 +39,7 @@ def command(names: tuple[str, ...], quick: bool, output: str | None, device: str
     train       training of the zoo's models
     pack        packing of a text against its tokenizer alone
     startup     time to start
+    ranks       ranks with one thread, against one with all threads
 
     Without a name, all of them.
     """

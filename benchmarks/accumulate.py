@@ -49,7 +49,7 @@ def benchmark(quick: bool) -> Record:
 
 
 def prepared(**sizes: int) -> Callable[[], object]:
-    """Return a piece of work whose peak is that of a new accumulator and twenty batches."""
+    """Return the work whose peak memory is measured: a new accumulator, and twenty batches."""
     embeddings, labels = _batches(sizes, 20)
     return lambda: _grown(sizes, embeddings, labels)
 

@@ -1,7 +1,7 @@
-"""Collecting a model's statistics, against its decoder's bare forward over batches of the same sizes.
+"""Collect a model's statistics, compared with the forward pass of its decoder over batches of the same sizes.
 
-On a CPU, reading, the training pass and writing: a GPT-Neo 4x256 with random weights reads generated stories. On a GPU,
-both passes of larger models over random tokens.
+On a CPU this includes reading and writing, for a GPT-Neo 4x256 with random weights on generated stories. On a GPU it
+is both passes of larger models over random tokens.
 """
 
 import tempfile
@@ -31,7 +31,7 @@ from collapse_zoo.stories import stories, train_tokenizer, write_stories
 
 _BATCH = 2
 _GPU_BATCH = 8
-_STORY = 80  # tokens of a story, at least
+STORY = 80  # tokens of a story, at least
 _BARE = "bare forward of the decoder"
 
 
@@ -43,7 +43,7 @@ def benchmark(quick: bool, device: str) -> Record:
     record = Record("collect", "The training pass of a model with all statistics, with reading and writing.")
     with tempfile.TemporaryDirectory() as made:
         folder = Path(made)
-        _make(folder, quick, length, chunks)
+        make(folder, quick, length, chunks)
         works = {_BARE: bare(made, length, chunks), "collection": ours(made, length, chunks)}
         times = in_turn(works, 1 if quick else 2)
         sizes = {"folder": made, "length": length, "chunks": 4 * _BATCH}
@@ -106,17 +106,17 @@ def _add(record: Record, configuration: Any, length: int, device: str) -> None:
     record.add(data, times, amount=tokens_ST.numel(), unit="tokens", limit=_BARE, peaks=peaks)
 
 
-def _make(folder: Path, quick: bool, length: int, chunks: int) -> None:
-    """Write model/, with its tokenizer, and train.jsonl, which has so many chunks or more."""
+def make(folder: Path, quick: bool, length: int, chunks: int) -> None:
+    """Write model/ with its tokenizer, and train.jsonl with at least this number of chunks."""
     sizes = {"depth": 2, "width": 64, "vocabulary": 4_000} if quick else {"depth": 4, "width": 256}
     transformers.utils.logging.disable_progress_bar()
     build(Recipe(**sizes, chunk_length=length, precision="float32")).save_pretrained(folder / "model")
     train_tokenizer(stories(400, seed=1), folder / "model", vocabulary=2_048)
-    write_stories(folder / "train.jsonl", chunks * length // _STORY + 1, seed=1)
+    write_stories(folder / "train.jsonl", chunks * length // STORY + 1, seed=1)
 
 
 def ours(folder: str, length: int, chunks: int) -> Callable[[], object]:
-    """Return a collection of so many chunks, which begins anew each time."""
+    """Return a function that collects this number of chunks, each time from the beginning."""
     return lambda: collapse.collect(
         f"{folder}/model",
         store=f"{folder}/store",
@@ -130,7 +130,7 @@ def ours(folder: str, length: int, chunks: int) -> Callable[[], object]:
 
 
 def bare(folder: str, length: int, chunks: int) -> Callable[[], object]:
-    """Return the model's forward passes of so many chunks."""
+    """Return a function that runs the model's forward passes of this number of chunks."""
     decoder = transformers.AutoModelForCausalLM.from_pretrained(f"{folder}/model").get_decoder()
     prepare(decoder)
     return _forwards(decoder, [torch.zeros(_BATCH, length, dtype=torch.int64)] * (chunks // _BATCH))

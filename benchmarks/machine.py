@@ -1,4 +1,4 @@
-"""The machine and the code that results are of."""
+"""Describe the machine and the code that produced results."""
 
 import os
 import platform

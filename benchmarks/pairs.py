@@ -70,7 +70,7 @@ def products(means: torch.Tensor) -> None:
 
 
 def prepared(classes: int, dim: int, device: str) -> Callable[[], object]:
-    """Return a piece of work whose peak is that of three measurements of means that are there."""
+    """Return the work whose peak memory is measured: three measurements of existing means."""
     s, wanted = statistics(classes, dim, device), by_metric(plugins().chosen(THREE))
     products(s.means[:2000].contiguous())
     return lambda: evaluate(lambda: values_of(s), wanted)

@@ -19,7 +19,7 @@ class Record:
         benchmark: Its name.
         about: What it compares, in a sentence.
         rows: A row for each piece of work: its cells by column.
-        notes: Whatever else a reader must know.
+        notes: Further remarks.
         run: The machine, versions, commit and settings.
     """
 
@@ -60,7 +60,7 @@ class Record:
             self.rows.append(row)
 
     def table(self, title: str = "") -> Table:
-        """Return it as one table; what several rows have in the first column is named once."""
+        """Return the record as a table; equal values in the first column are shown once."""
         columns = list(dict.fromkeys(column for row in self.rows for column in row))
         cells: list[list[Any]] = []
         before = None

@@ -1,6 +1,6 @@
 """Time to start: ``collapse --help``, and ``collapse measure STORE`` against importing torch.
 
-Each is a whole process. The time is that of the CPU, which another process on the machine does not lengthen.
+Each is a whole process. CPU time is measured, because other processes on the machine do not lengthen it.
 """
 
 import os

@@ -1,7 +1,7 @@
-"""Times of pieces of work that take turns, and the peak memory of one in a process of its own.
+"""Measure the times of functions in turn, and the peak memory of one function in its own process.
 
-Taking turns lets a drift of the machine affect all equally. In a process that has done other work, an earlier larger
-peak hides a later one.
+In turn, so that a change of the machine's speed affects all equally. In its own process, because an earlier, larger
+peak would hide a later one.
 """
 
 import ctypes
@@ -19,7 +19,7 @@ import torch
 def in_turn(
     works: Mapping[str, Callable[[], object]], rounds: int, clock: Callable[[], float] = time.perf_counter
 ) -> dict[str, float]:
-    """Return the median time of each piece of work in seconds, over rounds after one that does not count."""
+    """Return the median time of each piece of work in seconds, over several rounds after a warm-up round."""
     times: dict[str, list[float]] = {name: [] for name in works}
     for _ in range(rounds + 1):
         for name, work in works.items():
@@ -32,7 +32,7 @@ def in_turn(
 
 
 def peak_growth(preparing: Callable[..., Callable[[], object]], **sizes: object) -> int | None:
-    """Return by how many bytes a process, or its GPU memory, grows at most while it works; None if that is not known.
+    """Return the largest growth of a new process or its GPU memory while it works, in bytes; None if it is unknown.
 
     Args:
         preparing: A function of a module, which makes the data and returns the piece of work.
@@ -49,7 +49,7 @@ def _growth_of_prepared(preparing: Callable[..., Callable[[], object]], sizes: d
 
 
 def growth_of(work: Callable[[], object]) -> int | None:
-    """Return by how many bytes this process, or its GPU memory, grows at most; None where Linux does not say."""
+    """Return the largest growth of this process or its GPU memory, in bytes; None if Linux does not report it."""
     if torch.cuda.is_initialized():
         torch.cuda.reset_peak_memory_stats()
         held = torch.cuda.memory_allocated()

@@ -80,5 +80,5 @@ def _step(which: str, recipe: Recipe) -> Callable[[], None]:
 
 
 def prepared(which: str, **sizes: int) -> Callable[[], object]:
-    """Return a piece of work whose peak is that of the first step of a model."""
+    """Return the work whose peak memory is measured: the first step of a model."""
     return _step(which, Recipe(**sizes))

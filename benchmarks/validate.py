@@ -1,6 +1,6 @@
-"""The validation pass behind the model, against one bare float32 product of the same embeddings with the whole head.
+"""Decisions and loss of embeddings, compared with one float32 product of the embeddings with the whole head.
 
-Both classifiers and the loss over random embeddings, and where they differ from direct float64.
+The embeddings are random. The results are also compared with direct float64.
 """
 
 from collections.abc import Callable
@@ -67,7 +67,7 @@ def data(device: str, **sizes: int) -> tuple[Tensor, Tensor, Tensor, EmbeddingSt
 
 
 def prepared(device: str, **sizes: int) -> Callable[[], object]:
-    """Return a piece of work whose peak is that of preparing the classifiers and one pass."""
+    """Return the work whose peak memory is measured: preparing the classifiers, and one pass."""
     h, y, weight, s = data(device, **sizes)
     return lambda: ValidationTally(Decider(s, weight, None)).add(h, y)
 

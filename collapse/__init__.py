@@ -14,7 +14,6 @@ __version__ = VERSION
 _PUBLIC = {
     "collection.arrays": "collect_arrays",
     "collection.collecting": "collect",
-    "collection.loaded": "collect_loaded",
     "collection.measuring_any": "measure",
     "collection.measuring_layers": "measure_layers",
     "collection.nulls": "measure_with_nulls",
@@ -54,7 +53,6 @@ _MODULES = {name: module for module, names in _PUBLIC.items() for name in names.
 if TYPE_CHECKING:
     from collapse.collection.arrays import collect_arrays as collect_arrays
     from collapse.collection.collecting import collect as collect
-    from collapse.collection.loaded import collect_loaded as collect_loaded
     from collapse.collection.measuring_any import measure as measure
     from collapse.collection.measuring_layers import measure_layers as measure_layers
     from collapse.collection.nulls import measure_with_nulls as measure_with_nulls

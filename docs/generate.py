@@ -1,5 +1,5 @@
 """Generate parts of the docs: command help in cli.md, measurements in metrics.md, options in options.md,
-figures in figures.md, results in benchmarks.md.
+figures in figures.md, results in benchmarks.md, architectures in architectures.md.
 
 Run ``python docs/generate.py`` after changing a command or a metric. ``--check`` only compares, and exits with 1 and
 the names of outdated pages. The generated part of a page is between two comment lines; the rest is written by hand.
@@ -137,8 +137,22 @@ def results() -> str:
     return page()
 
 
+def architectures() -> str:
+    """Return the architectures that the tests measure, or see refused, with their heads."""
+    sys.path.insert(0, str(DOCS.parent / "tests"))
+    from architectures import ARCHITECTURES
+
+    rows = []
+    for each in ARCHITECTURES:
+        facts = {"tied": each.tied, "bias": each.bias, f"logits × {each.scale:.4g}": each.scale != 1}
+        head = ", ".join([name for name, holds in facts.items() if holds] + ([f"cap {each.cap:g}"] if each.cap else []))
+        rows.append((f"`{each.model}`", head or "–", each.special, "refused" if each.refused else "measured"))
+    return _table(("class of transformers", "head", "what is special", "result"), rows)
+
+
 PAGES: dict[str, Callable[[], str]] = {
     "about/benchmarks.md": results,
+    "reference/architectures.md": architectures,
     "reference/cli.md": commands,
     "guides/figures.md": figures,
     "reference/metrics.md": measurements,

@@ -1,4 +1,4 @@
-"""The cache of the Hub's client, filled by hand, for tests without a network."""
+"""Fill the cache of the Hub's client by hand, for tests without a network."""
 
 import shutil
 from collections.abc import Callable, Mapping
@@ -11,10 +11,10 @@ A, B = "a" * 40, "b" * 40
 
 
 def offline_cache(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Path]:
-    """Let the client use a cache in a folder, and no network.
+    """Make the client use a cache in this folder, without a network.
 
     Returns:
-        A function that puts the files of a repository there, as a branch or tag of a commit; it returns their folder.
+        A function that adds a repository's files at a branch or tag to the cache, and returns their folder.
     """
     from huggingface_hub import constants
 

@@ -1,4 +1,4 @@
-"""collect, merge, push, pull and measure as command lines: started quickly, killed, and compared in what they leave."""
+"""Run collect, merge, push, pull and measure as command lines: start quickly, kill, and compare their outcomes."""
 
 import json
 import os
@@ -24,7 +24,7 @@ TIMES = ("started", "finished", "merged", "seconds", "slices_of_earlier_runs")
 
 
 class Runner:
-    """Starts command lines, each a process group of its own forked from a warm process (see zygote.py)."""
+    """Starts command lines, each in its own process group, forked from a warm process (see zygote.py)."""
 
     def __init__(
         self,
@@ -53,16 +53,16 @@ class Runner:
         folder: Path | None = None,
         file_limit: int | None = None,
     ) -> int:
-        """Start a command line; its process id.
+        """Start a command line, and return its process id.
 
         Args:
             words: Its words.
-            program: Python that runs in its place, with the words as its arguments.
-            log: Where its stderr goes, and its stdout unless there is another place for that.
-            out: The other place.
-            environment: What is set besides the warm process's own.
-            folder: Where it runs.
-            file_limit: It may write no longer files.
+            program: Python code to run instead, with the words as its arguments.
+            log: The file for stderr, and for stdout unless ``out`` is given.
+            out: The file for stdout.
+            environment: Variables in addition to those of the warm process.
+            folder: The working directory.
+            file_limit: The maximum size of a file.
         """
         pid = self._ask(
             start=[str(word) for word in words],
@@ -77,26 +77,26 @@ class Runner:
         return pid
 
     def wait(self, pid: int) -> int:
-        """The exit code of a command line, once it has ended."""
+        """Wait for a command line to end, and return its exit code."""
         if pid not in self.ended:
             self.ended[pid] = os.waitstatus_to_exitcode(self._ask(wait=pid))
         return self.ended[pid]
 
     def run(self, words: list[Any], log: Path, **options: Any) -> tuple[int, str]:
-        """Run a command line to its end: the exit code, and what it said."""
+        """Run a command line to its end; return the exit code and the output."""
         before = log.stat().st_size if log.exists() else 0
         code = self.wait(self.start(words, log, **options))
         return code, log.read_bytes()[before:].decode()
 
     def kill(self, pid: int) -> bool:
-        """Kill a command line's whole group; whether it was still running."""
+        """Kill a command line's process group; return whether it was still running."""
         with suppress(ProcessLookupError):  # it leads no group in its first instant
             if pid not in self.ended:
                 os.killpg(pid, signal.SIGKILL)
         return self.wait(pid) == -signal.SIGKILL
 
     def kill_after(self, words: list[Any], log: Path, seconds: float, **options: Any) -> bool:
-        """Start a command line and kill it after some time; whether it was still running."""
+        """Start a command line and kill it after some time; return whether it was still running."""
         pid = self.start(words, log, **options)
         time.sleep(seconds)
         return self.kill(pid)
@@ -120,8 +120,8 @@ class Command:
 
     Attributes:
         words: Its words.
-        outcome: What it leaves behind, by name: equal where it ended the same.
-        looks_whole: Whether something is there that looks finished.
+        outcome: Returns its results by name; two runs with the same outcome return equal results.
+        looks_whole: Whether its results look finished.
     """
 
     words: Callable[[Path], list[Any]]
@@ -130,7 +130,7 @@ class Command:
 
 
 class Commands:
-    """The five commands, by name, on a small model and on stores of some megabytes; and the Hub they speak to."""
+    """The five commands by name, on a small model and on stores of some megabytes; and the Hub that they use."""
 
     def __init__(self, hub: Any, tiny: Any, folder: Path) -> None:
         self.hub, self.tiny, self.folder = hub, tiny, folder
@@ -151,7 +151,7 @@ class Commands:
         return Command(words[name], _left, lambda at: (at / "store" / "collapse.json").exists())
 
     def begin(self) -> None:
-        """Forget what was pushed."""
+        """Remove what was pushed."""
         with self.hub.lock:
             self.hub.repos.pop(("models", "owner/new"), None)
             self.hub.uploaded.clear()
@@ -170,7 +170,7 @@ class Commands:
 
     @cached_property
     def parts(self) -> list[Path]:
-        """Three parts of a model wide enough that its statistics are some megabytes."""
+        """Three parts of a model that is wide enough for statistics of some megabytes."""
         from transformers import GPTNeoConfig, GPTNeoForCausalLM
 
         model = Path(shutil.copytree(self.tiny.model, self.folder / "wide"))
@@ -184,7 +184,7 @@ class Commands:
 
     @cached_property
     def big(self) -> Path:
-        """A store with files longer than what the client writes at a time, so that parts of them lie in its cache."""
+        """A store with files that the client writes in pieces, so that a kill leaves incomplete files in its cache."""
         save_file(random_features(1200, 1200, 2400), self.folder / "features.safetensors")
         store = collapse.collect(self.folder / "features.safetensors", store=self.folder / "big")
         assert sum(entry["size"] > 10_000_000 for entry in store.manifest["files"].values()) >= 2
@@ -196,7 +196,7 @@ def _files(folder: Path) -> list[Path]:
 
 
 def _left(at: Path) -> dict[str, Any]:
-    """Every file of a store and beside it; the manifest without its times and its checksum over them."""
+    """All files in a store's folder; the manifest without times, and without the checksum that includes them."""
     found: dict[str, Any] = {str(name): (at / name).read_bytes() for name in _files(at) if name.parts[0] != "home"}
     if "store/collapse.json" not in found:
         return found
@@ -210,5 +210,5 @@ def _left(at: Path) -> dict[str, Any]:
 
 
 def homes(at: Path) -> dict[str, str]:
-    """Caches inside a folder, for a command that has seen nothing before."""
+    """Variables for empty caches inside a folder."""
     return {"COLLAPSE_HOME": str(at / "home"), "HF_HUB_CACHE": str(at / "home" / "hub")}

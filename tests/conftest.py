@@ -38,14 +38,14 @@ if "CHECK_SHAPES" in os.environ:  # in signatures; kernels.py has them checked, 
 
 
 def pytest_collection_finish() -> None:
-    """Leave what is imported out of later garbage collections: each training ends in one."""
+    """Exclude imported modules from later garbage collections, because each training ends with one."""
     gc.collect()
     gc.freeze()
 
 
 @pytest.fixture(scope="session")
 def shared() -> Path:
-    """The folder of real data beside the repository, where there is one."""
+    """The folder of real data beside the repository, if there is one."""
     if not (SHARED / "data").is_dir():
         pytest.skip("needs ../shared")
     return SHARED
@@ -65,13 +65,13 @@ def hub_server() -> ModuleType:
 
 @pytest.fixture(scope="session")
 def command_lines() -> ModuleType:
-    """Commands as the tests of interruptions start them."""
+    """The module commands.py, for tests of interruptions."""
     return import_module("commands")
 
 
 @pytest.fixture(autouse=True)
 def own_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Caches in a folder of the test's own; nothing outside is looked up."""
+    """Caches in the test's own folder; nothing outside is read."""
     home = tmp_path / "collapse-home"
     monkeypatch.setenv("COLLAPSE_HOME", str(home))
     monkeypatch.setenv("HF_HOME", str(tmp_path / "hf-home"))
@@ -81,7 +81,7 @@ def own_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture(scope="session")
 def warm_here(command_lines: ModuleType) -> Iterator[Any]:
-    """A process with everything imported, the zoo too, that forks command lines in the tests' own environment."""
+    """A process that has imported everything, including the zoo, and forks command lines in the tests' environment."""
     made = command_lines.Runner(dict(os.environ), imports=("transformers.trainer", "collapse_zoo.training"))
     yield made
     made.close()
@@ -89,9 +89,9 @@ def warm_here(command_lines: ModuleType) -> Iterator[Any]:
 
 @pytest.fixture
 def run(warm_here: Any, tmp_path_factory: pytest.TempPathFactory) -> Callable[..., subprocess.CompletedProcess[str]]:
-    """Run the command line as a user does, in a process of its own; with an environment of its own, in a fresh one.
+    """Run the command line as a user does, in its own process; with an own environment, in a new interpreter.
 
-    With ``changes``, names and values of the environment that are read when they are needed, it is not a fresh one.
+    ``changes`` are variables that are read only when they are needed, so they need no new interpreter.
     """
 
     def run(*words, ok=True, env=None, changes=None, cwd=None, timeout=300):
@@ -111,7 +111,7 @@ def run(warm_here: Any, tmp_path_factory: pytest.TempPathFactory) -> Callable[..
 def run_python(
     warm_here: Any, tmp_path_factory: pytest.TempPathFactory
 ) -> Callable[..., subprocess.CompletedProcess[str]]:
-    """Run a Python program in a process of its own, without the type checks of the tests and with all imported."""
+    """Run a Python program in its own process, with everything imported, without the type checks of the tests."""
 
     def run_python(program, *words, cwd=None, timeout=300):
         return _forked(warm_here, words, tmp_path_factory.mktemp("run"), dict(os.environ), cwd, timeout, program)
@@ -122,7 +122,7 @@ def run_python(
 def _fresh(
     words: Sequence[str], environment: dict[str, str], folder: object, timeout: float
 ) -> subprocess.CompletedProcess[str]:
-    """A Python process of its own, from its start to its end."""
+    """Run a new Python interpreter to its end."""
     command = [sys.executable, *words]
     return subprocess.run(command, capture_output=True, text=True, env=environment, cwd=folder, timeout=timeout)
 
@@ -136,7 +136,7 @@ def _forked(
     timeout: float,
     program: str | None = None,
 ) -> subprocess.CompletedProcess[str]:
-    """A command line, or a program, forked from a warm process and run to its end."""
+    """Fork a command line or a program from a warm process, and run it to its end."""
     out, err = outputs / "out", outputs / "err"
     pid = warm.start(words, err, program=program, out=out, environment=environment, folder=folder or os.getcwd())
     too_long = threading.Timer(timeout, os.killpg, (pid, signal.SIGKILL))
@@ -147,7 +147,7 @@ def _forked(
 
 
 def _typed(capsys: pytest.CaptureFixture[str], words: Sequence[object]) -> tuple[int, str, str]:
-    """Run a command line in this process; gives its exit code, and what it wrote to stdout and stderr."""
+    """Run a command line in this process; return its exit code, stdout and stderr."""
     from collapse.cli import _add_commands, _run
 
     _add_commands()
@@ -158,7 +158,7 @@ def _typed(capsys: pytest.CaptureFixture[str], words: Sequence[object]) -> tuple
 
 @pytest.fixture
 def told(capsys: pytest.CaptureFixture[str]) -> Callable[..., str]:
-    """Run a command line in this process, which must end with a code; gives what it told on stderr."""
+    """Run a command line in this process, check its exit code, and return its stderr."""
 
     def told(code, *words):
         ended, _, said = _typed(capsys, words)
@@ -171,7 +171,7 @@ def told(capsys: pytest.CaptureFixture[str]) -> Callable[..., str]:
 
 @pytest.fixture
 def out(capsys: pytest.CaptureFixture[str]) -> Callable[..., str]:
-    """Run a command line in this process, which must succeed; gives what it wrote to stdout."""
+    """Run a command line in this process, check that it succeeds, and return its stdout."""
 
     def out(*words):
         code, shown, said = _typed(capsys, words)
@@ -183,7 +183,7 @@ def out(capsys: pytest.CaptureFixture[str]) -> Callable[..., str]:
 
 @pytest.fixture(scope="session")
 def one_hub(hub_server: ModuleType) -> Iterator[Any]:
-    """The Hub of all tests of a process: the client reads its address only once."""
+    """One Hub for all tests of a process, because the client reads its address only once."""
     served = hub_server.Hub().start()
     yield served
     served.shutdown()
@@ -192,7 +192,7 @@ def one_hub(hub_server: ModuleType) -> Iterator[Any]:
 
 @pytest.fixture
 def hub(one_hub: Any) -> Iterator[Any]:
-    """A Hub that is the test's own for its time."""
+    """The Hub, emptied for this test."""
     one_hub.empty()
     yield one_hub
     one_hub.empty()
@@ -200,7 +200,7 @@ def hub(one_hub: Any) -> Iterator[Any]:
 
 @pytest.fixture(scope="session")
 def warm(one_hub: Any, command_lines: ModuleType, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
-    """A process with everything imported that forks command lines which speak to the Hub."""
+    """A process that has imported everything, and forks command lines that use the Hub."""
     made = command_lines.Runner(one_hub.environment(tmp_path_factory.mktemp("warm"), token=None))
     yield made
     made.close()
@@ -208,9 +208,9 @@ def warm(one_hub: Any, command_lines: ModuleType, tmp_path_factory: pytest.TempP
 
 @pytest.fixture
 def as_user(hub: Any, warm: Any, tmp_path: Path) -> Callable[..., subprocess.CompletedProcess[str]]:
-    """Run collapse, or a Python program, as somebody with a home of their own; where it is said, in a fresh process.
+    """Run collapse or a Python program as a user with an own home folder; on request, in a new interpreter.
 
-    A process that is not fresh is offline by what zygote.py sets, not by what the client reads when it is imported.
+    Without a new interpreter, zygote.py makes the process offline, because the client has read its environment.
     """
 
     def as_user(
@@ -258,7 +258,7 @@ def start_runner(command_lines: ModuleType) -> Iterator[Callable[..., Any]]:
 
 @pytest.fixture(scope="module")
 def commands(command_lines: ModuleType, hub_server: ModuleType, tiny: Tiny, tmp_path_factory) -> Iterator[Any]:
-    """The five commands that write, and a Hub for them that takes its time."""
+    """The five commands that write, and a slow Hub for them."""
     served = hub_server.Hub().start()
     served.pause = 0.01
     yield command_lines.Commands(served, tiny, tmp_path_factory.mktemp("commands"))
@@ -268,7 +268,7 @@ def commands(command_lines: ModuleType, hub_server: ModuleType, tiny: Tiny, tmp_
 
 @pytest.fixture(scope="session")
 def tiny(tmp_path_factory: pytest.TempPathFactory) -> Tiny:
-    """A model that knows nothing, quickly made: 2 layers, d = 48, about 500 tokens."""
+    """A small random model, which is made quickly: 2 layers, d = 48, about 500 tokens."""
     return make_tiny(tmp_path_factory.mktemp("tiny"))
 
 

@@ -18,13 +18,13 @@ def write_gguf(
     keys: Mapping[str, object] | None = None,
     tensors: Mapping[str, np.ndarray] | None = None,
 ) -> None:
-    """Write a Llama of random weights as a GGUF file whose header says that it has so many blocks.
+    """Write a Llama with random weights as a GGUF file.
 
     Args:
         path: The file.
-        layers, blocks: Layers that it has, and those that its header tells of.
+        layers, blocks: The number of its layers, and the number of blocks in its header.
         vocabulary: Number of tokens.
-        tokenizer: A byte-level tokenizer.json, which it then contains.
+        tokenizer: A byte-level tokenizer.json to include.
         keys: Further keys of the architecture: texts, integers and numbers.
         tensors: Further tensors.
     """

@@ -1,4 +1,4 @@
-"""The golden store, and how a store's maker changes a manifest."""
+"""The golden store, and a function that changes and seals its manifest."""
 
 import json
 from collections.abc import Callable
@@ -11,7 +11,7 @@ GOLDEN = Path(__file__).parent / "golden" / "store-v3"
 
 
 def seal(store: Path, change: Callable[[dict[str, Any]], object]) -> None:
-    """Change a manifest and seal it again, as its maker could."""
+    """Change a manifest and seal it again, as anybody could."""
     manifest = json.loads((store / MANIFEST).read_text())
     change(manifest)
     content = {key: value for key, value in manifest.items() if key not in ("digest", "checksum", "provenance")}

@@ -1,4 +1,4 @@
-"""What a Hugging Face Hub answers: as much of its protocol as the unmodified client speaks.
+"""Answers of a Hugging Face Hub: the part of its protocol that the unmodified client uses.
 
 Repositories live in memory: commits, branches, tags and pull requests over files kept by content.
 """
@@ -23,7 +23,7 @@ Files = dict[str, str]
 
 @dataclass
 class Repo:
-    """A repository: its commits, each a tree of files, and what names them."""
+    """A repository: its commits, each a tree of files, and its branches, tags and pull requests."""
 
     id: str
     private: bool = False
@@ -157,7 +157,7 @@ def preupload(ask: Any, kind: str, repo: str, revision: str) -> Any:
 
 
 def lfs_batch(ask: Any, repo: str) -> Any:
-    """Where LFS files are to be sent; those that are there are not."""
+    """The addresses to which LFS files are sent; existing files are not sent again."""
     ask.check_owner(repo.removeprefix("datasets/"))
     objects = []
     for each in ask.json()["objects"]:

@@ -24,7 +24,7 @@ PIECE = 1 << 22
 
 
 class Hub(ThreadingHTTPServer):
-    """The server. ``requests`` has (method, path) of all that was asked, ``uploaded`` what was sent.
+    """The server. ``requests`` has the (method, path) of each request, ``uploaded`` the content that was sent.
 
     ``pause``: seconds before each request and between the pieces of a body, so that something can happen meanwhile.
     """
@@ -37,7 +37,7 @@ class Hub(ThreadingHTTPServer):
         self.empty()
 
     def empty(self) -> None:
-        """Forget everything."""
+        """Remove all repositories and recorded requests."""
         self.repos: dict[tuple[str, str], Repo] = {}
         self.blobs: dict[str, bytes] = {}
         self.requests: list[tuple[str, str]] = []
@@ -47,11 +47,11 @@ class Hub(ThreadingHTTPServer):
 
     @property
     def url(self) -> str:
-        """For HF_ENDPOINT."""
+        """The value for HF_ENDPOINT."""
         return f"http://127.0.0.1:{self.server_port}"
 
     def environment(self, home: Path, token: str | None = "hf_owner") -> dict[str, str]:
-        """The environment of somebody with a home of their own; the client reads it when it is imported."""
+        """The environment of a user with an own home folder; the client reads it when it is imported."""
         kept = {name: value for name, value in os.environ.items() if not name.startswith("HF_")}
         kept |= {
             "HF_ENDPOINT": self.url,
@@ -64,7 +64,7 @@ class Hub(ThreadingHTTPServer):
         return kept | ({"HF_TOKEN": token} if token else {})
 
     def keep(self, content: bytes) -> str:
-        """Keep a file's content; its sha256."""
+        """Store a file's content, and return its sha256."""
         sha = hashlib.sha256(content).hexdigest()
         self.blobs[sha] = content
         return sha
@@ -72,14 +72,14 @@ class Hub(ThreadingHTTPServer):
     def add(
         self, repo: str, files: dict[str, bytes], *, kind: str = "models", private: bool = False, branch: str = "main"
     ) -> str:
-        """Put files into a branch of a repository, made where it is not there; the commit's sha."""
+        """Commit files to a branch of a repository, which is created if it is missing; return the commit's sha."""
         with self.lock:
             there = self.repos.setdefault((kind, repo), Repo(repo, private))
             now = there.commits.get(there.branches.get(branch, ""), {})
             return there.commit(now | {path: self.keep(content) for path, content in files.items()}, branch)
 
     def handle_error(self, *_: Any) -> None:
-        """Say nothing of a client that went away in the middle of a request."""
+        """Print nothing about a client that disconnects during a request."""
         if not isinstance(sys.exception(), ConnectionError):
             super().handle_error(*_)
 
@@ -96,7 +96,7 @@ class Handler(BaseHTTPRequestHandler):
     server: Hub
 
     def log_message(self, *_: Any) -> None:
-        """Say nothing."""
+        """Print nothing."""
 
     def _route(self) -> None:
         method, parts = self.command, urlsplit(self.path)
@@ -140,7 +140,7 @@ class Handler(BaseHTTPRequestHandler):
         return USERS.get(self.headers.get("Authorization", "").removeprefix("Bearer ").strip())
 
     def json(self) -> Any:
-        """The body."""
+        """The body of the request, parsed as JSON."""
         return json.loads(self.body or b"{}")
 
     def answer(self, value: Any, status: int = 200, headers: dict[str, str] | None = None) -> None:
@@ -148,7 +148,7 @@ class Handler(BaseHTTPRequestHandler):
         self.send(json.dumps(value).encode(), status, {"Content-Type": "application/json", **(headers or {})})
 
     def send(self, content: bytes, status: int = 200, headers: dict[str, str] | None = None) -> None:
-        """Send a body; of a HEAD only its length."""
+        """Send a body; for HEAD only its length."""
         _ = self.body  # or it would be taken for the next request
         self.send_response(status)
         for name, value in (headers or {}).items():

@@ -1,8 +1,8 @@
 """Run the tests under other CPU kernels and thread counts, as on another machine: python tests/kernels.py --help
 
-A result may differ in its last digits from one processor to the next. Each setting makes torch, MKL, oneDNN or NumPy
-take code that another processor would run, so that a test that rests on the last digit fails here already. Shapes in
-signatures are checked too.
+Results may differ in their last digits between processors. Each setting makes torch, MKL, oneDNN or NumPy run the code
+for another processor, so that a test that depends on last digits already fails on this machine. Shapes in signatures
+are checked too.
 """
 
 import argparse

@@ -1,12 +1,12 @@
-"""Install the lowest versions that pyproject.toml declares, and use them: its lower bounds are true ones.
+"""Check the lower bounds in pyproject.toml: install exactly the lowest versions, and use them.
 
     python tests/lowest_versions.py                                      # into a temporary environment
     python tests/lowest_versions.py --torch 2.13.0+cpu --find-links DIR  # another torch than the lowest one
     python tests/lowest_versions.py --here                               # only the second half, in this environment
 
 A torch of the lowest version comes with gigabytes of CUDA libraries; --torch names another, such as a CPU build.
-It needs uv (``pip install uv``). Every bound is installed exactly: where a resolver is left to find the lowest
-versions that suit each other (uv's lowest-direct), it steps over some of them.
+It needs uv (``pip install uv``). Each bound is installed exactly, because a resolver that searches for the lowest
+compatible versions (uv's lowest-direct) skips some of them.
 """
 
 import argparse
@@ -39,7 +39,7 @@ def main() -> None:
 
 
 def install(work: Path, torch: str | None, links: str | None) -> Path:
-    """A virtual environment with the package and exactly the versions that its lower bounds name."""
+    """Make a virtual environment with the package and exactly the versions of its lower bounds."""
     uv = shutil.which("uv")
     if uv is None:
         sys.exit("uv is not installed: pip install uv")
@@ -57,7 +57,7 @@ def install(work: Path, torch: str | None, links: str | None) -> Path:
 
 
 def use(work: Path) -> None:
-    """Everything that rests on a library's ways, once: a model, a features file, tables, the zoo, the command line."""
+    """Use each library once: a model, a features file, tables, the zoo, the command line."""
     from importlib.metadata import version
 
     print(", ".join(f"{name} {version(name)}" for name in SHOWN))  # noqa: T201  # a script's output

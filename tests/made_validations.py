@@ -1,4 +1,4 @@
-"""Stores with a made-up validation pass, of which every sample is known."""
+"""Stores with an invented validation pass, in which every sample is known."""
 
 from typing import Any
 
@@ -17,7 +17,7 @@ CLASSES = 12
 def samples(chunks: int, seed: int = 0, *, skill: float = 0.5, length: int = 20) -> dict[str, np.ndarray]:
     """Validation samples of chunks of different lengths; chunks differ in how hard they are.
 
-    The text (chunk, y) and how hard its chunks are depend on ``chunks`` and ``length`` only, the model on the others.
+    The text (chunk, y) and how hard its chunks are depend only on ``chunks`` and ``length``, the model on the rest.
     """
     text, model = np.random.default_rng(chunks), np.random.default_rng(seed + 1)
     chunk = np.repeat(np.arange(chunks), text.integers(length // 2, length, chunks))

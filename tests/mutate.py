@@ -1,4 +1,4 @@
-"""Mutation testing: small random changes of the modules that numbers come from must fail their tests.
+"""Mutation testing: tests must fail after small random changes of the modules that compute numbers.
 
 ``python tests/mutate.py`` changes each module three times (about 15 minutes on two cores), ``python tests/mutate.py
 decisions nc1 --each 20`` some modules more often. Each mutant is written into a copy of the tree, in which the tests
@@ -56,7 +56,7 @@ TESTS = {
     "collapse/stores/shards.py": "tests/test_shards.py tests/test_merging.py",
     "collapse/stores/folding.py": "tests/test_merging.py",
 }
-"""Modules that numbers depend on, and the tests that watch each; the module's doctests run too."""
+"""Modules that compute numbers, and the tests of each; the module's doctests run too."""
 
 SWAPPED: dict[type[ast.AST], type[ast.AST]] = {
     ast.Add: ast.Sub,
@@ -79,7 +79,7 @@ SWAPPED: dict[type[ast.AST], type[ast.AST]] = {
 
 
 def mutated(node: ast.AST) -> bool:
-    """Change an expression in place; whether there was something to change."""
+    """Change an expression in place; return whether it could be changed."""
     if isinstance(node, ast.BinOp | ast.BoolOp) and type(node.op) in SWAPPED:
         node.op = SWAPPED[type(node.op)]()  # type: ignore[assignment]
     elif isinstance(node, ast.Compare) and type(node.ops[0]) in SWAPPED:
@@ -94,7 +94,7 @@ def mutated(node: ast.AST) -> bool:
 
 
 def expressions(node: ast.AST) -> Iterator[ast.AST]:
-    """Every expression of function bodies and constants, but annotations."""
+    """All expressions in function bodies and constants, except annotations."""
     for name, child in ast.iter_fields(node):
         if name in ("annotation", "returns", "decorator_list"):
             continue
@@ -105,7 +105,7 @@ def expressions(node: ast.AST) -> Iterator[ast.AST]:
 
 
 def mutants(file: str, count: int, seed: int) -> list[tuple[str, str]]:
-    """The file as it is, and some mutants: what was changed, and the whole source."""
+    """Yield the unchanged file and some mutants: a description of the change, and the whole source."""
     tree = ast.parse((ROOT / file).read_text(encoding="utf-8"))
     places = [i for i, node in enumerate(expressions(tree)) if mutated(deepcopy(node))]
     found = [("nothing", ast.unparse(tree))]
@@ -119,7 +119,7 @@ def mutants(file: str, count: int, seed: int) -> list[tuple[str, str]]:
 
 
 def is_caught(file: str, source: str) -> bool:
-    """Whether a test of a module fails, or takes too long, with another source in a copy of the tree."""
+    """Whether a test of a module fails or takes too long with this source, in a copy of the tree."""
     tracked = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, check=True).stdout.decode()
     with tempfile.TemporaryDirectory() as scratch:
         tree = Path(scratch)
@@ -141,7 +141,7 @@ def is_caught(file: str, source: str) -> bool:
 
 
 def main() -> int:
-    """Run it; the exit code."""
+    """Run the command, and return the exit code."""
     options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     options.add_argument("modules", nargs="*", help="names of modules; all without")
     options.add_argument("--each", type=int, default=3, help="mutants of each module")

@@ -1,4 +1,4 @@
-"""Every measurement once more, directly in float64 NumPy from its definition: all pairs at once, nothing shared."""
+"""Compute every measurement directly from its definition, in float64 NumPy: all pairs at once, nothing shared."""
 
 import math
 from collections.abc import Callable, Mapping
@@ -31,14 +31,14 @@ def cov(values: np.ndarray) -> float:
 
 
 def geometry(s: dict[str, np.ndarray], weight: np.ndarray) -> Values:
-    """Everything but NC4 and generalization, for distinct means and distinct directions."""
+    """All measurements except NC4 and generalization, for distinct means and distinct directions."""
     weight, means = weight.astype(np.float64), s["means"]
     centred = means - means.mean(axis=0)
     return {**pairs(s, centred), **frame(s, centred), **duality(weight, centred), **debiased(s, weight)}
 
 
 def pairs(s: dict[str, np.ndarray], centred: np.ndarray) -> Values:
-    """What is taken over pairs of classes, all at once."""
+    """Measurements over pairs of classes, all at once."""
     means, variances = s["means"], s["variances"]
     C, d = means.shape
     units, uncentred = directions(centred), directions(means)
@@ -100,7 +100,7 @@ def frame(s: dict[str, np.ndarray], centred: np.ndarray) -> Values:
 
 
 def duality(weight: np.ndarray, centred: np.ndarray) -> Values:
-    """The classifier's rows against the centred means."""
+    """Measurements of the classifier's rows and the centred means."""
     rows, shifted, units = directions(weight), weight - weight.mean(axis=0), directions(centred)
     cosines, shifted_cosines = (rows * units).sum(axis=1), (directions(shifted) * units).sum(axis=1)
     dots, apart = (weight * centred).sum(axis=1), np.linalg.norm(rows - units, axis=1)
@@ -132,13 +132,13 @@ def log_mean_exp(values: np.ndarray) -> float:
 
 
 def off_simplex(gram: np.ndarray) -> float:
-    """Distance of products, scaled to norm 1, from those of a simplex."""
+    """Distance of inner products, scaled to norm 1, from those of a simplex."""
     C = len(gram)
     return float(np.linalg.norm(gram / np.linalg.norm(gram) - (np.eye(C) - 1 / C) / math.sqrt(C - 1)))
 
 
 def debiased(s: dict[str, np.ndarray], weight: np.ndarray) -> Values:
-    """The debiased measurements that have a number, over the classes of two samples or more; no closed forms."""
+    """The debiased measurements that have a number, over classes with at least two samples; without closed forms."""
     several = s["counts"] > 1
     means, n, weight = s["means"][several], s["counts"][several], weight[several].astype(np.float64)
     C, d = means.shape
@@ -177,14 +177,19 @@ def decisions(
     h: np.ndarray,
     y: np.ndarray,
     read: np.ndarray | None = None,
+    cap: float | None = None,
 ) -> Values:
-    """NC4 and generalization; ``weight`` holds every row of the output vocabulary, which reads ``read`` if not h."""
+    """NC4 and generalization; ``weight`` holds every row of the output vocabulary, which reads ``read`` if not h.
+
+    A cap changes the loss alone.
+    """
     h, read, weight = (each.astype(np.float64) for each in (h, h if read is None else read, weight))
     logits = read @ weight.T + (0 if bias is None else bias.astype(np.float64))
     classes = s["classes"]
     linear = classes[logits[:, classes].argmax(axis=1)]
     distances = np.stack([((h - mean) ** 2).sum(axis=1) for mean in s["means"]], axis=1)
     ncc = classes[distances.argmin(axis=1)]
+    argmax, logits = logits.argmax(axis=1), logits if cap is None else cap * np.tanh(logits / cap)
     top = logits.max(axis=1, keepdims=True)
     loss = (top[:, 0] + np.log(np.exp(logits - top).sum(axis=1)) - logits[np.arange(len(y)), y]).mean()
     agreement = (linear == ncc).mean()
@@ -195,7 +200,7 @@ def decisions(
         "nc4.kappa": float((agreement - chance) / (1 - chance)),
         "nc4.ncc_accuracy": float((ncc == y).mean()),
         "val_loss": float(loss),
-        "val_accuracy": float((logits.argmax(axis=1) == y).mean()),
+        "val_accuracy": float((argmax == y).mean()),
         "perplexity": float(np.exp(loss)),
     }
 
@@ -211,6 +216,7 @@ def everything(features: dict[str, Any]) -> Values:
             features.get("classifier_bias"),
             features["validation_features"],
             features["validation_labels"],
+            cap=features.get("cap"),
         )
     return values
 
@@ -219,5 +225,5 @@ Reference = Callable[[dict[str, Any]], Values]
 
 
 def present(measurements: Mapping[str, float | None]) -> dict[str, float]:
-    """The measurements that have a number; in short texts noise decides nc2.interference_debiased, which is null."""
+    """The measurements that have a number; nc2.interference_debiased is null for short texts, where noise decides."""
     return {name: value for name, value in measurements.items() if value is not None}

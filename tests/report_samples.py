@@ -1,4 +1,4 @@
-"""Results and figures for the tests of reports, with names that are markup, code or control characters."""
+"""Results and figures for tests of reports, with names that contain markup, code or control characters."""
 
 from collapse import Results, Row
 
@@ -62,7 +62,7 @@ def classes(stores):
 
 
 def rows_of(names: list[str], **changes: object) -> list[Row]:
-    """One row per name; loss and agreement go together, the CDNV against them."""
+    """One row per name; the loss falls while agreement and the CDNV rise."""
     made = []
     for index, name in enumerate(names):
         numbers = {"val_loss": 3.0 - index / 4, "nc1.cdnv": 0.01 * (index + 1), "nc4.agreement": index / 10}
@@ -78,5 +78,5 @@ def rows_of(names: list[str], **changes: object) -> list[Row]:
 
 
 def hostile_results() -> Results:
-    """Eight rows with names that must stay names."""
+    """Eight rows with names that must be shown as plain text."""
     return Results(rows_of(HOSTILE))

@@ -30,11 +30,11 @@ OLD = 1_600_000_000 * 10**9  # the modification time that files keep when their 
 
 
 class Wrong(AssertionError):
-    """A number of another model, tokenizer or text than named, or a lost store."""
+    """A number is of another model, tokenizer or text than the named one, or a store was lost."""
 
 
 class World:
-    """What is on the disk and on the Hub in one sequence, and what each store may hold."""
+    """The disk and the Hub during one sequence, and what each store may hold."""
 
     def __init__(self, variants: Variants, hub: Hub, runner: Runner, folder: Path, seed: int) -> None:
         self.variants, self.hub, self.runner, self.folder = variants, hub, runner, folder
@@ -71,7 +71,7 @@ class World:
         self.history.append(f"# owner/model now has {variants}")
 
     def chosen(self) -> Named:
-        """What is there now, with the options of before or others."""
+        """Return the present variants with options, which sometimes change."""
         if self.draw.random() < 0.4:
             self.drawn = {
                 "chunk_length": self.draw.choice((16, 24)),
@@ -87,7 +87,7 @@ class World:
         return [*texts, *size, "--batch-size", self.draw.choice(["auto", 1, 2, 3, 5])]
 
     def run(self, *words: Any, kill: bool = False, meanwhile: Callable[[], None] | None = None) -> str:
-        """Run a command line, perhaps kill it or do something meanwhile; return done, refused or killed."""
+        """Run a command line, perhaps kill it or change something meanwhile; return done, refused or killed."""
         log = self.folder / "log"
         log.write_text("")
         environment = {"COLLAPSE_HOME": str(self.folder / "home"), "HF_HOME": str(self.folder / "hf")}
@@ -121,18 +121,18 @@ class World:
 
 
 def change(world: World) -> None:
-    """Other weights, another tokenizer or other text under the same path."""
+    """Write other weights, another tokenizer or another text under the same path."""
     what = world.draw.choice(list(CHANGING))
     world.write(what, world.draw.randrange(CHANGING[what]))
 
 
 def change_hub(world: World) -> None:
-    """Other weights or another tokenizer in the model's repository."""
+    """Commit other weights or another tokenizer to the model's repository."""
     world.publish(**{what: world.draw.randrange(CHANGING[what]) for what in world.published})
 
 
 def measure_path(world: World) -> None:
-    """Measure the model by its path, from the cache or anew."""
+    """Measure the model by its path, from the cache or with --recollect."""
     named = world.chosen()
     world.measure("model", {named}, *world.options(named), *(["--recollect"] if world.draw.random() < 0.2 else []))
 
@@ -150,7 +150,7 @@ def measure_while_it_changes(world: World) -> None:
 
 
 def collect(world: World) -> None:
-    """Collect into a store, perhaps killed and given again, perhaps with something changed between."""
+    """Collect into a store; perhaps kill and repeat the command, perhaps change something in between."""
     store, named = f"stores/{world.draw.randrange(2)}", world.chosen()
     words = ["collect", "model", "--store", store, *(["--recollect"] if world.draw.random() < 0.3 else [])]
     held, resumes = world.stores.get(store), False
@@ -178,7 +178,7 @@ def collect(world: World) -> None:
 
 
 def measure_into_store(world: World) -> None:
-    """Measure the model with a store of its own, which may hold something else."""
+    """Measure the model with a --store that may hold something else."""
     named, store = world.chosen(), f"stores/{world.draw.randrange(2)}"
     if world.measure("model", {named}, *world.options(named), "--store", store):
         world.stores[store] = {named}
@@ -186,14 +186,14 @@ def measure_into_store(world: World) -> None:
 
 
 def measure_stores(world: World) -> None:
-    """Measure each store that is whole."""
+    """Measure each complete store."""
     for store, may_be in world.stores.items():
         if not world.measure(store, may_be):
             raise Wrong(f"{store} was lost")
 
 
 def merge(world: World) -> None:
-    """Two parts, something perhaps changed between them, and their merge, validated."""
+    """Collect two parts, perhaps change something in between, merge and validate them."""
     named, parts = world.chosen(), ["parts/1", "parts/2"]
     for folder in (*parts, "merged"):
         shutil.rmtree(world.folder / folder, ignore_errors=True)
@@ -209,7 +209,7 @@ def merge(world: World) -> None:
 
 
 def push(world: World) -> None:
-    """Push every store into one repository, and measure each by the name that it got."""
+    """Push every store to one repository, and measure each by its name there."""
     for store, may_be in world.stores.items():
         if world.run("push", store, "owner/stats") == "done":
             said = (world.folder / "log").read_text()
@@ -220,14 +220,14 @@ def push(world: World) -> None:
 
 
 def measure_hub(world: World) -> None:
-    """Measure the model by its id, on the texts that are here."""
+    """Measure the model by its Hub id, on the local texts."""
     named = replace(world.chosen(), **world.published)
     words = ["--store", "owner/stats"] if world.draw.random() < 0.2 else []
     world.measure("owner/model", {named}, *world.options(named), *words)
 
 
 def third_party(world: World) -> None:
-    """Somebody publishes a store of other weights that says to be of the model."""
+    """Publish a third party's store of other weights that claims to be of the model."""
     for store in [store for store in world.stores if world.draw.random() < 0.7]:
         folder = world.folder / store
         files = {file: file.read_bytes() for file in folder.rglob("*") if file.is_file()}
@@ -251,11 +251,11 @@ ACTIONS: dict[Callable[[World], None], int] = {
     measure_hub: 4,
     third_party: 1,
 }
-"""What a user does, and how often."""
+"""The actions of a user, and how often each occurs."""
 
 
 def sequence(world: World, length: int) -> None:
-    """One sequence; in the end the model is measured anew, which must succeed."""
+    """Run one sequence; at the end the model is collected and measured again, which must succeed."""
     for action in world.draw.choices(list(ACTIONS), list(ACTIONS.values()), k=length):
         world.history.append(f"## {action.__name__}")
         action(world)
@@ -265,7 +265,7 @@ def sequence(world: World, length: int) -> None:
 
 
 def main() -> int:
-    """Run it; the exit code."""
+    """Run the command, and return the exit code."""
     options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     options.add_argument("--sequences", type=int, default=300)
     options.add_argument("--length", type=int, default=8)

@@ -2,11 +2,11 @@
 
 
 class Stopped(Exception):
-    """Ends a collection as a kill would, between two batches."""
+    """Ends a collection between two batches, like a kill."""
 
 
 def stop_at(phase, chunk):
-    """Return a report of progress that stops a phase once so many chunks are done."""
+    """Return a progress callback that stops a phase after this number of chunks."""
 
     def report(what, done, total, note=""):
         if what == f"collecting {phase}" and done >= chunk:

@@ -1,4 +1,4 @@
-"""Names that libraries trip over, and a machine on which nobody is at home: each works, or is answered in a line."""
+"""Names that break libraries, and a user without a home folder: each works, or gives a one-line error."""
 
 import json
 import os

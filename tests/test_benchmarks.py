@@ -1,4 +1,4 @@
-"""``python -m benchmarks``: small runs, what it refuses, its record and page."""
+"""``python -m benchmarks``: small runs, errors, its records and its page."""
 
 import importlib
 import json
@@ -28,7 +28,7 @@ def test_a_quick_run_prints_and_records_what_was_measured_where(tmp_path):
     for word in ("class moments", "three measurements", "collapse --help", "% of limit", "pairs/s", "transformers'"):
         assert word in done.stdout
     records = {file.stem: json.loads(file.read_text("utf-8")) for file in tmp_path.glob("*.json")}
-    assert sorted(records) == ["accumulate", "collect", "pack", "pairs", "startup", "train", "validate"]
+    assert sorted(records) == ["accumulate", "collect", "pack", "pairs", "ranks", "startup", "train", "validate"]
     for record in records.values():
         assert record["run"]["quick"]
         assert all(row["seconds"] > 0 for row in record["rows"])

@@ -1,4 +1,4 @@
-"""Standard errors over blocks of texts and over parts, against simulations of which the truth is known."""
+"""Standard errors over blocks of texts and over parts, compared with simulations with a known truth."""
 
 import math
 from dataclasses import replace
@@ -30,7 +30,7 @@ def test_blocks_are_runs_of_whole_texts_of_a_chunks_length():
 
 
 def covered(draw, texts, length, chunk, paired):
-    """Whether a nominal 95 % interval of a mean over tokens has the truth, 0, whose texts differ."""
+    """Whether a nominal 95 % interval of a mean over tokens of different texts contains the truth, 0."""
     lengths = np.maximum(5, draw.lognormal(math.log(length), 0.6, texts)).astype(int)
     of_token = np.repeat(np.arange(texts), lengths)
     values = 0.35 * draw.normal(size=texts)[of_token] + 1.5 * draw.normal(size=len(of_token))

@@ -1,4 +1,4 @@
-"""Plugins that cannot be used: installed, one costs a line and itself; named with -p, it ends the command."""
+"""Plugins that cannot be used: an installed one is reported in one line, one named with -p ends the command."""
 
 import json
 import os
@@ -75,7 +75,7 @@ def install(site, name: str, text: str, group: str = "collapse", maker: str = "g
 
 @pytest.fixture
 def given(monkeypatch) -> Iterator[Callable[..., None]]:
-    """Write a plugin and name it, as -p does, for one test."""
+    """Write a plugin and load it as -p does, for one test."""
 
     def given(file, text):
         file.write_text(text)

@@ -1,4 +1,4 @@
-"""Cached stores: the path is printed, and commands take the digest or the model; a store is no folder of figures."""
+"""Cached stores: the path is printed, and commands accept the digest or the model."""
 
 import re
 
@@ -7,7 +7,7 @@ import pytest
 
 @pytest.fixture
 def measured(tiny, run, tmp_path):
-    """Measure the tiny model into a cache of its own; the printed digest, and a command line with that cache."""
+    """Measure the tiny model into an own cache; return the printed digest, and a function to run commands with it."""
     changes = {"COLLAPSE_HOME": str(tmp_path / "home")}
 
     def command(*words, **more):

@@ -1,4 +1,4 @@
-"""Class moments: any split, merged in any order, equals the single pass; and keeps its digits."""
+"""Class moments: any split, merged in any order, equals the single pass, and is accurate."""
 
 from itertools import pairwise
 

@@ -1,4 +1,4 @@
-"""The command line: what people see, what programs read, and where each goes."""
+"""The command line: output for people and for programs, on stdout and stderr."""
 
 import json
 import subprocess

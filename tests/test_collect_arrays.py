@@ -1,4 +1,4 @@
-"""A store of arrays: the numbers of a features file with the same tensors; what cannot be read is said by name."""
+"""A store of arrays has the numbers of a features file with the same tensors; errors name the array."""
 
 import numpy as np
 import pytest

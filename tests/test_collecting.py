@@ -1,4 +1,4 @@
-"""Collection through its public functions: the numbers, the states, parts, merging, and who may go on with what."""
+"""Collection through its public functions: numbers, states, parts, merging, and what a collection may resume."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""An option of a collection is written once: the command line, Python, docs and the identity are made from it."""
+"""An option of a collection is defined once: the command line, Python, docs and the identity are derived from it."""
 
 import inspect
 import shlex
@@ -23,7 +23,7 @@ def command(**options):
 
 
 def given(*words):
-    """What a command line gives, as keyword arguments of collect."""
+    """Return the options on a command line as keyword arguments of collect."""
     return command.main([*words], prog_name="command", standalone_mode=False)
 
 
@@ -54,7 +54,7 @@ def test_a_field_appears_on_the_command_line_in_python_docs_and_identity():
 
 def test_collect_shows_every_option_and_refuses_others_by_name():
     parameters = inspect.signature(collapse.collect).parameters
-    assert list(parameters) == ["model", "store", "progress", *options_of()]
+    assert list(parameters) == ["model", "store", "name", "progress", *options_of()]
     for name, about in options_of().items():
         assert f"{name}: {about.help}" in inspect.getdoc(collapse.collect)
     for function in (collapse.measure, collapse.measure_with_nulls):

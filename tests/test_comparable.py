@@ -1,4 +1,4 @@
-"""What tells rows apart, and the remark on rows that should not be compared."""
+"""Names that distinguish rows, and the remark on rows that should not be compared."""
 
 import pandas as pd
 import pytest

@@ -1,4 +1,4 @@
-"""Two stores side by side: paired differences, parts, the spread of seeds, and what is refused."""
+"""Two stores side by side: paired differences, parts, the standard deviation over seeds, and errors."""
 
 import json
 import math

@@ -1,4 +1,4 @@
-"""The checks that plugin authors use: the built-ins pass them, and each law that is broken is named."""
+"""The checks for plugin authors: the built-in plugins pass them, and each broken law is named."""
 
 import subprocess
 import sys
@@ -159,7 +159,7 @@ def test_a_statistic_that_breaks_a_law_is_told_which(name):
 
 
 class Totals(Statistic):
-    """Not installed: found in the module of the metric that asks for it."""
+    """Not installed, but found in the module of the metric that asks for it."""
 
     name = "totals"
     state = {"counts": State(("C",), torch.int64)}  # noqa: RUF012
@@ -179,7 +179,7 @@ def test_a_metric_of_a_statistic_of_its_own():
 
 @analysis("largest")
 def largest(results, *, column: str = "val_loss"):
-    """The largest value of a column: keeps every law."""
+    """The largest value of a column: obeys every law."""
     frame = results.frame()
     if not len(frame):
         raise CollapseError("no rows")

@@ -1,4 +1,4 @@
-"""The most confusable pairs and the neighbours of tokens, against all pairs at once."""
+"""The most confusable pairs and the neighbours of tokens, compared with all pairs computed at once."""
 
 from itertools import combinations
 

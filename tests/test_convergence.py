@@ -1,4 +1,4 @@
-"""Convergence: growing merges of parts, each as if it were collected alone."""
+"""Convergence: growing merges of parts, each equal to a collection of the same text."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""The nearest class centre against exact rational arithmetic, where float32 and float64 are both in doubt."""
+"""The nearest class centre compared with exact rational arithmetic, where float32 and float64 are both inaccurate."""
 
 from fractions import Fraction
 
@@ -29,7 +29,7 @@ def exact(values: torch.Tensor) -> list[int]:
 
 
 def assert_exact(means: torch.Tensor, h: torch.Tensor) -> None:
-    """The decision is the exact one; only means at equal distances, to the rounding of a direct difference, may tie."""
+    """Check that the decision is exact; only means at distances that are equal up to rounding may tie."""
     means, h = means.double(), h.double()
     decided = decider(means).nearest(h).tolist()
     centres, rounding = [exact(mean) for mean in means], Fraction(2 * (means.shape[1] + 8) * EPS)

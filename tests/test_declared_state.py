@@ -1,4 +1,4 @@
-"""Statistics that declare their tensors: what a declaration may say, and how it is merged."""
+"""Statistics that declare their tensors: valid declarations, and how they are merged."""
 
 from typing import ClassVar
 

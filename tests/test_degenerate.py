@@ -1,4 +1,4 @@
-"""Degenerate input: never a wrong number, but a refusal by name, or null with a note."""
+"""Degenerate input: an error, or null with a note, but never a wrong number."""
 
 import pytest
 import torch

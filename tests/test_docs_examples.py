@@ -1,4 +1,4 @@
-"""Every example of README and docs runs as it stands, on a tiny model, or is listed here with the reason why not."""
+"""Every example in README and docs runs on a tiny model, or is listed here with the reason why not."""
 
 import re
 import shlex
@@ -19,11 +19,15 @@ NOT_RUN = {
     "python3 -m venv": "makes an environment; .ci/run does",
     "pip install": "needs a package index; .ci/run runs it",
     "collapse measure smollm2": "needs the model's file; tests/test_loading.py measures a small one",
+    "collapse measure MODEL --device-map map.json": "tests/test_placed_models.py has such maps",
+    "collapse measure MODEL --quantize": "needs torchao and bitsandbytes; the same tests run it",
+    "collapse measure MODEL --adapter": "needs peft; tests/test_adapters.py runs it",
     "hf auth login": "asks for a password",
     "hf download": "is the Hub's own; tests/test_offline.py uses what it fetches",
     "pytest": "runs tests; .ci/run does",
     "python -m benchmarks": "minutes; tests/test_benchmarks.py runs small ones",
-    "torchrun": "tests/zoo/test_training.py trains on two processes",
+    "torchrun": "tests/test_ranks.py and tests/zoo/test_training.py start several processes",
+    "srun torchrun": "needs SLURM",
     "collapse demo": "minutes; tests/zoo/test_demo.py runs a smaller one",
     "collapse metrics spread": "the example plugin is not installed here; .ci/run installs it",
     "collapse analyze permutation lc-": "needs the authors' file; tests/test_published.py has its numbers",
@@ -76,7 +80,7 @@ def kept(line: str) -> bool:
 
 
 def with_other_parts(words: list[str]) -> list[list[str]]:
-    """A command, and the same for the other parts, which other machines run."""
+    """Return a command, and the same command for the other parts."""
     if "--part" not in words:
         return [words]
     given = words[words.index("--part") + 1]
@@ -87,7 +91,7 @@ def with_other_parts(words: list[str]) -> list[list[str]]:
 
 @pytest.fixture(scope="module")
 def prepared(tiny, tmp_path_factory) -> Path:
-    """A folder with what the examples name: models, texts, stores, results."""
+    """A folder with the models, texts, stores and results that the examples name."""
     folder = tmp_path_factory.mktemp("prepared")
     for name, file in (("train", tiny.text), ("validation", tiny.validation)):
         lines = file.read_text("utf-8").splitlines(keepends=True)[:60]

@@ -1,4 +1,4 @@
-"""Figures as files: what a reader of a paper sees, what is replaced, and what is said of those that are not drawn."""
+"""Figures as files: their content, which files are replaced, and the reasons for figures that are not drawn."""
 
 import json
 import re

@@ -1,4 +1,4 @@
-"""Which published or cached store stands in for a collection; on the client's cache alone, without a network."""
+"""Which published or cached store is used instead of a collection, offline with only the client's cache."""
 
 import json
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""Values that cannot be computed with are told from those that can, and named."""
+"""Values that are not finite or too large are found, and the message says where."""
 
 import math
 

@@ -1,4 +1,4 @@
-"""--format and --output of every command that prints a table, and words that belong to every command."""
+"""--format and --output of every command that prints a table, and the options of every command."""
 
 import csv
 import io

@@ -1,7 +1,7 @@
-"""The frozen numbers: every measurement, class value, kind of note, analysis and figure is as it was written down.
+"""The frozen numbers: measurements, class values, kinds of notes, analyses and figures have not changed.
 
-The inputs and the numbers are in tests/frozen. A change of definition is named in CHANGELOG and written by
-``python tests/frozen/freeze.py``.
+The inputs and the numbers are in tests/frozen. After a change of definition, which CHANGELOG must name, update them
+with ``python tests/frozen/freeze.py``.
 """
 
 import json
@@ -20,7 +20,7 @@ import freeze  # noqa: E402  # a script beside its data
 
 RELATIVE, ROUNDING = 1e-12, 1e-15
 LOSS = 1e-7
-"""Of the loss and what is made of it: its sums are of float32 products, which depend on the processor."""
+"""Tolerance for the loss and numbers derived from it: it sums float32 products, which depend on the processor."""
 
 
 def differences(expected: Any, found: Any, at: str = "") -> Iterator[str]:

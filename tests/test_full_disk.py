@@ -1,4 +1,4 @@
-"""A full disk in the middle of any command: a line says what cannot be written and what to do; with space it goes on.
+"""A full disk during any command: one line says what cannot be written and what to do; with space, it resumes.
 
 A limit on the size of files stands in for the disk: a write ends half-way with an OSError, too. The long version fills
 a small disk to many levels, which needs user namespaces or root: ``pytest -n0 -s -m slow tests/test_full_disk.py``.
@@ -28,7 +28,7 @@ def runner(start_runner, commands, tmp_path_factory):
 
 
 def told(ended, at):
-    """What a message about a file in a folder says to do, which must be its one line beside those of progress."""
+    """Return the advice in the error about a file in a folder; it must be the only line besides progress."""
     code, said = ended
     assert code == 1, said
     progress = r"(collecting (train|validation): |Fetching \d+ files|$)"

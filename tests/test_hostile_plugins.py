@@ -1,4 +1,4 @@
-"""Plugins that write, lie and raise: each costs its own numbers and changes no other."""
+"""Plugins that write to shared tensors, return wrong types or raise: each loses only its own numbers."""
 
 from collections.abc import Callable, Iterator
 from copy import deepcopy
@@ -64,7 +64,7 @@ ODD = {
 
 @pytest.fixture
 def load(tmp_path, monkeypatch) -> Iterator[Callable[..., None]]:
-    """Load plugins from their texts, as -p does, for one test."""
+    """Load plugins from source text as -p does, for one test."""
     monkeypatch.setattr(plugin_manager, "_extra", [])
 
     def load(**texts: str) -> None:
@@ -78,7 +78,7 @@ def load(tmp_path, monkeypatch) -> Iterator[Callable[..., None]]:
 
 @pytest.fixture(scope="module")
 def undisturbed(tmp_path_factory) -> SimpleNamespace:
-    """A store in memory and the same on disk, and what they measure without any guest."""
+    """The same store in memory and on disk, and their measurements without the hostile plugins."""
     folder = tmp_path_factory.mktemp("undisturbed")
     save_file(random_features(30, 6, 400), folder / "features.safetensors")
     memory = collapse.collect(folder / "features.safetensors")
@@ -86,7 +86,7 @@ def undisturbed(tmp_path_factory) -> SimpleNamespace:
 
 
 def same_numbers(row: collapse.Row, undisturbed: SimpleNamespace) -> None:
-    """Every number but the guest's is what it was, bit for bit, and so is every note."""
+    """Check that all numbers and notes of other plugins are unchanged, bit for bit."""
 
     def notes(row: collapse.Row) -> list[collapse.Note]:
         return [note for note in row.notes if not note.measurement.startswith("bad.") and note.kind != "missing"]

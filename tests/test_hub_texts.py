@@ -1,4 +1,4 @@
-"""Texts on the Hub: splits that are named must be there, one that is not named may be absent."""
+"""Texts on the Hub: a split that the user names must exist, the default validation split may be absent."""
 
 import json
 

@@ -102,7 +102,7 @@ torch.set_default_dtype(torch.float64)
 
 
 def test_trusted_code_chooses_no_precision(tiny, tmp_path, run_python):
-    """Of a process of its own: code is imported once."""
+    """Runs in its own process, because code is imported only once."""
     coded(tiny, tmp_path / "plain")
     coded(tiny, tmp_path / "chosen")
     (tmp_path / "chosen" / "code.py").write_text(PRECISION + CODE)

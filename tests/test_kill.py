@@ -1,4 +1,4 @@
-"""SIGKILL at any moment of a collection: the same command goes on to the same bytes, and repeats no slice of its state.
+"""SIGKILL at any moment of a collection: the same command resumes to the same bytes, and repeats no saved slice.
 
 The long version, of twenty kills, is ``pytest -n0 -m slow tests/test_kill.py``.
 """
@@ -91,7 +91,7 @@ def test_killed_at_will_gives_the_same_bytes(runner, tiny, tmp_path, kills, leas
 
 
 def killed_run(runner, command: list[str], store: Path, log: Path, moment: float | None) -> tuple[bool, bool]:
-    """Start a command and kill it; whether it was still running, and whether it was inside a state write."""
+    """Start a command and kill it; return whether it was still running, and whether it was writing its state."""
     pid = runner.start(command, log)
     await_moment(store, moment)
     killed = runner.kill(pid)

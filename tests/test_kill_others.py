@@ -1,4 +1,4 @@
-"""SIGKILL at any moment of merge, push, pull and measure: nothing half done looks whole, and again it ends the same.
+"""SIGKILL at any moment of merge, push, pull and measure: partial results never look complete, and a rerun succeeds.
 
 Collections are killed in test_kill.py. The long version, collections too, is
 ``pytest -n0 -s -m slow tests/test_kill_others.py``.
@@ -23,7 +23,7 @@ def runner(start_runner, commands, tmp_path_factory):
 
 @pytest.fixture
 def kill_and_repeat(runner, commands, command_lines, tmp_path):
-    """Kill a command at some shares of its running time, each time in a folder of its own, and run it again."""
+    """Kill a command at some fractions of its running time, each time in a new folder, and run it again."""
 
     def run(name, at):
         return runner.run(commands[name].words(at), tmp_path / "log", environment=command_lines.homes(at))
@@ -37,7 +37,7 @@ def kill_and_repeat(runner, commands, command_lines, tmp_path):
         return commands[name].outcome(at), time.monotonic() - clock
 
     def killed(name, at, moment):
-        """How often it was quicker than its killer, and was aimed at again."""
+        """How often the command ended before the kill, and was repeated."""
         for tries in range(TRIES):
             shutil.rmtree(at, ignore_errors=True)
             at.mkdir()

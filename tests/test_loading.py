@@ -1,4 +1,4 @@
-"""What is loaded is what was named and hashed: every weight from the checkpoint."""
+"""The loaded model is the named and hashed one: every weight comes from the checkpoint."""
 
 import json
 import os
@@ -21,7 +21,7 @@ from collapse.inputs.references import find_model
 
 @pytest.fixture
 def copy(tiny, tmp_path) -> Path:
-    """The tiny model in a folder of the test's own."""
+    """A copy of the tiny model in the test's own folder."""
     return Path(shutil.copytree(tiny.model, tmp_path / "copied"))
 
 

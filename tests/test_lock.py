@@ -1,4 +1,4 @@
-"""Two processes and one store: the second waits for the first; a lock that a killed process left is none."""
+"""Two processes and one store: the second waits for the first; the lock of a killed process does not count."""
 
 import os
 import signal
@@ -19,7 +19,7 @@ def runner(start_runner, commands, tmp_path_factory):
 
 @pytest.fixture
 def stopped(runner, commands, tmp_path):
-    """Start a command and stop it where it holds the lock of the store; its process id."""
+    """Start a command, stop it while it holds the lock of the store, and return its process id."""
     started = []
 
     def stopped(name):
@@ -41,7 +41,7 @@ def text_of(file):
 
 
 def waits(runner, words, log):
-    """Start a command that has to wait for the holder of the lock; its process id."""
+    """Start a command that must wait for the lock, and return its process id."""
     pid = runner.start(words, log)
     deadline = time.monotonic() + 30
     while "store is in use by another process: waiting until it ends" not in text_of(log):
@@ -90,7 +90,7 @@ def test_the_lock_of_a_killed_process_is_none(runner, commands, stopped, tmp_pat
 
 
 def take_turns(folder, turns):
-    """Hold the lock so many times; how often somebody else held it at the same time."""
+    """Take the lock this number of times; return how often another process held it at the same time."""
     together = 0
     for _ in range(turns):
         try:

@@ -1,4 +1,4 @@
-"""Tokens against classes of equal count: which are matched, the numbers directly, and p-values that hold."""
+"""Tokens compared with classes of equal count: the matched classes, direct numbers, and valid p-values."""
 
 import numpy as np
 import pytest
@@ -21,7 +21,7 @@ def test_matched_are_the_nearest_counts_with_all_ties():
 
 
 def line(x, y, at):
-    """Value of a least-squares line at a point, or the mean where no line is fitted."""
+    """Value of a least-squares line at a point, or the mean if no line can be fitted."""
     return np.polyval(np.polyfit(x - at, y, 1), 0) if len(x) >= 5 and np.ptp(x) else np.mean(y)
 
 

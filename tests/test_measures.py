@@ -1,4 +1,4 @@
-"""Measures: any cut, any order, any choice of values give the number that all values at once give."""
+"""Measures: values in any pieces and any order give the same number as all values at once."""
 
 import math
 import re
@@ -26,7 +26,7 @@ def log_mean_exp(x: np.ndarray, s: float) -> float:
 
 
 class Geometric(Measure):
-    """A plugin's own: the geometric mean of positive values."""
+    """A plugin's own measure: the geometric mean of positive values."""
 
     empty = (0.0, 0.0)
 
@@ -110,7 +110,7 @@ def test_zeros_of_a_mean_log_are_counted_and_negative_values_are_not_a_number():
 
 
 class Late(Geometric):
-    """Fails at its end."""
+    """Fails in ``result``."""
 
     def result(self, state):
         raise ValueError("no result")

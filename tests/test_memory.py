@@ -1,4 +1,4 @@
-"""Memory that runs out in a pass or in the pair sweep costs one line: what was done, C, d, 8·C·d, and what to do."""
+"""If memory runs out in a pass or in the pair sweep, one line gives the operation, C, d, 8·C·d and advice."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""Parts of a collection, merged: each slice once, or a refusal that says why. Numbers: test_collecting.py."""
+"""Merging parts of a collection: each slice counts once, and errors say why. Numbers: test_collecting.py."""
 
 import shutil
 from typing import ClassVar

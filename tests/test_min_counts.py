@@ -1,4 +1,4 @@
-"""``collapse measure --min-count 1,10,100``: a column for each number, a row for each in files; one number as ever."""
+"""``collapse measure --min-count 1,10,100``: a column for each number, and a row for each in files."""
 
 import csv
 import io

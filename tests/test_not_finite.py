@@ -1,4 +1,4 @@
-"""A value that is not finite stops a collection: the message says where it is, and no half-written store stays."""
+"""A value that is not finite stops a collection: the message says where, and no incomplete store is left."""
 
 import shutil
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Notes and exclusions of a row: what measuring says beside its numbers."""
+"""Notes and exclusions of a row."""
 
 import json
 import math

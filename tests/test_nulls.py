@@ -1,4 +1,4 @@
-"""Nulls: a model before training and shuffled labels, collected like the model, found again, never taken for it."""
+"""Nulls: the untrained model and shuffled labels are collected like the model, cached, and never confused with it."""
 
 import json
 

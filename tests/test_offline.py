@@ -1,4 +1,4 @@
-"""What was used online, or fetched with the advised ``hf download``, is used when there is no network."""
+"""Offline, everything works that was used online before, or downloaded with the advised ``hf download``."""
 
 import io
 import json

@@ -1,4 +1,4 @@
-"""Packing: chunks equal to a direct computation and to datasets.map, and what makes a packing another one.
+"""Packing: chunks equal a direct computation and datasets.map; which changes give other chunks.
 
 The text that is read is the text that was hashed.
 """
@@ -22,7 +22,7 @@ from collapse_zoo.stories import stories
 
 
 class Letters:
-    """A tokenizer of one token a letter that counts the texts it was given."""
+    """A tokenizer with one token per letter, which counts its texts."""
 
     eos_token_id = 0
 

@@ -1,4 +1,4 @@
-"""The pair sweep against all pairs at once: its numbers, what it leaves out, counts and recomputes, for any tiling."""
+"""The pair sweep compared with all pairs at once, for any tile size: numbers, exclusions, counts, near pairs."""
 
 import math
 from itertools import combinations

@@ -1,4 +1,4 @@
-"""The line that users type first, at its real size: a GPT-Neo 12x1024 on a Hub, measured by its name."""
+"""A user's first command at real size: a GPT-Neo 12x1024 on the Hub, measured by its name."""
 
 import json
 import os

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 import collapse
-from collapse.stores.lock import running_parts
+from collapse.stores.lock import is_locked, running_parts
 
 
 @pytest.fixture(scope="module")
@@ -43,6 +43,10 @@ def stopped(start, tmp_path):
         pid = start("--part", "{}/{}".format(*part), log=f"log{part}")
         eventually(lambda: part in running_parts(tmp_path / "store"))
         os.killpg(pid, signal.SIGSTOP)
+        while is_locked(tmp_path / "store"):  # it looks for what is done
+            os.killpg(pid, signal.SIGCONT)
+            time.sleep(0.05)
+            os.killpg(pid, signal.SIGSTOP)
         return pid
 
     return stopped
@@ -86,7 +90,7 @@ def test_beside_a_running_part(runner, start, stopped, out, told, tiny, tmp_path
     assert shown[1].startswith(f"{store},train,1/2,0,")
     assert ",running," in shown[1]
     refused = told(1, "collect", *tiny.words("--store", store, "--part", "2/3"))
-    assert refused == f"collapse: another process collects part 1/2 into {store}: wait, or divide it into 2 parts\n"
+    assert refused == f"collapse: another process collects part 1/2 into {store}: wait for it, or give --part k/2\n"
     others = [start(*words, log="waits") for words in (("--part", "1/2"), ())]
     eventually(lambda: (tmp_path / "waits").read_text().count("in use by another process: waiting until it ends") == 2)
     assert runner.wait(start("--part", "2/2")) == 0

@@ -1,4 +1,4 @@
-"""Two other packages' values on three feature sets: each is one of our measurements, or follows by a formula here."""
+"""Values of two other packages on three feature sets: each equals one of our measurements, or a formula of them."""
 
 import json
 import math

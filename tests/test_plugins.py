@@ -1,4 +1,4 @@
-"""Plugins: what ten lines add, and that built-ins have no other door."""
+"""Plugins: a metric in ten lines works, and built-in plugins are loaded in the same way."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""Torch's settings while numbers are made, and as the program chose them afterwards."""
+"""torch's settings during computations, and the caller's settings afterwards."""
 
 import os
 from contextlib import suppress

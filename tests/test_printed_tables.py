@@ -1,4 +1,4 @@
-"""Tables in terminals of any width: every name and every number is whole, and no line is longer than the terminal."""
+"""Tables in terminals of any width: no name or number is cut, and no line is longer than the terminal."""
 
 import re
 

@@ -1,4 +1,4 @@
-"""Products by either of torch's libraries: within the bound that decisions rest on, whatever their shape."""
+"""Products by both of torch's libraries have errors within the bound that decisions need, for any shape."""
 
 import torch
 from hypothesis import given, settings

@@ -1,4 +1,4 @@
-"""What other people's scripts and files depend on stays: names, options, keys, exit codes.
+"""Names, options, keys and exit codes that users' scripts and files depend on do not change.
 
 tests/golden/promises.json is compared as a whole. A deliberate change is written into it by
 ``python tests/test_promises.py --write`` and listed in CHANGELOG; the golden store and measured-v3.json have tests of

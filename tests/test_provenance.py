@@ -1,4 +1,4 @@
-"""Where a store's numbers come from: what its manifest answers, and what it does not tell of its maker."""
+"""The provenance in a store's manifest, which contains nothing private about the user."""
 
 import json
 import shutil

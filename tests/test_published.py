@@ -1,4 +1,4 @@
-"""Which published store makes collecting a model unnecessary: one of the same identity, from a trusted place."""
+"""Which published store is used instead of collecting: one of the same identity from a trusted repository."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""What a researcher does in a notebook: measure by name, with a metric of their own; tables, plots and log lines."""
+"""The Python API as used in a notebook: measure by name, with an own metric; tables, plots and log lines."""
 
 import json
 import logging
@@ -62,7 +62,7 @@ def test_an_object_that_is_no_store_is_refused_in_a_line(features):
             lambda wrong=wrong: collapse.vectors(wrong, "nc2.norm"),
             lambda wrong=wrong: collapse.compare(wrong, wrong),
         ):
-            with pytest.raises(UsageError, match=r"^an object of \w+ is neither .* collapse\.collect_loaded$"):
+            with pytest.raises(UsageError, match=r"^an object of \w+ is neither .* collapse\.collect$"):
                 call()
 
 

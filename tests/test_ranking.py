@@ -1,4 +1,4 @@
-"""Decisions of the linear classifier against float64 where float32 cannot decide, and its loss from both."""
+"""Decisions of the linear classifier compared with float64 where float32 cannot decide; and its loss."""
 
 import math
 

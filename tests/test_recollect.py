@@ -1,4 +1,4 @@
-"""--recollect replaces a store only when the new one is complete; folders with other things are left alone."""
+"""--recollect replaces a store only when the new one is complete; folders with other files are not changed."""
 
 import os
 import shutil
@@ -18,7 +18,7 @@ from collapse.testing import random_features
 
 
 class Budget:
-    """So many changes of a folder may be made; before the next one the process dies."""
+    """Allow a number of changes of a folder, and end the process before the next one."""
 
     def __init__(self, steps):
         self.steps = steps

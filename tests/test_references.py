@@ -1,4 +1,4 @@
-"""Which files a model's fingerprint is of, and what a name stands for, without loading anything."""
+"""Which files a model's fingerprint covers, and what a name refers to, without loading anything."""
 
 import hashlib
 import json
@@ -89,7 +89,7 @@ def test_the_files_of_weights_are_those_that_are_read(tmp_path, files, arguments
         ("model.safetensors", {}, CollapseError, r"nor a model \(no config\.json\)"),
         ("config.json b.gguf a.gguf c.gguf", {}, UsageError, "only GGUF files: choose one with .*gguf_file=a.gguf$"),
         ("model.gguf", {"gguf_file": "modle.gguf"}, UsageError, "has no file modle.gguf; did you mean model.gguf"),
-        (ONE + "adapter_config.json", {}, CollapseError, "holds a PEFT adapter"),
+        (ONE + "adapter_config.json", {}, CollapseError, "holds both a model and a PEFT adapter"),
         ({"config.json": "{}", SAFE: index("a.safetensors")}, {}, CollapseError, f"lacks a.safetensors, which {SAFE}"),
         ({"config.json": "{", "model.safetensors": ""}, {}, CollapseError, r"config\.json cannot be read as JSON"),
     ],

@@ -1,4 +1,4 @@
-"""Reports: what the page holds, that names stay data, and what is said of bad input. test_report_page.py opens them."""
+"""Reports: the content of the page, escaped names, and errors. test_report_page.py opens reports in a browser."""
 
 import base64
 import hashlib

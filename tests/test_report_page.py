@@ -1,4 +1,4 @@
-"""Reports in a browser, headless Chromium: nothing fails or is loaded, and tables and figures do what they offer."""
+"""Reports in headless Chromium: nothing fails or is requested, and tables and figures work."""
 
 import json
 import os

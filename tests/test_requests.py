@@ -1,4 +1,4 @@
-"""What is to be collected, told without loading anything: each thing that changes a number changes the identity."""
+"""Requests, made without loading anything: everything that changes a number changes the identity."""
 
 import json
 

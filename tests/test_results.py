@@ -1,4 +1,4 @@
-"""Results tables: written, read back, refused."""
+"""Results tables: writing, reading, and errors."""
 
 import json
 import math

@@ -1,4 +1,4 @@
-"""The structure that the tree shows: rooms in order, imports that point down, and public modules for all others."""
+"""The structure of the code: rooms in order, imports only from lower rooms, and public modules for plugins."""
 
 import ast
 import re
@@ -24,10 +24,10 @@ ROOMS = (
 """From low to high: a module imports from its own room and from those before it. "" is collapse/ itself."""
 
 ABOVE_ALL = ("collapse", "collapse.__main__")
-"""What nothing below imports: the public names, each of which is imported on first use, and ``python -m collapse``."""
+"""Modules that no other module may import: the public names, and ``python -m collapse``."""
 
 LONGEST_FILE, LONGEST_FUNCTION = 300, 60
-"""Lines; a docstring is none of its function's."""
+"""Maximum numbers of lines, of a file and of a function without its docstring."""
 
 MOST_FLOORS = 8
 """Rooms on the longest path of imports."""

@@ -1,4 +1,4 @@
-"""What a row says it is of: identity, names that differ, remarks on mixtures, and names that were asked for."""
+"""A row's identity, distinct names, remarks on mixed rows, and unknown names."""
 
 import shutil
 from dataclasses import replace

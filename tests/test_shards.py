@@ -1,4 +1,4 @@
-"""Shards: files that say what they are of, are checked as a whole, and leave gaps that are collected next."""
+"""Shards: files that describe and check their content; gaps between them are collected next."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""Slices through a model that records what it is given: when states are saved, and what is done if memory runs out."""
+"""Running slices, with a model that records its batches: when states are saved, and what happens without memory."""
 
 import numpy as np
 import pytest
@@ -12,7 +12,7 @@ from collapse.inputs.text_source import TextPhase
 
 
 class Recorder(LanguageModel):
-    """Notes the chunks of each batch; memory is out above ``fits`` of them."""
+    """Records the chunks of each batch; memory runs out for more than ``fits`` chunks."""
 
     def layers(self, tokens_BT, layers):
         if len(tokens_BT) > self.model["fits"]:

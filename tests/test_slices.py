@@ -1,4 +1,4 @@
-"""Slices do not depend on the batch size: no chunk is counted twice or skipped, whatever a run is resumed with."""
+"""Slices do not depend on the batch size: no chunk is counted twice or skipped when a run is resumed with another."""
 
 from dataclasses import replace
 

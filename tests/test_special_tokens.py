@@ -1,4 +1,4 @@
-"""Special tokens: what a note says of them, packing without them, and samples that are left out."""
+"""Special tokens: the note on them, packing without them, and ignored samples."""
 
 import json
 import shutil

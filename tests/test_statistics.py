@@ -1,4 +1,4 @@
-"""What metrics are given of a store: which classes are kept, what is there, and what is a direction."""
+"""The statistics that metrics read: which classes are kept, what is available, and which classes have a direction."""
 
 import math
 

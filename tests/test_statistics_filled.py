@@ -1,4 +1,4 @@
-"""A plugin's statistic that fails stops the run, which goes on without it; what another one filled is never read."""
+"""A failing statistic stops the run, which can resume without it; data of another plugin's statistic is never read."""
 
 import pytest
 from stopping import Stopped, stop_at

@@ -1,4 +1,4 @@
-"""The training step of one's own checkpoints: read from names and revisions, or given, and drawn against."""
+"""Training steps of checkpoints: read from names and revisions, or given; figures against steps."""
 
 import numpy as np
 import pytest
@@ -56,9 +56,8 @@ def test_a_loaded_model_keeps_its_step_in_the_store(tiny, tmp_path):
     model = transformers.AutoModelForCausalLM.from_pretrained(tiny.model)
     tokenizer = transformers.AutoTokenizer.from_pretrained(tiny.model)
     texts = ["Tom has a red ball. " * 30] * 3
-    collapse.collect_loaded(
-        model, tokenizer, texts, name="mine", step=300, store=tmp_path / "store", chunk_length=32, device="cpu"
-    )
+    options = {"tokenizer": tokenizer, "text": texts, "chunk_length": 32}
+    collapse.collect(model, name="mine-step300", store=tmp_path / "store", **options)
     row = collapse.measure(tmp_path / "store", metrics="nc2")
     assert (row.model, row.step) == ("mine-step300", 300)
     assert collapse.measure(tmp_path / "store", metrics="nc2", step=5).step == 5

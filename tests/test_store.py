@@ -1,4 +1,4 @@
-"""The store format, version 3: a golden store opens, measures and is written the same; others are refused."""
+"""The store format, version 3: a golden store can be opened, measured and written unchanged; others are refused."""
 
 import json
 import shutil

@@ -1,4 +1,4 @@
-"""Options beside a finished store: those that it does not follow are refused; one bad store costs itself only."""
+"""Options given with a finished store: options that differ from it are refused; one bad store does not stop others."""
 
 import json
 import shutil

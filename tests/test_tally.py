@@ -1,4 +1,4 @@
-"""The validation pass in blocks, batches and parts against a direct computation of every decision and loss."""
+"""The validation pass in blocks, batches and parts, compared with a direct computation of every decision and loss."""
 
 from typing import ClassVar
 

@@ -1,4 +1,4 @@
-"""Which text or data set a name stands for, and the texts that are read from files of each kind."""
+"""Which text or data set a name refers to, and the texts that are read from files of each kind."""
 
 import gzip
 import hashlib

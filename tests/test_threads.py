@@ -1,4 +1,4 @@
-"""Threads: as many as the user says or the machine grants, and they do not spin while others could work."""
+"""Threads: as many as the user asks for or the machine grants; waiting threads soon sleep."""
 
 import json
 import os

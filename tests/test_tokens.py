@@ -1,4 +1,4 @@
-"""A row of measurements per token; texts of tokens; which tokens are chosen."""
+"""The token table: a row of measurements per token, texts of tokens, and the choice of tokens."""
 
 import json
 import math

@@ -1,4 +1,4 @@
-"""collapse tokens: what is asked for, in each format, and what is refused."""
+"""collapse tokens: every kind of request in each format, and errors."""
 
 import csv
 import io

@@ -1,4 +1,4 @@
-"""Models that anybody may have put on the Hub: pickles, code, damaged files. Nothing of them is run."""
+"""Untrusted models from the Hub: pickles, code, damaged files. None of their code runs."""
 
 import json
 import pickle
@@ -25,7 +25,7 @@ class Tokenizer(PreTrainedTokenizerFast):
 
 
 class Runs:
-    """Unpickled by Python itself, it makes a file."""
+    """Writes a file when Python unpickles it."""
 
     def __init__(self, marker: Path) -> None:
         self.marker = marker

@@ -1,4 +1,4 @@
-"""``--max-validation-chunks`` limits the validation text apart from the training text."""
+"""``--max-validation-chunks`` limits the validation text independently of the training text."""
 
 import shutil
 from functools import partial

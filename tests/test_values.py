@@ -1,4 +1,4 @@
-"""What parameters ask for: each name gives its value, computed once, and found as written."""
+"""Values that parameters ask for: each name gives its value, which is computed once."""
 
 import json
 from dataclasses import replace

@@ -1,7 +1,8 @@
-"""A model is measured only if each tensor of its checkpoint takes part, and if it is a causal language model at all."""
+"""A model is measured only if every tensor of its checkpoint is used, and if it is a causal language model."""
 
 import json
 import shutil
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -48,7 +49,7 @@ def llama(made, tmp_path) -> Path:
 
 
 def add(folder: Path, more: dict[str, torch.Tensor], how: str = "single") -> None:
-    """Add tensors to a checkpoint, which then is one file, two shards or a pickle."""
+    """Add tensors to a checkpoint, and save it as one file, two shards or a pickle."""
     held = load_file(folder / "model.safetensors") | more
     if how == "single":
         save_file(held, folder / "model.safetensors", metadata={"format": "pt"})
@@ -138,28 +139,11 @@ def test_a_model_of_another_kind_is_refused_and_shown_another_way(tmp_path, kind
     refused(OTHERS[kind](tmp_path / "other"), rf"other is a {kind}, .*collapse\.measure\(features=…, labels=…\)")
 
 
-def test_quantized_models_are_refused_in_a_line(llama):
-    refused(llama, r"is quantized \(load_in_8bit\)", load_in_8bit=True)
-    state(llama, quantization_config=None)
-    load(llama)
-    state(llama, quantization_config={"quant_method": "fp8"})
-    refused(llama, r"^llama is quantized \(quantization_config\), which is not supported yet")
-
-
-def test_offloaded_models_are_refused_in_a_line(llama, tmp_path):
-    parts = ["model.embed_tokens", "model.layers.0", "model.layers.1", "model.norm", "model.rotary_emb", "lm_head"]
-    places = {part: "disk" if part == "model.layers.0" else "cpu" for part in parts}
-    options = {"offload_folder": str(tmp_path / "off")}
-    load(llama, device_map="cpu", **options)
-    for device_map in (places, "meta"):
-        refused(llama, "spread over several devices", device_map=device_map, **options)
-
-
-def test_an_adapter_is_named(tiny, tmp_path):
+def test_an_adapter_needs_peft(llama, told, tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "peft", None)
     (tmp_path / "adapter_config.json").write_text(json.dumps({"peft_type": "LORA", "base_model_name_or_path": "a/b"}))
-    save_file({"base_model.model.lora_A.weight": torch.zeros(4, 32)}, tmp_path / "adapter_model.safetensors")
-    with pytest.raises(collapse.CollapseError, match=r"holds a PEFT adapter \(adapter_config\.json\): merge it"):
-        find_model(str(tmp_path))
+    for words in ([tmp_path], [llama, "--adapter", tmp_path]):
+        assert "is a PEFT adapter, and peft is not installed: pip install" in told(1, "measure", *words)
 
 
 def test_an_attention_that_is_given_wins_over_the_configuration(llama):

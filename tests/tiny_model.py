@@ -1,4 +1,4 @@
-"""A model that knows nothing, quickly made, with its tokenizer and texts."""
+"""A small random model, made quickly, with its tokenizer and texts."""
 
 import json
 import random

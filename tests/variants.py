@@ -1,4 +1,4 @@
-"""Variants of a model, its tokenizer and its texts, and the true numbers of any choice of them: for sequences.py."""
+"""Variants of a model, its tokenizer and its texts, and the true numbers of each combination, for sequences.py."""
 
 import json
 from dataclasses import dataclass, replace
@@ -36,7 +36,7 @@ class Named:
 
 
 class Variants:
-    """The files of every variant, and the true numbers of any choice of them."""
+    """The files of every variant, and the true numbers of each combination."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -77,7 +77,7 @@ class Variants:
         return {name: float(np.float64(values[name])) for name in CHECKED} | {"samples": len(dumped["train_labels"])}
 
     def fits(self, row: dict[str, Any], named: Named) -> bool:
-        """Whether a row has the true numbers; a store that is not validated has only those of training."""
+        """Whether a row has the true numbers; a trained store has only those of the training text."""
         truth, values = self.truth(replace(named, dtype="float32")), row["measurements"]
         if row["dtype"] != named.dtype or row["samples"] != truth["samples"]:
             return False

@@ -1,4 +1,4 @@
-"""A process with everything imported that forks a command line for each request: kills by the dozen, in seconds.
+"""A process that has imported everything, and forks a command line for each request: dozens of kills take seconds.
 
 Reads a JSON line. {"start": words, "program": Python, or null, "out": file, "err": file, "environment": names and
 values, "folder": where, or null, "file_limit": bytes, or null} forks a command line, or a Python program with these
@@ -60,7 +60,7 @@ def serve() -> None:
 
 
 def run(request: dict[str, Any]) -> NoReturn:
-    """The child: a command line or a program in a process group of its own, its output appended to the log."""
+    """Run in the child: a command line or a program in its own process group, with its output appended to the log."""
     os.setsid()
     signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background job ignores it
     for number, name in ((1, "out"), (2, "err")):
@@ -99,7 +99,7 @@ def run(request: dict[str, Any]) -> NoReturn:
 
 
 def tell(number: int) -> None:
-    """One number a line, at once."""
+    """Write a number as a line, and flush."""
     sys.stdout.write(f"{number}\n")
     sys.stdout.flush()
 

@@ -18,6 +18,7 @@ import click
 from collapse.cli.config import with_config
 from collapse.cli.options import InOrder
 from collapse.cli.terminal import MESSAGE, say, say_aside, say_error
+from collapse.core import ranks
 from collapse.core.extras import missing_package
 from collapse.core.threads import prepare
 from collapse.errors import CollapseError, UsageError, shortened
@@ -29,9 +30,12 @@ command_found: list["Plugin"] = []
 """Plugins that add commands, after :func:`main` has loaded them."""
 
 _COMMANDS = (
-    "measure compare collect status pack merge verify info tokens push pull "
-    "analyze figures report results metrics plugins"
+    "measure compare collect pack status merge verify info tokens push pull analyze figures report results metrics "
+    "plugins"
 ).split()
+_OF_ALL_RANKS = ("collect", "measure")
+"""Commands whose work the ranks of torchrun share; only rank 0 runs the others."""
+
 _OF_ALL = re.compile(
     r"(?P<flag>-v|--verbose)|(?P<joined>--(plugin|threads|config|save-config)=.*|-p.+)|"
     r"(?P<option>-p|--plugin|--threads|--config|--save-config)"
@@ -69,6 +73,11 @@ def cli(plugin: tuple[str, ...], threads: int | None, verbose: bool) -> None:
     """
     _start_logging(verbose)
     prepare(threads)  # before the first import of torch
+    called = str(click.get_current_context().invoked_subcommand)
+    if called in _OF_ALL_RANKS:
+        ranks.join(sys.argv[1:], silent=not verbose)
+    elif called in _COMMANDS and ranks.started_as()[0]:
+        raise click.exceptions.Exit
     if plugin:
         from collapse.plugin.plugin_manager import add_plugins
 
@@ -94,7 +103,8 @@ def _run(arguments: list[str] | None) -> int:
     try:
         _refuse_empty(words)
         words = with_config(cli, _ahead(words))
-        outcome: Any = cli.main(args=words, prog_name="collapse", standalone_mode=False)
+        with ranks.one_speaks(), ranks.together():
+            outcome: Any = cli.main(args=words, prog_name="collapse", standalone_mode=False)
         return outcome if isinstance(outcome, int) else 0
     except click.exceptions.Exit as done:
         return done.exit_code

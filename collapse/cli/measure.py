@@ -12,6 +12,7 @@ from collapse.cli.formats import deliver, prints_a_table
 from collapse.cli.options import Counts, collecting_options, given_options
 from collapse.cli.several import for_each, named_models, revisions_option
 from collapse.cli.terminal import plugins_reporting_problems, say_aside, say_error
+from collapse.core import ranks
 from collapse.errors import UsageError
 
 if TYPE_CHECKING:
@@ -106,6 +107,8 @@ def command(
     for model in names:
         check_options(model, given, null=null)  # before any work is done
     rows, failed = _measure_each(names, store, bool(revisions), given, how, min_counts, null)
+    if ranks.rank():  # the table is the same in all ranks
+        return 1 if failed else 0
     if failed and output and Path(output).is_file():
         say_error(f"{output} is not changed: choose another --output, or remove the models that fail")
         output = None
@@ -152,7 +155,7 @@ def _measure_each(
             made.append(with_nulls(row, nulls, {**how, "min_count": least}, report))
         rows.extend(of_revision(row, model) if of_revisions else row for row in made)
         top = next(row for row in made if row.layer == TOP)
-        if top.class_set is None:
+        if top.class_set is None and not ranks.rank():
             keep_row(opened, top)
         if opened.path is not None and opened.path.parent == home() / "stores":
             say_aside(f"{model}: its store is {opened.path}")

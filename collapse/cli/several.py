@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 import click
 
 from collapse.cli.terminal import say_error
+from collapse.core import ranks
 from collapse.core.progress import Report
 from collapse.errors import first_line
 
@@ -36,9 +37,11 @@ def for_each(models: Sequence[str], act: Callable[[str, Report], None], done: st
             if len(models) > 1:
                 log.info("%d of %d: %s", at, len(models), model)
             try:
-                act(model, numbered(report, at, len(models)))
+                with ranks.together():
+                    act(model, numbered(report, at, len(models)))
+                    ranks.meet(None)
             except Exception as error:  # a failing model must not stop the others
-                if len(models) == 1:
+                if len(models) == 1 or isinstance(error, ranks.RankLost):
                     raise
                 say_error(f"{model} is not {done}: {first_line(error)}")
                 log.debug("the full error:", exc_info=error)

@@ -1,4 +1,4 @@
-"""collapse status: how far a collection is."""
+"""collapse status: the progress of collections."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,10 +16,10 @@ if TYPE_CHECKING:
 @click.argument("stores", nargs=-1, required=True, metavar="STORE...")
 @prints_a_table
 def command(stores: tuple[str, ...], format_: str | None, output: str | None) -> None:
-    """Show how far collections are, also while they run.
+    """Show the progress of collections, also while they run.
 
-    STORE is the folder of a store, of an unfinished collection or of a part, or a folder that holds several. A row is
-    a phase of a collection, or a part of it, with the slices that are saved, the speed and the time left.
+    STORE is the folder of a store, of an unfinished collection or of a part, or a folder that holds several. Each row
+    is a phase of a collection or a part of one, with its saved slices, its speed and the time left.
 
     \b
     collapse status stores/a

@@ -53,9 +53,9 @@ class Training:
         state = joined_states({layer: moments.state() for layer, moments in self.moments.items()})
         if TOP in self.moments:
             rows = state["classes"].to(self.source.device)
-            state["weight"] = self.source.weight[rows].cpu()
+            state["weight"] = self.source.logits.classifier(self.source.weight[rows].cpu())
             if self.source.bias is not None:
-                state["bias"] = self.source.bias[rows].cpu()
+                state["bias"] = self.source.logits.classifier(self.source.bias[rows].cpu())
         return state
 
 
@@ -97,7 +97,8 @@ class Validation:
 
 def deciders_of(store: Store, source: Source, layers: Iterable[str]) -> dict[str, Decider]:
     """Return the classifiers of some layers of a trained store; they share the head."""
-    top = Decider(store.statistics(), source.weight, source.bias, exact_loss=source.exact_loss)
+    exact = source.exact_loss
+    top = Decider(store.statistics(), source.weight, source.bias, logits=source.logits, exact_loss=exact)
     return {layer: top if layer == TOP else top.of_layer(store.statistics(layer)) for layer in layers}
 
 

@@ -1,20 +1,25 @@
 """Collect a model on a text into a store: :func:`collect` opens an existing store, or collects what it lacks."""
 
-from functools import partial
+import time
+from contextlib import nullcontext
+from dataclasses import replace
 from pathlib import Path
-from typing import Any, overload
+from typing import Any, cast, overload
 
 from collapse.collection.passes import Collection
+from collapse.core import ranks
 from collapse.core.paths import expanded
 from collapse.core.precision import exact_arithmetic
 from collapse.core.progress import Report, shows_progress
-from collapse.errors import UsageError, near_names
+from collapse.errors import CollapseError, UsageError, near_names
 from collapse.inputs.accepted_options import accepts
 from collapse.inputs.collection_spec import CollectionSpec
+from collapse.inputs.live_model import is_live, live_model
 from collapse.inputs.resolving import resolve
+from collapse.inputs.text_request import text_request
 from collapse.plugin.guarding import outside_inference_mode
 from collapse.plugin.plugin_manager import plugins
-from collapse.stores.manifest import is_store
+from collapse.stores.manifest import differences, is_store
 from collapse.stores.request import Request
 from collapse.stores.shards import Part
 from collapse.stores.store import Store
@@ -23,9 +28,10 @@ from collapse.stores.store_folder import Alone
 
 @overload
 def collect(
-    model: str | Path,
+    model: Any,
     *,
     store: str | Path | None = None,
+    name: str | None = None,
     progress: Report | None = None,
     part: None = None,
     **options: Any,
@@ -34,7 +40,13 @@ def collect(
 
 @overload
 def collect(
-    model: str | Path, *, store: str | Path, progress: Report | None = None, part: tuple[int, int], **options: Any
+    model: Any,
+    *,
+    store: str | Path,
+    name: str | None = None,
+    progress: Report | None = None,
+    part: tuple[int, int],
+    **options: Any,
 ) -> Store | Part: ...
 
 
@@ -43,17 +55,28 @@ def collect(
 @outside_inference_mode
 @exact_arithmetic()
 def collect(
-    model: str | Path, *, store: str | Path | None = None, progress: Report | None = None, **options: Any
+    model: Any,
+    *,
+    store: str | Path | None = None,
+    name: str | None = None,
+    progress: Report | None = None,
+    **options: Any,
 ) -> Store | Part:
     """Collect a model's embedding statistics into a store, or open the store that already holds them.
 
     Without ``store``, this looks for an existing store in the local cache, then in the model's own repository. A
     published store may have any text, chunk length and number of chunks that the options do not specify.
 
+    A loaded model is run in place: it is neither saved nor copied, and is left in the mode and on the devices that it
+    has, also inside a training loop. Repeat the call with the same ``store`` to resume it, while the model still
+    computes the same embeddings.
+
     Args:
-        model: A local folder, a Hub id (``repo@revision``), or a features file.
+        model: A local folder, a Hub id (``repo@revision``), a features file, or a loaded model of transformers. For a
+            loaded model, give ``tokenizer``, which may be a loaded tokenizer; texts may be lists of strings.
         store: Folder of the store; None for the local cache, where stores are found by their identity (for a features
-            file: for a store in memory).
+            file or a loaded model: for a store in memory).
+        name: A loaded model's name in tables; None for the last part of ``model.name_or_path``.
         progress: Called as progress(what, done, total).
         {options}
 
@@ -67,12 +90,23 @@ def collect(
         StoreError: The folder holds another store; the message names the fields that differ, with both values.
         CollapseError: Something cannot be found, read, loaded or written, or an embedding is not finite.
     """
-    if not isinstance(model, str | Path):
+    folder = None if store is None else expanded(store)
+    if isinstance(model, str | Path):
+        spec = _checked(CollectionSpec(**options), store)
+        with ranks.in_turn():
+            found = resolve(str(model), spec, folder)
+        return found if isinstance(found, Store) else _with_all_ranks(found, progress)
+    if not is_live(model):
         raise UsageError(
-            f"collect() takes a folder or a Hub id, not a {type(model).__name__}; for a loaded model: "
-            "collapse.collect_loaded(model, tokenizer, texts)"
+            f"collect() takes a folder, a Hub id or a loaded model of transformers, not a {type(model).__name__}"
         )
-    spec = CollectionSpec(**options)
+    with live_model(model, name, folder, options) as (reference, spec):
+        request = replace(text_request(reference, _checked(spec, store), folder=folder), folder=folder)
+        return _with_all_ranks(request, progress)
+
+
+def _checked(spec: CollectionSpec, store: str | Path | None) -> CollectionSpec:
+    """Return the options of a collection into a store; raise UsageError if some do not go together."""
     if spec.part is not None and store is None:
         raise UsageError("--part needs a folder for the part: give --store (store=)")
     if spec.part is not None and spec.recollect:
@@ -82,18 +116,53 @@ def collect(
     for name in spec.without:
         if name not in plugins().statistics:
             raise UsageError(f"no statistic is called {name!r}; {near_names(name, plugins().statistics)}")
-    request = resolve(str(model), spec, None if store is None else expanded(store))
-    if isinstance(request, Store):
-        return request
-    return request.find_or(partial(_collect_missing, request, progress))
+    return spec
 
 
-def _collect_missing(request: Request, report: Report | None, folder: Path | None, alone: Alone) -> Store | Part:
-    """Collect what a locked folder does not hold yet, and fold in ``alone``; no folder for a store in memory."""
+def _with_all_ranks(request: Request, report: Report | None) -> Store | Part:
+    """Open or collect a request's store or part: rank 0 locks the folder, and the others help it to collect."""
+
+    def with_all(folder: Path | None, alone: Alone) -> Store | Part:
+        with ranks.together():  # all ranks end before the folder is unlocked
+            trained = Store.load(folder) if folder is not None and is_store(folder) else None
+            return _collect_missing(request, report, *ranks.shared((folder, trained)), alone)
+
+    if ranks.rank() == 0:
+        return ranks.shared(request.find_or(with_all))
+    given: Any = ranks.shared(None)
+    while isinstance(given, tuple):
+        _check_shared(request.folder)
+        _collect_missing(request, report, *given)
+        given = ranks.shared(None)
+    return cast("Store | Part", given)
+
+
+def _check_shared(folder: Path | None) -> None:
+    """Raise CollapseError if another rank than the first does not see the folder that rank 0 has locked."""
+    for _ in range(60):  # a network file system may show it late
+        if folder is None or folder.is_dir():
+            return
+        time.sleep(1)
+    raise CollapseError(f"{folder} is not here: with several nodes, give a --store on a file system that all share")
+
+
+def _collect_missing(
+    request: Request, report: Report | None, folder: Path | None, trained: Store | None, alone: Alone = nullcontext
+) -> Store | Part:
+    """Collect what a locked folder does not hold yet.
+
+    Args:
+        request: What to collect.
+        report: Called as report(what, done, total).
+        folder: The folder; None for a store in memory.
+        trained: The store in the folder, which lacks something, or None.
+        alone: A context in which no other part changes the folder; only rank 0 needs it.
+    """
     known = plugins().statistics
     kinds = [kind for name, kind in sorted(known.items()) if name not in request.without]
-    trained = Store.load(folder) if folder is not None and is_store(folder) else None
     with exact_arithmetic(deterministic=request.deterministic):  # before the first product: torch asks cuBLAS once
         source = request.load(trained, report)
+    if differ := differences(ranks.shared(source.identity), source.identity, sides=("rank 0", "this rank")):
+        raise CollapseError(f"the ranks differ in {'; '.join(differ)}: give all of them the same model and texts")
     with exact_arithmetic(deterministic=request.deterministic):  # again: loading the model may reset it
         return Collection(source, folder, kinds, request.batch_size, request.part, alone, report).run(trained)

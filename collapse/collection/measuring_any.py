@@ -8,12 +8,14 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from collapse.collection.arrays import array_tensor, collect_arrays
+from collapse.collection.collecting import collect
 from collapse.collection.named_store import check_options, named_store
 from collapse.core.progress import Report, shows_progress
 from collapse.core.steps import run_and_step
 from collapse.errors import UsageError
 from collapse.inputs.accepted_options import accepts
 from collapse.inputs.collection_spec import refuse_options
+from collapse.inputs.live_model import is_live
 from collapse.measurement.measuring import Classes, measure_store, open_measurable
 from collapse.measurement.rows import Row
 from collapse.numerics.devices import pick_device
@@ -30,7 +32,7 @@ if TYPE_CHECKING:
 @accepts("part", "layers")
 @shows_progress
 def measure(
-    model: Store | EmbeddingStatistics | str | Path | None = None,
+    model: Any = None,
     *,
     store: Store | EmbeddingStatistics | str | Path | None = None,
     metrics: Wanted = None,
@@ -45,15 +47,15 @@ def measure(
     bias: "Tensor | ArrayLike | None" = None,
     validation_features: "Tensor | ArrayLike | None" = None,
     validation_labels: "Tensor | ArrayLike | None" = None,
-    name: str = "arrays",
+    name: str | None = None,
     **options: Any,
 ) -> Row:
     """Measure a model, a store, or embeddings in memory, as ``collapse measure`` does.
 
     Args:
         model: A store, its folder or its name on the Hub, or an :class:`collapse.EmbeddingStatistics`; or a model or
-            features file, which is collected as by :func:`collapse.collect` if it has no store yet. None to measure
-            ``features``.
+            features file, which is collected as by :func:`collapse.collect` if it has no store yet; or a loaded model,
+            which is collected in place. None to measure ``features``.
         store: Folder of the model's store, or a repository of stores on the Hub; None for the local cache. Without
             ``model``, the store to measure.
         metrics: Measurement names or prefixes (``"gnc2"``, ``["nc1.cdnv", "nc2"]``), or functions that are decorated
@@ -67,8 +69,9 @@ def measure(
         progress: Called as progress(what, done, total).
         step: The model's training step; None for the step in the model's name, if there is one.
         features: Training embeddings, shape (N, d), torch or numpy, instead of a store. Give them with ``labels`` and,
-            optionally, ``classifier``, ``bias``, ``validation_features``, ``validation_labels`` and ``name``, as for
+            optionally, ``classifier``, ``bias``, ``validation_features`` and ``validation_labels``, as for
             :func:`collapse.collect_arrays`. Without a classifier, measurements that need one are None, with a note.
+        name: Name of the features or of a loaded model in tables.
         {options}
 
     Returns:
@@ -92,8 +95,8 @@ def measure(
     arrays = {key: each for key, each in arrays.items() if each is not None}
     if model is None:
         model, store = store, None
-    named = isinstance(model, str | Path)
-    if not {"features", "labels"} <= arrays.keys() if model is None else arrays or not (named or store is None):
+    named, live = isinstance(model, str | Path), is_live(model)
+    if not {"features", "labels"} <= arrays.keys() if model is None else arrays or not (named or live or store is None):
         raise UsageError("measure() takes a model, a store, or features with labels")
     if options.get("part") is not None:
         raise UsageError("measure() takes no part: collect the parts, merge them, and measure the store")
@@ -105,9 +108,12 @@ def measure(
         given = {key: each for key, each in {**options, "device": device}.items() if each is not None}
         check_options(str(model), given, null=False)
         model = named_store(str(model), store=None if store is None else str(store), progress=progress, **given)
+    elif live:
+        model = collect(model, store=store, name=name, progress=progress, **options)  # type: ignore[arg-type]
     else:
         model = None if model is None else open_measurable(model)
         refuse_options(model or "features", options)
+    name = name or "arrays"
     opened = _collected(arrays, name) if model is None else model
     how: dict[str, Any] = {"metrics": wanted, "min_count": min_count, "classes_of": classes_of}
     row = measure_store(opened, device=None if device == "auto" else device, progress=progress, **how)

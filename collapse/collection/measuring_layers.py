@@ -4,10 +4,12 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+from collapse.collection.collecting import collect
 from collapse.collection.named_store import check_options, named_store
 from collapse.core.progress import Report, shows_progress
 from collapse.inputs.accepted_options import accepts
 from collapse.inputs.collection_spec import CollectionSpec, refuse_options
+from collapse.inputs.live_model import is_live
 from collapse.measurement.measuring import Classes, measure_store, open_measurable
 from collapse.measurement.results import Results
 from collapse.numerics.devices import pick_device
@@ -20,7 +22,7 @@ from collapse.stores.store import Store
 @accepts("part", "null")
 @shows_progress
 def measure_layers(
-    model: Store | str | Path,
+    model: Any,
     *,
     layers: str | Iterable[int] = "all",
     store: str | Path | None = None,
@@ -29,6 +31,7 @@ def measure_layers(
     classes_of: Classes = (),
     device: str | None = None,
     progress: Report | None = None,
+    name: str | None = None,
     **options: Any,
 ) -> Results:
     """Measure layers of a model or store, as ``collapse measure --layers`` does.
@@ -37,10 +40,10 @@ def measure_layers(
     The nearest class centres are the layer's own.
 
     Args:
-        model: A model, which is collected first, or a store, its folder or its name on the Hub.
+        model: A model, which is collected first, also a loaded one; or a store, its folder or its name on the Hub.
         layers: ``"all"`` (of a store, all that it holds), ``"every:4"``, or numbers such as ``[0, 4, -2]``. Layer l is
             the input of block l. The last layer, -1, is always measured.
-        store, metrics, min_count, classes_of, device, progress: As in :func:`collapse.measure`.
+        store, metrics, min_count, classes_of, device, progress, name: As in :func:`collapse.measure`.
         {options}
 
     Returns:
@@ -59,6 +62,8 @@ def measure_layers(
         given = {name: each for name, each in given.items() if each is not None}
         check_options(str(model), given, null=False)
         opened = named_store(str(model), store=None if store is None else str(store), progress=progress, **given)
+    elif is_live(model):
+        opened = collect(model, store=store, name=name, layers=asked, progress=progress, **options)
     else:
         opened = open_measurable(model, Store)
         refuse_options(opened, options)

@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ import torch
 
 from collapse.collection.accumulators import State, Training, Validation, deciders_of
 from collapse.collection.running_slices import run_slices
+from collapse.core import ranks
 from collapse.core.progress import Report
 from collapse.errors import StoreError
 from collapse.inputs.language_model import explaining_large_model
@@ -27,7 +29,7 @@ from collapse.stores.folding import Kinds, fold_training, fold_validation, train
 from collapse.stores.joining import ordered
 from collapse.stores.layers import TOP
 from collapse.stores.manifest import OF_VALIDATION, differences, is_store, shape_of
-from collapse.stores.missing_slices import gaps, part_of
+from collapse.stores.missing_slices import dealt, gaps, part_of
 from collapse.stores.provenance import Clock, device_name, versions
 from collapse.stores.request import refuse_if_shards_differ
 from collapse.stores.shards import Part, Shard, fields_to_compare, shards_in
@@ -78,7 +80,7 @@ class Collection:
             with self._explaining_out_of_memory(source.train):
                 shards = self._pass(source.train, new, partial(Training, source, new), store, identity=identity)
                 fold = partial(fold_training, self.folder, kinds=self.kinds, store=store)
-                trained = self._folded("train", new, shards, fold)
+                trained = ranks.once(partial(self._folded, "train", new, shards, fold))
                 if trained is None:
                     assert self.folder is not None  # arrays have no parts
                     return store or Part(self.folder, shards)
@@ -91,7 +93,7 @@ class Collection:
                 validation = partial(Validation, source, deciders_of(store, source, new))
                 shards = self._pass(source.validation, new, validation, store, **fields)
                 fold = partial(fold_validation, self.folder, store, kinds=self.kinds)
-                store = self._folded("validation", new, shards, fold) or store
+                store = ranks.once(partial(self._folded, "validation", new, shards, fold)) or store
         return store
 
     def _folded(
@@ -133,8 +135,9 @@ class Collection:
     ) -> list[Shard]:
         """Collect the slices of this part that no shard in the folder holds; return all shards of the phase, in order.
 
-        Each run fills one gap, with a ``new_accumulator`` for its statistics and state. Headers also have ``fields``.
-        If the store already has the phase for top, other layers get the same statistics.
+        Each rank fills its part of the gaps. Each run fills one gap or a piece of one, with a ``new_accumulator`` for
+        its statistics and state. Headers also have ``fields``. If the store already has the phase for top, other layers
+        get the same statistics.
         """
         fields |= {"model": self.source.model, "corpus": self.source.corpus, "coverage": phase.coverage()}
         fields |= {"layers": list(layers)}
@@ -142,19 +145,27 @@ class Collection:
         if store is not None and not store.lacking(phase.name, [TOP]):
             kinds, _ = usable(kinds, store.manifest)
             self._refuse_other_text(store, phase)
-        with self.alone():
-            if self._folded_by_another(phase.name, layers):
-                return []
-            shards = [] if self.folder is None else shards_in(self.folder, phase.name)
+        shards = ranks.once(partial(self._shards_in, phase.name, layers))
+        if shards is None:
+            return []
         for shard in shards:
             differ = differences(fields_to_compare(shard.header), fields_to_compare(fields))
             refuse_if_shards_differ(self.folder, differ)
         window = part_of(fields["coverage"]["slices"], self.part)
-        for start, stop in gaps(shards, window):  # a run extends this part's shard that ends where the gap begins
+        made = []
+        for start, stop in dealt(gaps(shards, window), ranks.count())[ranks.rank()]:
+            # a run extends this part's shard that ends where the gap begins
             before = next((shard for shard in shards if shard.stop == start and shard.start >= window[0]), None)
-            made = self._run(phase, kinds, new_accumulator, fields, before, start, stop)
-            shards = sorted([*(each for each in shards if each is not before), made], key=lambda each: each.start)
-        return shards
+            made.append(self._run(phase, kinds, new_accumulator, fields, before, start, stop))
+        by_start = {each.start: each for each in chain(shards, *ranks.meet(made))}
+        return sorted(by_start.values(), key=lambda each: each.start)
+
+    def _shards_in(self, phase: str, layers: Sequence[str]) -> list[Shard] | None:
+        """Return the shards of a phase in the folder; None if another part has meanwhile folded it."""
+        with self.alone():
+            if self._folded_by_another(phase, layers):
+                return None
+            return [] if self.folder is None else shards_in(self.folder, phase)
 
     def _refuse_other_text(self, store: Store, phase: Phase) -> None:
         """Raise StoreError if the tokens are others than those of the layers in a store."""
@@ -195,7 +206,12 @@ class Collection:
             return shard if self.folder is None else shard.write(self.folder)
 
         layers, add = fields["layers"], accumulator.add
-        return run_slices(phase, start, stop, batch=batch, add=add, save=save, layers=layers, report=self.report)
+        return run_slices(phase, start, stop, batch=batch, add=add, save=save, layers=layers, report=self._report)
+
+    def _report(self, what: str, done: int, total: int | None, note: str = "") -> None:
+        ranks.heed()
+        if self.report:
+            self.report(what, done, total, note)
 
     def _explaining_out_of_memory(self, phase: Phase, classes: int = 0) -> AbstractContextManager[None]:
         """Report that memory ran out in a pass; without ``classes``, the message gives the largest possible number."""

@@ -4,6 +4,9 @@ import re
 
 EXTRAS = {
     "gguf": "gguf",
+    "peft": "adapters",
+    "bitsandbytes": "quantize",
+    "torchao": "quantize",
     "accelerate": "zoo,gguf",
     "submitit": "zoo",
     "altair": "report",

@@ -28,7 +28,7 @@ def environment(**variables: str) -> Iterator[None]:
 
 @contextmanager
 def quiet(*libraries: str, bars: bool = False) -> Iterator[None]:
-    """Suppress log lines and progress bars of transformers, datasets, accelerate or huggingface_hub.
+    """Suppress log lines of libraries, and progress bars of transformers, datasets and huggingface_hub.
 
     Errors still raise exceptions, which we report ourselves.
 
@@ -40,7 +40,7 @@ def quiet(*libraries: str, bars: bool = False) -> Iterator[None]:
         libraries = ("huggingface_hub", *libraries)
     with ExitStack() as stack:
         for name in libraries:
-            if name != "accelerate":
+            if name in _BARS:
                 import_module(f"{name}.utils.logging").get_verbosity()  # its first call sets the level
             log = logging.getLogger(name)
             stack.callback(log.setLevel, log.level)

@@ -139,14 +139,13 @@ def weights_fingerprint(files: Files, model_args: Arguments) -> str:
 
     Raises:
         UsageError: There is no such GGUF file, or there are only GGUF files and none is named.
-        CollapseError: There is no model, one of its files is missing, or it is an adapter.
+        CollapseError: There is no model, one of its files is missing, or there is also an adapter.
     """
     prefix, gguf_file = inside(model_args), model_args.get("gguf_file")
     config = f"{prefix}config.json"
     if files.has(f"{prefix}{ADAPTER}"):  # with peft installed, transformers would load or change other weights
         raise CollapseError(
-            f"{files.name} holds a PEFT adapter ({ADAPTER}): merge it into its model with peft's merge_and_unload(), "
-            "save the merged model, and measure that"
+            f"{files.name} holds both a model and a PEFT adapter ({ADAPTER}): move the adapter to its own folder"
         )
     names = weight_files(files, model_args)
     if gguf_file:  # the only file that is read; its name does not matter
@@ -154,6 +153,18 @@ def weights_fingerprint(files: Files, model_args: Arguments) -> str:
     if not names or not files.has(config):
         raise _no_model(files, prefix, "weights" if files.has(config) else "config.json")
     return _fingerprint({name.removeprefix(prefix): files.sha256(name) for name in (*names, config)})
+
+
+def adapter_weights(files: Files) -> tuple[str, str]:
+    """Return the name of the file with a PEFT adapter's weights, and ``sha256:…`` of it and of its configuration.
+
+    Raises:
+        CollapseError: There is no adapter.
+    """
+    for name in ("adapter_model.safetensors", "adapter_model.bin"):
+        if files.has(name) and files.has(ADAPTER):
+            return name, _fingerprint({each: files.sha256(each) for each in (name, ADAPTER)})
+    raise CollapseError(f"{files.name} is not a PEFT adapter (no {ADAPTER} with adapter_model.safetensors)")
 
 
 def _no_model(files: Files, prefix: str, lacking: str) -> CollapseError:

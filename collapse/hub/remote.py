@@ -7,7 +7,7 @@ import logging
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -183,18 +183,18 @@ class Remote:
             CollapseError: The manifest is not available.
         """
         manifest = read_manifest(self.fetch(str(PurePosixPath(folder, MANIFEST))).parent)
-
-        def fetch(name: str) -> None:
-            path = str(PurePosixPath(folder, name))
-            try:
-                check_file(self.fetch(path), manifest["files"][name])
-            except StoreError as error:
-                raise StoreError(
-                    f"{self.name}: {path} is damaged: {error}; run hf download {self.name} {path} --force-download, "
-                    "or ask the owner to push the store again"
-                ) from error
-
+        fetch = partial(self._fetch_of_store, folder, manifest["files"])
         return Store(manifest, self.folder / folder, fetch=fetch, origin=f"{self.name}/{folder}@{self.commit}")
+
+    def _fetch_of_store(self, folder: str, files: Mapping[str, Any], name: str) -> None:
+        path = str(PurePosixPath(folder, name))
+        try:
+            check_file(self.fetch(path), files[name])
+        except StoreError as error:
+            raise StoreError(
+                f"{self.name}: {path} is damaged: {error}; run hf download {self.name} {path} --force-download, "
+                "or ask the owner to push the store again"
+            ) from error
 
 
 def reach(name: str, kind: str = "model") -> Remote:

@@ -19,9 +19,10 @@ _INSTEAD = {
     "revision": "--revision",
     "dtype": "--dtype",
     "torch_dtype": "--dtype",
+    "load_in_8bit": "--quantize 8bit",
+    "load_in_4bit": "--quantize 4bit",
 }
 """Arguments of ``from_pretrained`` that have their own options."""
-_QUANTIZED = ("quantization_config", "compression_config", "load_in_8bit", "load_in_4bit")
 # implemented in torch and transformers; with the package "kernels", other names may be downloaded and run
 _BUILT_IN = ("eager", "sdpa", "flex_attention", "paged|eager", "paged|sdpa", "batched_mm", "grouped_mm")
 
@@ -86,7 +87,7 @@ def _implementations(config: Mapping[str, Any]) -> Iterator[str]:
 
 
 def check_kind(reference: ModelReference, config: Mapping[str, Any]) -> None:
-    """Reject a checkpoint that is quantized or not a whole causal language model.
+    """Reject a checkpoint that is not a whole causal language model.
 
     transformers would build only a part of it, with a new head if it has none.
 
@@ -95,16 +96,11 @@ def check_kind(reference: ModelReference, config: Mapping[str, Any]) -> None:
         config: Its config.json, with the values of the model's arguments.
 
     Raises:
-        CollapseError: It is quantized, an encoder or encoder-decoder, or a model with another head.
+        CollapseError: It is an encoder or encoder-decoder, or a model with another head.
     """
     import transformers
     from transformers.models.auto import modeling_auto as auto
 
-    if quantized := [key for key in _QUANTIZED if config.get(key)]:
-        raise CollapseError(
-            f"{reference.name} is quantized ({quantized[0]}), which is not supported yet: dequantize it (transformers' "
-            "model.dequantize()), save the result, and measure that"
-        )
     kind = str(config.get("model_type"))
     causal = {*auto.MODEL_FOR_CAUSAL_LM_MAPPING_NAMES.values(), *_listed(auto.MODEL_MAPPING_NAMES.get(kind))}
     found = [name for name in _listed(config.get("architectures")) if hasattr(transformers, name)]
@@ -139,5 +135,10 @@ def loading_error(reference: ModelReference, what: str, error: Exception) -> Col
     reason = f"{type(error).__name__}: {first_line(error)}"
     if any(each in text for each in _CUT_SHORT):
         reason = f"a file of its weights is damaged or incomplete: download it again ({reason})"
+    if "automatic conversion of the weights" in text:
+        reason = (
+            "transformers cannot convert its weights to --quantize, or from their quantization, with the installed "
+            "packages on this device; its from_pretrained() reports why"
+        )
     said = missing_package(error) or reason
     return CollapseError(f"{reference.name} cannot be loaded as {what}: {said}{reference.files.remedy}")

@@ -38,7 +38,7 @@ DTYPES = ("float32", "bfloat16", "float16", "float64")
 
 _TEXTS = (("corpus", "text", "split"), ("validation", "validation_text", "validation_split"))
 _LIMITS = ("chunk_length", "max_chunks", "max_validation_chunks")
-_HOW = ("shards", "eos_between", "special_tokens", "ignore_tokens", "dtype", "fast_attention", "exact_loss")
+_HOW = ("shards", "eos_between", "special_tokens", "ignore_tokens", "dtype", "quantize", "fast_attention", "exact_loss")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -124,11 +124,25 @@ class CollectionSpec:
     layers: str | Iterable[int] | None = option(
         "Also collect inner layers: the inputs of these blocks, counted from 0, or from the top, which is -1.",
         "layers",
-        unset="only top, what enters the output embedding",
+        unset="only top, the input of the output embedding",
         metavar="all|every:K|0,4,...",
     )
     dtype: str = option("Data type in which the model runs.", "recorded", default="float32", choices=DTYPES)
     device: str = option("auto, cpu, cuda, cuda:1, ...", "running", default="auto")
+    device_map: str | Mapping[str, Any] | None = option(
+        "Spread the model over devices: auto, balanced, or a JSON file of modules and devices (cpu, disk, 0, ...).",
+        "running",
+        unset="one device",
+        metavar="auto|balanced|FILE",
+    )
+    quantize: str | None = option(
+        "Quantize the model: 8bit or 4bit of bitsandbytes, or a configuration of torchao.",
+        "changed",
+        metavar="8bit|4bit|TORCHAO",
+    )
+    adapter: str | None = option(
+        "Apply this PEFT adapter to the model: a folder or Hub id.", "adapter", metavar="ADAPTER"
+    )
     model_args: Mapping[str, Any] | None = option(
         "Argument of from_pretrained.", "recorded", flag="--model-arg", metavar="KEY=VALUE", many=True
     )

@@ -6,6 +6,7 @@ Two collections are the same if their identities are equal; ``differences`` in s
 from typing import Any
 
 from collapse.inputs.collection_spec import CollectionSpec
+from collapse.inputs.placement import RUNNING_ARGS
 from collapse.inputs.references import ModelReference, code_of
 from collapse.inputs.text_pair import Texts
 
@@ -22,7 +23,10 @@ def text_identity(
         **spec.identity,
     }
     # a GGUF file is identified by its content, not by its name
-    identity["model_args"] = {name: each for name, each in identity["model_args"].items() if name != "gguf_file"}
+    apart = {"gguf_file", *RUNNING_ARGS}
+    identity["model_args"] = {name: each for name, each in identity["model_args"].items() if name not in apart}
+    if reference.adapter:
+        identity["adapter"] = reference.adapter.weights
     if spec.trust_remote_code and (code := code_of(reference, tokenizer)):
         identity["code"] = code
     return identity

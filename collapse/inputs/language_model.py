@@ -4,9 +4,11 @@ Shapes: B chunks of T tokens, d dimensions, V tokens of the vocabulary.
 """
 
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, ExitStack
+from contextlib import AbstractContextManager, ExitStack, nullcontext, suppress
 from dataclasses import dataclass
-from typing import Any
+from functools import cached_property
+from itertools import chain
+from typing import Any, TypeGuard
 
 import torch
 from jaxtyping import Float, Int
@@ -14,6 +16,7 @@ from torch import Tensor
 
 from collapse.errors import CollapseError, first_line
 from collapse.numerics.devices import explaining_out_of_memory, is_out_of_memory
+from collapse.numerics.logits import LINEAR, Logits
 from collapse.stores.layers import TOP
 
 
@@ -28,7 +31,9 @@ def explaining_large_model(name: str, device: torch.device) -> AbstractContextMa
         CollapseError: Memory ran out; the message names the model and options that need less memory.
     """
     other = "a machine with more memory" if device.type == "cpu" else "--device cpu"
-    return explaining_out_of_memory(f"{name} does not fit on {device}: use --dtype bfloat16 or {other}")
+    return explaining_out_of_memory(
+        f"{name} does not fit on {device}: use --dtype bfloat16, --device-map auto, --quantize or {other}"
+    )
 
 
 @dataclass
@@ -36,7 +41,7 @@ class LanguageModel:
     """A loaded causal language model.
 
     Attributes:
-        model: The transformers model, in evaluation mode.
+        model: The transformers model, in evaluation mode. It may be spread over devices, offloaded or quantized.
         weight: The output embedding w, shape (V, d), in the model's dtype.
         bias: Its bias, shape (V,), or None.
         input_rows: Number of rows of the input embedding; token ids must be below it.
@@ -46,6 +51,7 @@ class LanguageModel:
         lens: The final norm, which maps the last block's output to the input of the output embedding; None if it was
             not searched or not found.
         no_lens: Why there is no such module.
+        logits: How it makes logits from ⟨w, h⟩ + b.
     """
 
     model: Any
@@ -57,6 +63,7 @@ class LanguageModel:
     blocks: torch.nn.ModuleList | None = None
     lens: torch.nn.Module | None = None
     no_lens: str = ""
+    logits: Logits = LINEAR
 
     @classmethod
     def of(cls, model: Any) -> "LanguageModel":
@@ -66,37 +73,62 @@ class LanguageModel:
             CollapseError: The model has no output embedding with a weight matrix.
         """
         head, inputs = model.get_output_embeddings(), model.get_input_embeddings()
-        if head is None or getattr(head, "weight", None) is None or head.weight.dim() != 2:
+        try:
+            found = None if head is None else _classifier(head, model.dtype)
+        except Exception as error:  # the model's code, or a hook that loads offloaded weights, can raise anything
+            raise CollapseError(
+                f"the output embedding of {type(model).__name__} cannot be read: {type(error).__name__}: "
+                f"{first_line(error)}; check its device map and quantization"
+            ) from error
+        if found is None:
             raise CollapseError(
                 f"{type(model).__name__} cannot be measured: it has no output embedding with a weight matrix"
             )
-        rows = len(head.weight if inputs is None else inputs.weight)
-        bias = getattr(head, "bias", None)
+        weight, bias = found
+        rows = len(weight) if inputs is None else getattr(inputs, "num_embeddings", None) or len(inputs.weight)
         own = model.config._attn_implementation or "own"
         n_layers = getattr(model.config.get_text_config(decoder=True), "num_hidden_layers", None)
-        return cls(model, head.weight.detach(), None if bias is None else bias.detach(), rows, own, n_layers)
+        return cls(model, weight, bias, rows, own, n_layers)
 
     @property
     def device(self) -> torch.device:
-        """The device on which it runs."""
+        """The device of the output embedding, where embeddings are delivered."""
         return self.weight.device
 
     @property
+    def is_quantized(self) -> bool:
+        """Whether some of its weights are quantized."""
+        return bool(getattr(self.model, "is_quantized", False))
+
+    @property
     def n_params(self) -> int:
-        """Number of parameters; tied weights count once."""
-        return sum(parameter.numel() for parameter in self.model.parameters())
+        """Number of parameters before quantization; tied weights count once."""
+        return sum(parameter.numel() for parameter in self._plain.parameters())
 
     @property
     def tied(self) -> bool:
         """Whether input and output embedding are the same tensor."""
-        inputs = self.model.get_input_embeddings()
-        return inputs is not None and inputs.weight.data_ptr() == self.weight.data_ptr()
+        inputs, head = self._plain.get_input_embeddings(), self._plain.get_output_embeddings()
+        return inputs is not None and inputs.weight is getattr(head, "weight", None)
+
+    @cached_property
+    def _plain(self) -> Any:
+        """The model; if it is quantized or offloaded, the same architecture without weights."""
+        if not self.is_quantized and not any(each.is_meta for each in self.model.parameters()):
+            return self.model
+        with torch.device("meta"):
+            return type(self.model)(self.model.config)
+
+    @cached_property
+    def _is_sharded(self) -> bool:
+        """Whether ranks share its weights (FSDP), which then must finish each forward pass."""
+        return any(hasattr(each, "full_tensor") for each in self.model.parameters())
 
     def embeddings(self, tokens_BT: Int[Tensor, "B T"]) -> Float[Tensor, "B T d"]:
         """Return h, the input of the output embedding at each position, without computing logits."""
         return self.layers(tokens_BT, (TOP,))[TOP]
 
-    @torch.inference_mode()
+    @torch.no_grad()  # not inference_mode: a model may keep tensors, and be trained afterwards
     def layers(self, tokens_BT: Int[Tensor, "B T"], layers: Sequence[str]) -> dict[str, Float[Tensor, "B T d"]]:
         """Return h of some layers, in order of depth: the inputs of blocks, and of the output embedding for top.
 
@@ -109,7 +141,7 @@ class LanguageModel:
                 for tensor in (each for each in (*inputs, *named.values()) if isinstance(each, Tensor)):
                     found[layer] = tensor if layer == TOP else tensor.clone()  # a block may change its input
                     break
-                if layer == layers[-1]:
+                if layer == layers[-1] and not self._is_sharded:
                     raise _Reached
 
             return hook
@@ -121,14 +153,20 @@ class LanguageModel:
                     assert self.blocks is not None  # find_layers() was called
                     module = self.blocks[int(layer)]
                 hooks.enter_context(module.register_forward_pre_hook(keep(layer), with_kwargs=True))
-            try:
+            with suppress(_Reached):
                 self.run(tokens_BT)
-            except _Reached:
-                return found
+        if layers[-1] in found:
+            return {layer: h_BTd.to(self.device) for layer, h_BTd in found.items()}
         raise CollapseError(
             f"{type(self.model).__name__} cannot be measured: it does not call its output embedding, so its embeddings "
             "cannot be read"
         )
+
+    @property
+    def _input_device(self) -> torch.device:
+        inputs = self.model.get_input_embeddings()
+        device = self.device if inputs is None else inputs.weight.device
+        return self.device if device.type == "meta" else device  # hooks move the inputs of offloaded modules
 
     def run(self, tokens_BT: Int[Tensor, "B T"], **options: Any) -> Any:
         """Return the model's own output for some tokens.
@@ -137,7 +175,7 @@ class LanguageModel:
             CollapseError: The model's code failed. Out-of-memory errors are not converted.
         """
         try:
-            return self.model(input_ids=tokens_BT.to(self.device), use_cache=False, **options)
+            return self.model(input_ids=tokens_BT.to(self._input_device), use_cache=False, **options)
         except Exception as error:  # the model's code can raise anything
             if isinstance(error, _Reached) or is_out_of_memory(error):
                 raise
@@ -145,3 +183,36 @@ class LanguageModel:
                 f"{type(self.model).__name__} cannot be run on {len(tokens_BT)} × {tokens_BT.shape[1]} tokens: "
                 f"{type(error).__name__}: {first_line(error)}; check its config.json and --model-arg"
             ) from error
+
+
+@torch.no_grad()
+def _classifier(head: torch.nn.Module, dtype: torch.dtype) -> tuple[Tensor, Tensor | None] | None:
+    """Return weight and bias of a linear module, even if they are offloaded, quantized or have an adapter.
+
+    None if the module has no matrix.
+    """
+    aligned: AbstractContextManager[None] = nullcontext()
+    if hasattr(head, "_hf_hook"):  # of accelerate
+        from accelerate.utils import align_module_device
+
+        aligned = align_module_device(head)
+    with aligned:
+        weight, bias = _whole(getattr(head, "weight", None)), _whole(getattr(head, "bias", None))
+        if _is_plain(weight) and not hasattr(head, "base_layer"):  # which an adapter's layer has
+            return (weight.detach(), None if bias is None else bias.detach()) if weight.dim() == 2 else None
+        columns = getattr(head, "in_features", None)
+        if columns is None:
+            return None
+        device = next(chain(head.parameters(), head.buffers())).device
+        offset = head(torch.zeros(1, columns, dtype=dtype, device=device))
+        rows = head(torch.eye(columns, dtype=dtype, device=device))  # the head of each unit vector: a column of W
+    return (rows - offset).T.contiguous(), None if bias is None else offset[0]
+
+
+def _whole(weight: Any) -> Any:
+    return weight.full_tensor() if hasattr(weight, "full_tensor") else weight  # of FSDP, gathered from all ranks
+
+
+def _is_plain(weight: Any) -> TypeGuard[Tensor]:
+    """Whether numbers can be read from a weight as they are; quantizers have their own types, or pack integers."""
+    return type(weight) in (torch.nn.Parameter, Tensor) and weight.is_floating_point() and weight.element_size() > 1

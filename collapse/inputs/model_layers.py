@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collapse.inputs.language_model import LanguageModel
 
 
-@torch.inference_mode()
+@torch.no_grad()
 def find_layers(loaded: "LanguageModel", tokens_BT: Int[Tensor, "B T"], layers: Sequence[str]) -> None:
     """Set a model's ``blocks``, and its ``lens`` or ``no_lens``, from a run on the start of a chunk.
 
@@ -36,8 +36,8 @@ def find_layers(loaded: "LanguageModel", tokens_BT: Int[Tensor, "B T"], layers: 
             break
     else:
         raise CollapseError(
-            f"the inner layers of {kind} cannot be collected: no list of {loaded.n_layers} modules has the inputs that "
-            "it returns as hidden_states; remove --layers"
+            f"the inner layers of {kind} cannot be collected: it has no list of {loaded.n_layers} blocks whose inputs "
+            "are its hidden_states; remove --layers"
         )
     for layer in layers:
         if (width := found[layer].shape[-1]) != loaded.weight.shape[1]:
@@ -49,16 +49,17 @@ def find_layers(loaded: "LanguageModel", tokens_BT: Int[Tensor, "B T"], layers: 
 
 
 def _candidates(loaded: "LanguageModel") -> Iterator[nn.ModuleList]:
-    """Yield the lists of as many modules as the model has layers, outer lists first."""
+    """Yield the lists of modules with the length of the model's number of layers, outer lists first."""
     for module in loaded.model.modules():
         if isinstance(module, nn.ModuleList) and len(module) == loaded.n_layers:
             yield module
 
 
 def _equal(mine: Tensor, theirs: Tensor) -> bool:
-    """Whether two runs gave the same embeddings up to rounding, which a grouping of experts can change."""
+    """Whether two runs gave the same embeddings up to rounding, for example if experts were grouped differently."""
     if mine.shape != theirs.shape:
         return False
+    theirs = theirs.to(mine.device)
     moved = (mine.double() - theirs.double()).norm(dim=-1) / theirs.double().norm(dim=-1).clamp(min=1e-300)
     return float(moved.median()) <= TOLERANCE[mine.dtype]
 
@@ -89,8 +90,8 @@ def _find_lens(loaded: "LanguageModel", tokens: Tensor) -> None:
             loaded.lens = module
             return
     loaded.no_lens = (
-        f"the logit lens is not available, because no single module of {type(loaded.model).__name__} leads from its "
-        "last block to its output embedding"
+        f"the logit lens is not available, because no single module of {type(loaded.model).__name__} maps the output "
+        "of its last block to the input of its output embedding"
     )
 
 

@@ -8,16 +8,19 @@ from typing import Any
 
 import torch
 
+from collapse.core import ranks
 from collapse.core.progress import Report
 from collapse.core.settings import environment, gguf_reported, quiet
 from collapse.errors import CollapseError
 from collapse.hub.client import hub_cache
 from collapse.hub.fingerprints import inside, tokenizer_files, weight_files
+from collapse.inputs.adapters import apply_adapter
 from collapse.inputs.checkpoints import check_code, check_kernels, check_kind, loading_error
 from collapse.inputs.collection_spec import CollectionSpec
 from collapse.inputs.gguf import check_gguf
 from collapse.inputs.language_model import LanguageModel, explaining_large_model
 from collapse.inputs.model_hooks import speed_up
+from collapse.inputs.placement import placement
 from collapse.inputs.references import ModelReference
 from collapse.inputs.weight_checks import check_loaded
 from collapse.numerics.devices import pick_device
@@ -36,7 +39,7 @@ def load_model(reference: ModelReference, spec: CollectionSpec, report: Report |
 
     Args:
         reference: The model (see :func:`collapse.inputs.references.find_model`).
-        spec: The options; dtype, device, null, trust_remote_code and fast_attention apply.
+        spec: The options; those of loading and placing a model apply.
         report: Called as report(what, done, total) while files are downloaded, and while a GGUF file is read.
 
     Raises:
@@ -51,18 +54,28 @@ def load_model(reference: ModelReference, spec: CollectionSpec, report: Report |
     if not spec.trust_remote_code:
         check_code(reference, config, "architectures", "AutoModelForCausalLM", "AutoConfig")
         check_kernels(reference, config)
+    placed = {} if spec.null == "untrained" else placement(spec, config, target)
     # otherwise transformers asks a service of the Hub to convert a pickled checkpoint, in the background
-    with _loading, environment(DISABLE_SAFETENSORS_CONVERSION="1"), quiet("transformers"):
+    with (
+        _loading,
+        environment(DISABLE_SAFETENSORS_CONVERSION="1"),
+        quiet("transformers", "accelerate", "torch", "torchao", "bitsandbytes"),
+        explaining_large_model(reference.name, target),
+    ):
         if spec.null == "untrained":
             model = _untrained(reference, spec, arguments)
         else:
-            model = _trained(reference, spec, arguments, report)
-    # a checkpoint may have layers in other dtypes than requested, such as dequantized GGUF norms
-    with explaining_large_model(reference.name, target):
-        model = model.to(device=target, dtype=getattr(torch, spec.dtype)).eval()
-        if target.type == "cpu":  # weights are memory-mapped, so a later write to their file would change them
-            for tensor in (*model.parameters(), *model.buffers()):
-                tensor.data = tensor.data.clone()
+            model = _trained(reference, spec, arguments | placed, report)
+            if reference.adapter:
+                merge = not getattr(model, "is_quantized", False)  # merging would round again
+                model = apply_adapter(model, reference.adapter, merge=merge)
+        if not placed:  # otherwise transformers has moved and converted it
+            # a checkpoint may have layers in other dtypes than requested, such as dequantized GGUF norms
+            model = model.to(device=target, dtype=getattr(torch, spec.dtype))
+            if target.type == "cpu":  # weights are memory-mapped, so a later write to their file would change them
+                for tensor in (*model.parameters(), *model.buffers()):
+                    tensor.data = tensor.data.clone()
+    model.eval()
     model.config.return_dict = True  # outputs are read by name
     loaded = LanguageModel.of(model)
     loaded.attention = (speed_up(loaded) if spec.fast_attention else None) or loaded.attention
@@ -74,7 +87,8 @@ def _trained(reference: ModelReference, spec: CollectionSpec, arguments: dict[st
     import transformers
 
     gguf_file, names = arguments.get("gguf_file"), weight_files(reference.files, arguments)
-    files = [reference.files.fetch(name, report) for name in names]  # download errors are reported in one line
+    with ranks.in_turn():
+        files = [reference.files.fetch(name, report) for name in names]  # download errors are reported in one line
     if not gguf_file:
         pickled = [name for name in names if not name.endswith(".safetensors")]
         if pickled:
@@ -98,11 +112,6 @@ def _trained(reference: ModelReference, spec: CollectionSpec, arguments: dict[st
         except Exception as error:  # many libraries read the files here, each with its own exceptions
             raise_if_full(error, hub_cache(), ANOTHER_CACHE)
             raise loading_error(reference, "a causal language model", error) from error
-    if len({*getattr(model, "hf_device_map", {}).values()}) > 1 or any(each.is_meta for each in model.parameters()):
-        raise CollapseError(
-            f"{reference.name} is spread over several devices (device_map), which is not supported yet: "
-            "remove --model-arg device_map, or give one device with --device"
-        )
     if gguf_file:
         check_gguf(reference.name, files[0], model)
         files = []  # check_loaded() cannot read GGUF

@@ -28,6 +28,8 @@ from collapse.stores.writing import write_atomic
 
 _OF_FILES = (".safetensors", ".gguf", ".bin", ".pt", ".json", ".jsonl", ".txt", ".csv", ".parquet", ".npz", ".npy")
 """Suffixes of names that are not looked up on the Hub."""
+MODEL = "model, store or features file"
+"""What a name may refer to, in messages."""
 _LIMITS = ("max_position_embeddings", "n_positions", "n_ctx", "max_seq_len", "seq_length", "max_sequence_length")
 
 
@@ -42,6 +44,8 @@ class ModelReference:
         tokenizer: Fingerprint of the tokenizer.
         model_args: The model's arguments, which determine where its files are.
         training: The training ``step`` and number of ``tokens`` in the name of a revision on the Hub, if any.
+        adapter: The PEFT adapter that is applied to the model; its ``weights`` are the fingerprint of its files.
+        loaded, loaded_tokenizer: The model or the tokenizer, if it is already loaded.
     """
 
     name: str
@@ -50,6 +54,14 @@ class ModelReference:
     tokenizer: str = ""
     model_args: Mapping[str, Any] = field(default_factory=dict)
     training: Mapping[str, int] = field(default_factory=dict)
+    adapter: "ModelReference | None" = None
+    loaded: Any = None
+    loaded_tokenizer: Any = None
+
+    @property
+    def shown_name(self) -> str:
+        """The name in tables: that of an adapter follows that of its base model."""
+        return f"{self.name}+{self.adapter.name}" if self.adapter else self.name
 
     @property
     def is_local(self) -> bool:
@@ -118,7 +130,11 @@ def find_model(name: str, *, revision: str | None = None, model_args: Mapping[st
         UsageError: There is no such folder and no such model on the Hub, or a revision is given for a folder.
         CollapseError: The folder holds no model, or the Hub cannot be reached and nothing is cached.
     """
-    found = _find(name, revision, "model, store or features file", model_args)
+    return with_fingerprints(locate(name, revision, MODEL, model_args))
+
+
+def with_fingerprints(found: ModelReference) -> ModelReference:
+    """Return a located model with its fingerprints; raises the exceptions of :func:`find_model`."""
     gguf_file = found.model_args.get("gguf_file")
     return replace(
         found,
@@ -139,7 +155,7 @@ def find_tokenizer(name: str, model_args: Mapping[str, Any] = {}) -> ModelRefere
         UsageError, CollapseError: As in :func:`find_model`.
     """
     try:
-        found = _find(name, None, "tokenizer", model_args)
+        found = locate(name, None, "tokenizer", model_args)
         return replace(found, tokenizer=tokenizer_fingerprint(found.files, found.model_args))
     except CollapseError as error:
         raise type(error)(f"--tokenizer {name}: {error}") from error
@@ -147,7 +163,7 @@ def find_tokenizer(name: str, model_args: Mapping[str, Any] = {}) -> ModelRefere
 
 def remember_tokenizer(reference: ModelReference) -> None:
     """Record the folder of a tokenizer in the cache by its hash, because stores can be published and hold no path."""
-    if reference.is_local:
+    if reference.is_local and reference.loaded_tokenizer is None:
         with suppress(CollapseError):  # an unwritable cache is not an error
             write_atomic(_remembered(reference.tokenizer), bytes(Path(reference.location).resolve()), shared=True)
 
@@ -163,7 +179,7 @@ def _remembered(tokenizer: str) -> Path:
     return home() / "tokenizers" / sha256_of(tokenizer)
 
 
-def _find(name: str, revision: str | None, what: str, model_args: Mapping[str, Any]) -> ModelReference:
+def locate(name: str, revision: str | None, what: str, model_args: Mapping[str, Any] = {}) -> ModelReference:
     """Find a folder or repository, without its fingerprints; raises the exceptions of :func:`find_model`."""
     folder = expanded(name)
     if folder.suffix == ".gguf" and folder.is_file():
@@ -207,7 +223,7 @@ def find_revisions(name: str, patterns: str | Iterable[str]) -> list[str]:
         CollapseError: The Hub cannot be reached and nothing is cached.
     """
     wanted = patterns.split(",") if isinstance(patterns, str) else list(patterns)
-    files = _find(name, None, "model", {}).files
+    files = locate(name, None, "model", {}).files
     there = files.revisions()
     found: set[str] = set()
     for pattern in wanted:

@@ -13,6 +13,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from collapse.inputs.shuffling import permuted
+from collapse.numerics.logits import LINEAR, Logits
 from collapse.stores.layers import TOP
 from collapse.stores.provenance import Clock
 
@@ -107,8 +108,8 @@ class Source:
     Attributes:
         identity: Everything that affects a stored number, except the statistics.
         model, corpus: The manifest's entries for both: names, number of parameters.
-        weight: Rows w of the classifier, shape (V, d).
-        bias: Bias of the classifier, shape (V,), or None.
+        weight: Rows w of the output embedding, shape (V, d); the classifier's rows are ``logits.scale`` times these.
+        bias: Its bias, shape (V,), or None.
         train: The training samples; None if a store already holds their statistics.
         validation: The validation samples, or None.
         layers: The wanted layers, in order of depth; the last one is top.
@@ -116,6 +117,7 @@ class Source:
         classifier_words: Names of the classifier and of its bias in messages.
         remedy: Advice in messages if the classifier is not finite.
         command: A command line that collects the same.
+        logits: How the model makes logits from ⟨w, h⟩ + b.
         exact_loss: Whether the loss is summed in float64.
         clock: The time when the source was opened.
     """
@@ -132,6 +134,7 @@ class Source:
     classifier_words: tuple[str, str] = ("the model's output embedding", "the bias of the model's output embedding")
     remedy: str = ""
     command: str | None = None
+    logits: Logits = LINEAR
     exact_loss: bool = True
     clock: Clock = field(default_factory=Clock)
 

@@ -1,7 +1,8 @@
-"""Check that the definitions apply to a loaded model: it is causal, and its head is linear."""
+"""Check that the definitions apply to a loaded model: it is causal, and its logits are ⟨w, h⟩ + b, scaled or capped."""
 
 import math
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any
 
 import torch
 import torch.nn.functional as F
@@ -9,18 +10,73 @@ from jaxtyping import Int
 from torch import Tensor
 
 from collapse.errors import CollapseError
+from collapse.numerics.logits import LINEAR, Logits
 
 if TYPE_CHECKING:
     from collapse.inputs.language_model import LanguageModel
 
-# Largest difference of h·Wᵀ + b and the model's own logits, relative to the largest logit, that rounding can cause.
+# Largest difference of h·Wᵀ + b, scaled and capped, and the model's own logits, relative to the largest logit, that
+# rounding can cause.
 _HEAD_TOLERANCE = {torch.float64: 1e-10, torch.float32: 1e-4, torch.bfloat16: 1e-2, torch.float16: 2e-3}
 TOLERANCE = {torch.float64: 1e-8, torch.float32: 1e-4, torch.bfloat16: 2e-2, torch.float16: 5e-3}
 """Largest change of an embedding, relative to its norm, that rounding can cause, for example in regrouped experts."""
-CHECKED_TOKENS = 256
+CHECKED_TOKENS, _PROBED_TOKENS = 256, 8
 
 
-@torch.inference_mode()
+@torch.no_grad()
+def find_logits(loaded: "LanguageModel", tokens_BT: Int[Tensor, "B T"]) -> Logits:
+    """Find the scale and the cap of a model's logits: run its code with known numbers as the output of its head.
+
+    The code rounds to its dtype. A number in the model's configuration, or its reciprocal, that equals the result to
+    rounding is exact, and the same in every dtype.
+
+    Raises:
+        CollapseError: The logits are another function of the output of the head.
+    """
+    given: list[Tensor] = []
+
+    def replace(module: torch.nn.Module, inputs: Any, output: Tensor) -> Tensor:
+        half = 8 if output.dtype == torch.float16 else 64  # far below and far above every cap
+        numbers = [2.0**-half, 2.0**half, *(sign * 1.5 * 2.0**power for power in range(-4, 9) for sign in (1, -1))]
+        at = torch.arange(output.numel(), device=output.device) % len(numbers)
+        given.append(output.new_tensor(numbers)[at].reshape(output.shape))
+        return given[0]
+
+    handle = loaded.model.get_output_embeddings().register_forward_hook(replace)
+    try:
+        logits = loaded.run(tokens_BT[:1, :_PROBED_TOKENS]).logits
+    finally:
+        handle.remove()
+    if not given or logits.shape != given[0].shape or not logits.isfinite().all():
+        return LINEAR  # check_model() says why the model cannot be measured
+    allowed, numbers = _tolerance(given[0], logits), [*_numbers(loaded.model.config.to_dict())]
+    rounding = max(torch.finfo(each.dtype).eps for each in (given[0], logits))
+    z, g = given[0].double().flatten(), logits.to(given[0].device).double().flatten()
+    slope, limit = float(g[0] / z[0]), float(g[1])
+    scale = 1.0 if slope == 1 else _exact(slope, [*numbers, *(1 / each for each in numbers if each)], rounding)
+    is_capped = abs(limit - scale * float(z[1])) > allowed * abs(limit)
+    found = Logits(scale, _exact(limit, numbers, rounding) if is_capped else None)
+    if bool(((found.capped(found.scale * z) - g).abs() > allowed * g.abs()).any()):
+        raise _not_linear(loaded)
+    return found
+
+
+def _numbers(config: Any) -> Iterator[float]:
+    """Yield all numbers in a configuration."""
+    if isinstance(config, Mapping | list | tuple):
+        for each in config.values() if isinstance(config, Mapping) else config:
+            yield from _numbers(each)
+    elif isinstance(config, int | float):
+        yield float(config)
+
+
+def _exact(measured: float, numbers: Iterable[float], rounding: float) -> float:
+    """Return the number nearest to a measured one if it is equal to rounding, else the measured one."""
+    nearest = min(numbers, key=lambda each: abs(each - measured), default=measured)
+    return nearest if abs(nearest - measured) <= rounding * abs(measured) else measured
+
+
+@torch.no_grad()
 def check_model(loaded: "LanguageModel", tokens_BT: Int[Tensor, "B T"], where: str = "the first chunk") -> None:
     """Check a model on the start of a chunk; ``where`` is the name of the chunk in messages.
 
@@ -42,31 +98,45 @@ def _check_causal(loaded: "LanguageModel", tokens: Tensor, h: Tensor) -> None:
     before, after = h[:, :half].double(), loaded.embeddings(other)[:, :half].double()
     moved = (before - after).norm(dim=-1) / before.norm(dim=-1).clamp(min=1e-300)
     typical = float(moved.median())  # a few embeddings may change if two experts have almost equal scores
-    if typical > TOLERANCE[h.dtype]:
+    if typical > TOLERANCE[_precision(loaded, h)]:
         raise CollapseError(
             f"{type(loaded.model).__name__} is not causal: later tokens change its embeddings by {typical:.2g} of "
             "their norm. Use a causal model; models such as BERT are causal with --model-arg is_decoder=true"
         )
 
 
+def _precision(loaded: "LanguageModel", h: Tensor) -> torch.dtype:
+    return torch.bfloat16 if loaded.is_quantized else h.dtype  # quantizers may also round activations
+
+
 def _check_head(loaded: "LanguageModel", tokens: Tensor, h: Tensor, where: str) -> None:
-    """Compare h·Wᵀ + b with the model's own logits, which differ if the model scales or caps them."""
+    """Compare h·Wᵀ + b, with the scale and cap that were found, with the model's own logits."""
     kind = type(loaded.model).__name__
-    logits = loaded.run(tokens).logits.double()
-    ours = F.linear(h, loaded.weight, loaded.bias).double()
-    largest = float(logits.abs().max())
+    logits = loaded.run(tokens).logits.to(h.device)
+    ours = F.linear(h, loaded.weight, loaded.bias)
+    allowed = _HEAD_TOLERANCE[torch.bfloat16] if loaded.is_quantized else _tolerance(ours, logits)
+    own = logits.double()
+    largest = float(own.abs().max())
     if not math.isfinite(largest):
-        sample, entry = (~logits[0].isfinite()).nonzero()[0].tolist()
-        value, dtype = float(logits[0, sample, entry]), str(h.dtype).removeprefix("torch.")
+        sample, entry = (~own[0].isfinite()).nonzero()[0].tolist()
+        value, dtype = float(own[0, sample, entry]), str(h.dtype).removeprefix("torch.")
         raise CollapseError(
             f"{kind} gives a logit of {value} for vocabulary entry {entry} at sample {sample} of {where}, although the "
             f"embedding is finite: its logits overflow {dtype}, or its code has an error; "
             f"{'check its weights' if dtype == 'float32' else 'try --dtype float32'}"
         )
-    if ours.shape == logits.shape and float((ours - logits).abs().max()) <= _HEAD_TOLERANCE[h.dtype] * largest:
-        return
-    ratio = float((ours * logits).sum() / (ours * ours).sum()) if ours.shape == logits.shape else float("nan")
-    raise CollapseError(
-        f"the logits of {kind} are not ⟨w, h⟩ + b: they are about {ratio:.4g} times the product of its embeddings "
-        f"and its output embedding. Use a model with a plain linear head"
+    expected = loaded.logits.capped(ours.double() * loaded.logits.scale)
+    if expected.shape != own.shape or float((expected - own).abs().max()) > allowed * largest:
+        raise _not_linear(loaded)
+
+
+def _not_linear(loaded: "LanguageModel") -> CollapseError:
+    return CollapseError(
+        f"the logits of {type(loaded.model).__name__} are not ⟨w, h⟩ + b of its output embedding w, nor a constant "
+        "times that, nor a tanh cap of it: use a model with such a head"
     )
+
+
+def _tolerance(head: Tensor, logits: Tensor) -> float:
+    """Return the relative rounding of logits; some models convert them to float32."""
+    return max(_HEAD_TOLERANCE[each.dtype] for each in (head, logits))

@@ -8,10 +8,11 @@ from pathlib import Path
 from typing import Any
 
 from collapse.errors import UsageError
+from collapse.inputs.adapters import find_adapted
 from collapse.inputs.checkpoints import check_model_args
 from collapse.inputs.collection_spec import CollectionSpec, flag_of, options_held
 from collapse.inputs.identity import text_identity
-from collapse.inputs.references import ModelReference, chunk_length_of, find_model, find_tokenizer
+from collapse.inputs.references import ModelReference, chunk_length_of, find_tokenizer
 from collapse.inputs.text_pair import Texts, find_named_validation, find_texts, find_validation
 from collapse.inputs.text_source import open_texts
 from collapse.measurement.comparable import SAME_TEXTS, same_texts
@@ -39,7 +40,7 @@ def asked_model(name: str, spec: CollectionSpec) -> ModelReference:
             f"{gguf_file} does not record how its model was initialized: for --null untrained give the original "
             "model, or use --null shuffled"
         )
-    return find_model(name, revision=spec.revision, model_args=arguments)
+    return find_adapted(name, spec.adapter, revision=spec.revision, model_args=arguments)
 
 
 def text_request(
@@ -72,13 +73,13 @@ def text_request(
     if same_texts(identity):
         log.warning(SAME_TEXTS)
     training = {name: str(value) for name, value in reference.training.items()}
-    own = {"tokenizer": tokenizer.location} if tokenizer.is_local else {}
+    own = {"tokenizer": tokenizer.location} if tokenizer.is_local and tokenizer.loaded_tokenizer is None else {}
     if texts.training and texts.validation:  # a named data set has its own validation split
         open_fields -= {"validation"}
     return Request(
         identity=identity,
         shown_names={
-            "model": reference.name,
+            "model": reference.shown_name,
             "revision": reference.revision,
             **training,
             **own,

@@ -6,6 +6,7 @@ Shapes: B chunks of T tokens, d dimensions; T−1 samples per chunk.
 import logging
 import shlex
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -13,8 +14,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from collapse.core import ranks
 from collapse.core.progress import Report
 from collapse.errors import CollapseError, UsageError
+from collapse.inputs.checkpoints import check_kind
 from collapse.inputs.chunks import Chunks
 from collapse.inputs.collection_spec import CollectionSpec
 from collapse.inputs.corpus import Corpus
@@ -25,7 +28,7 @@ from collapse.inputs.option_words import typed
 from collapse.inputs.packing import pack, tokenizer_key
 from collapse.inputs.references import ModelReference, remember_tokenizer
 from collapse.inputs.source import Phase, Source
-from collapse.inputs.suitability import check_model
+from collapse.inputs.suitability import check_model, find_logits
 from collapse.inputs.text_pair import Texts
 from collapse.stores.layers import layers_of
 from collapse.stores.manifest import NO_LENS, OF_VALIDATION
@@ -159,7 +162,8 @@ def open_texts(
         CollapseError: Something cannot be loaded or read, or the tokenizer does not match the model.
     """
     clock = Clock()
-    tokenize = load_tokenizer(tokenizer, trust_remote_code=spec.trust_remote_code)
+    check_kind(reference, {**reference.json("config.json"), **reference.model_args})  # before the texts are packed
+    tokenize = tokenizer.loaded_tokenizer or load_tokenizer(tokenizer, trust_remote_code=spec.trust_remote_code)
     remember_tokenizer(tokenizer)
     key = tokenizer_key(tokenizer, spec)
 
@@ -167,19 +171,25 @@ def open_texts(
         return pack(corpus, tokenize, cut, tokenizer_key=key, progress=report)
 
     trains = trained is None or bool(trained.lacking("train", trained.layers_with(spec.layers)))
-    train = packed(texts.training, spec) if trains and texts.training else None
     packs_validation = not trains or spec.part is None  # parts may be validated after merging
-    validation = texts.pack_validation(lambda corpus: packed(corpus, spec.of_validation)) if packs_validation else None
-    model = load_model(reference, spec, report)
+    validation = None
+    with ranks.in_turn():
+        train = packed(texts.training, spec) if trains and texts.training else None
+        if packs_validation:
+            validation = texts.pack_validation(lambda corpus: packed(corpus, spec.of_validation))
+    model = reference.loaded or load_model(reference, spec, report)
     for chunks in (train, validation):
         if chunks is not None:
             _check_ids(chunks, tokenize, model, reference.name)
     layers = layers_of(spec.layers, model.n_layers) if trained is None else trained.layers_with(spec.layers)
-    first = train or validation
-    if len(layers) > 1 and first is not None:
+    if (first := train or validation) is not None:
         with explaining_large_model(reference.name, model.device):
-            find_layers(model, torch.from_numpy(first.tokens[:1].astype("int64")), layers)
-    identity = {**identity, "attention": model.attention, "head": {"tied": model.tied, "bias": model.bias is not None}}
+            tokens = torch.from_numpy(first.tokens[:1].astype("int64"))
+            model.logits = find_logits(model, tokens)
+            if len(layers) > 1:
+                find_layers(model, tokens, layers)
+    head = {"tied": model.tied, "bias": model.bias is not None, **model.logits.record()}
+    identity = {**identity, "attention": model.attention, "head": head}
     corpus = {"name": texts.shown_names["corpus"], "validation": texts.shown_names["validation"]}
     if packs_validation and validation is None:  # there is no validation text, or its split is absent
         identity = {name: each for name, each in identity.items() if name not in OF_VALIDATION} | {"validation": None}
@@ -193,20 +203,30 @@ def open_texts(
         corpus=corpus,
         weight=model.weight,
         bias=model.bias,
+        logits=model.logits,
         train=None if train is None else phase("train", train),
         validation=None if validation is None else phase("validation", validation),
         layers=layers,
         lens=model.lens,
         remedy=f"the row belongs to a token: {advice(model.weight.dtype)}",
-        command=f"collapse collect {shlex.quote(reference.name)} {typed(spec)}".rstrip(),
+        command=_command(reference, spec),
         exact_loss=spec.exact_loss,
         clock=clock,
     )
 
 
+def _command(reference: ModelReference, spec: CollectionSpec) -> str | None:
+    """Return the command line of a collection; None for a loaded model."""
+    if reference.loaded:
+        return None
+    if reference.adapter:
+        spec = replace(spec, adapter=reference.adapter.name)
+    return f"collapse collect {shlex.quote(reference.name)} {typed(spec)}".rstrip()
+
+
 def _about(model: LanguageModel, reference: ModelReference, tokenizer: ModelReference) -> dict[str, Any]:
     """Return the manifest's entry for the model."""
-    about: dict[str, Any] = {"name": reference.name, "revision": reference.revision}
+    about: dict[str, Any] = {"name": reference.shown_name, "revision": reference.revision}
     about |= {"n_params": model.n_params, "vocabulary": len(model.weight)}
     about |= {"n_layers": model.n_layers} | ({NO_LENS: model.no_lens} if model.no_lens else {})
     about |= reference.training

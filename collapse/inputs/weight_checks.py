@@ -1,5 +1,6 @@
 """Check a loaded model against its checkpoint: every weight must come from it, and every tensor must be used."""
 
+import logging
 import re
 import zipfile
 from collections.abc import Collection, Iterable, Iterator, Mapping
@@ -11,8 +12,11 @@ from torch import Tensor
 
 from collapse.errors import CollapseError, counted, some
 
+log = logging.getLogger("collapse")
+
 # Tensors that a model computes itself: rotary angles, positions, and the value that masks a score.
 _COMPUTED = re.compile(r"(^|[._])(cos_cached|sin_cached|position_ids|masked_bias)$")
+_IN_LAYER = re.compile(r"(?:^|\.)layers\.(\d+)\.(\w+)")
 
 
 def check_loaded(name: str, model: Any, info: Mapping[str, Any], files: list[Path]) -> None:
@@ -44,7 +48,13 @@ def check_loaded(name: str, model: Any, info: Mapping[str, Any], files: list[Pat
             f"{others}. These weights would be random: use a complete checkpoint of a causal language model"
         )
     computed = {key for key, tensor in _read(files, unexpected) if _is_computed(key, tensor, model)}
-    if needed := [key for key in unexpected if key not in computed]:
+    if drafting := _of_draft_layers(unexpected, model):
+        log.info(
+            "%s: %s of its multi-token-prediction layers not used: they only draft later tokens",
+            name,
+            counted(len(drafting), "tensor"),
+        )
+    if needed := [key for key in unexpected if key not in computed | drafting]:
         raise CollapseError(
             f"{name}: {kind} ignores {counted(len(needed), 'tensor')} of the checkpoint ({some(needed)}), so it "
             "would measure another model. Use the config.json of this checkpoint, or compute embeddings with the "
@@ -56,6 +66,26 @@ def check_loaded(name: str, model: Any, info: Mapping[str, Any], files: list[Pat
             f"{name}: its config.json ties {some(untied)} to the input embedding, but its checkpoint has "
             "a different tensor: give --model-arg tie_word_embeddings=false to use this tensor, or delete the tensor"
         )
+
+
+def _of_draft_layers(unexpected: Iterable[str], model: Any) -> set[str]:
+    """Return the tensors of the multi-token-prediction layers that the model's configuration states.
+
+    They are in modules named mtp, or in layers after the model's own. Such a layer has a module that no other layer
+    has; otherwise the configuration may only state too few layers.
+    """
+    config = model.config.get_text_config()
+    stated = [each for name, each in vars(config).items() if re.search("nextn|mtp", name) and type(each) is int]
+    own = {found[2] for key, _ in model.named_parameters() if (found := _IN_LAYER.search(key))}
+    layers: dict[int, dict[str, str]] = {}
+    for key in unexpected if any(stated) else ():
+        found = _IN_LAYER.search(key)
+        number = int(found[1]) - config.num_hidden_layers if found else -1
+        if re.search(r"(^|[._])mtp", key):
+            layers.setdefault(-1, {})[key] = "mtp"
+        elif found and 0 <= number < max(stated):
+            layers.setdefault(number, {})[key] = found[2]
+    return {key for keys in layers.values() if {*keys.values()} - own for key in keys}
 
 
 def _shape(shape: Iterable[int]) -> str:

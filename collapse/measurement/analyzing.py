@@ -1,12 +1,14 @@
 """Run an analysis on a results table."""
 
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from inspect import signature
 from pathlib import Path
 from typing import Any, TypeVar
 
 from collapse.core.extras import missing_package
 from collapse.errors import CollapseError, PluginError, UsageError, near_names
+from collapse.measurement.prepared import of_top
 from collapse.measurement.results import Results
 from collapse.measurement.rows import Row
 from collapse.measurement.table import Table
@@ -43,8 +45,10 @@ def analyze(name: str, results: Results | Iterable[Row] | str | Path, **options:
 
 
 def analyzed(found: Analysis, table: Results, **options: Any) -> Table:
-    """Run a declared analysis; raises the exceptions of :func:`analyze`."""
-    return attempted(f"analysis {found.name}", found, lambda: found(table, **options))
+    """Run a declared analysis, on rows of one layer; raises the exceptions of :func:`analyze`."""
+    table, notes = of_top(table, options)
+    made: Table = attempted(f"analysis {found.name}", found, lambda: found(table, **options))
+    return replace(made, notes=[*notes, *made.notes]) if notes else made
 
 
 def attempted(called: str, declared: Declared, make: Callable[[], T]) -> T:

@@ -25,6 +25,7 @@ COMPARED = {
     "dtype": "dtypes",
     "min_count": "limits of --min-count",
     "class_set": "class sets (--classes-of)",
+    "layer": "layers",
 }
 """Texts and settings that must be equal to compare rows, by their columns in a table."""
 ONE_TEXT = {

@@ -11,7 +11,7 @@ from collapse.core.escaping import visible
 from collapse.errors import CollapseError, UsageError
 from collapse.measurement.analyzing import attempted, results_of
 from collapse.measurement.columns import read_column, split_columns
-from collapse.measurement.prepared import prepared
+from collapse.measurement.prepared import of_top, prepared
 from collapse.measurement.results import Results, Row
 from collapse.plugin.figures import Drawing, Figure
 from collapse.plugin.plugin_manager import plugins
@@ -64,10 +64,15 @@ def plot(
 
 
 def drawn(found: Figure, source: Any, **options: Any) -> Drawing:
-    """Draw a declared figure; raises the exceptions of :func:`draw`."""
-    given = results_of(source) if found.of == "results" else _stores(source, found)
+    """Draw a declared figure; raises the exceptions of :func:`draw`.
+
+    A figure that does not need the column ``layer`` is drawn from rows of one layer.
+    """
+    given: Any = results_of(source) if found.of == "results" else _stores(source, found)
+    given, notes = of_top(given) if found.of == "results" and "layer" not in found.needs else (given, [])
     _check_needs(found, given)
-    return attempted(f"figure {found.name}", found, lambda: _readable(found.function(given, **options), found.title))
+    made = attempted(f"figure {found.name}", found, lambda: _readable(found.function(given, **options), found.title))
+    return replace(made, notes=(*notes, *made.notes))
 
 
 def _stores(source: Any, found: Figure) -> Sequence[Store | Part]:

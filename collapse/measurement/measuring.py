@@ -11,7 +11,7 @@ from collapse.core.precision import exact_arithmetic
 from collapse.core.progress import Report
 from collapse.errors import UsageError
 from collapse.measurement.results import Row
-from collapse.measurement.row_numbers import note_texts, numbers_of
+from collapse.measurement.row_numbers import note_store, numbers_of
 from collapse.numerics.devices import explaining_out_of_memory, float64_device, out_of_memory_message, pick_device
 from collapse.numerics.evaluating import Evaluation, evaluate
 from collapse.numerics.statistics import EmbeddingStatistics
@@ -74,7 +74,7 @@ def measured(
     opened, found = evaluate_store(store, by_metric(wanted), min_count, classes_of, device, layer=layer, **options)
     made, s = numbers_of(found), found.s
     if isinstance(opened, Store):
-        note_texts(made, opened)
+        note_store(made, opened)
     bare = {"model": "", "revision": None, "corpus": "", "store": "", "dtype": s.dtype}
     of = row_columns(opened, layer) if isinstance(opened, Store) else bare
     row = Row(
@@ -102,7 +102,7 @@ def open_measurable(given: Any, kinds: Any = Store | EmbeddingStatistics) -> Any
     if not isinstance(opened, kinds):
         raise UsageError(
             f"an object of {type(given).__name__} is neither a store nor a path: give one of them; "
-            "collect a loaded model with collapse.collect_loaded"
+            "collect a loaded model with collapse.collect"
         )
     return opened
 

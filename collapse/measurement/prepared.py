@@ -4,12 +4,14 @@ The published tables hold components of our measurements under other names. This
 """
 
 import re
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
 
 from collapse.errors import counted, shortened, some
 from collapse.measurement.comparable import mixed
 from collapse.measurement.model_names import ARCHITECTURE, with_parts
 from collapse.measurement.results import Results
+from collapse.stores.layers import TOP
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -66,6 +68,7 @@ TABLE_1 = (
     "nc4.agreement",
 )
 """The seven properties of the paper's Table 1."""
+LAYER_DEPTH = "layer_depth"
 _NAME = re.compile(r"[a-z]\w*")
 _LONGEST = 60  # characters of a model's name in a remark
 SIZES = (ARCHITECTURE, "n_params", "dim")
@@ -73,14 +76,36 @@ SIZES = (ARCHITECTURE, "n_params", "dim")
 
 
 def prepared(results: Results) -> "pd.DataFrame":
-    """Add the values in models' names, and the measurements that follow from published columns, to a table."""
-    frame = with_parts(results.frame())
+    """Add the values in models' names, and the measurements that follow from published columns, to a table.
+
+    ``depth`` is the depth of models; that of a table's layers becomes ``layer_depth``.
+    """
+    frame = results.frame()
+    frame = with_parts(frame.rename(columns={"depth": LAYER_DEPTH} if "layer" in frame else {}))
     made = {}
     for table in (MAY, OCTOBER, _OCTOBER_AGAIN):
         for name, formula in table.items():
             if name not in frame and name not in made and all(each in frame for each in _NAME.findall(formula)):
                 made[name] = frame.eval(formula)
     return frame.assign(**made)
+
+
+def of_top(results: Results, options: Mapping[str, Any] | None = None) -> tuple[Results, list[str]]:
+    """Return the rows of the layer ``top`` of a table that has others too, and a note.
+
+    Rows of one model's layers are not independent, so analyses and figures of models use one layer. If an option names
+    the column ``layer``, as ``--where layer=4`` does, all rows are returned.
+    """
+    frame = results.frame()
+    below = frame["layer"].ne(TOP) if "layer" in frame else frame.index != frame.index
+    values = [each if isinstance(each, list | tuple) else [each] for each in (options or {}).values()]
+    texts = [str(text).partition("=")[0] for value in values for text in value]
+    named = any("layer" in re.split(r"[\s,]+", text.strip()) for text in texts)
+    if named or not below.any() or below.all():
+        return results, []
+    rows = [row for row in results.rows if row.layer == TOP]
+    top = Results(rows) if rows else Results.from_frame(frame[~below])
+    return top, [f"{counted(int(below.sum()), 'row')} of other layers than top not used"]
 
 
 def remarks_on(frame: "pd.DataFrame") -> list[str]:

@@ -14,6 +14,7 @@ from collapse.measurement.rows import Note as Note
 from collapse.measurement.rows import Row as Row
 from collapse.measurement.rows import frame_of
 from collapse.measurement.table_files import read_csv, read_rows
+from collapse.stores.layers import TOP
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -169,4 +170,6 @@ def _concatenated(frames: "Sequence[pd.DataFrame]") -> "pd.DataFrame":
     made = pd.concat(frames, ignore_index=True)
     floats = list(made.select_dtypes("float"))
     kinds = {name: "Int64" for name in floats if all(is_integer_dtype(each[name]) for each in frames if name in each)}
+    if "layer" in made:  # a table of one layer does not name it
+        made["layer"] = made["layer"].fillna(TOP)
     return made.astype(kinds)

@@ -160,9 +160,9 @@ def _failure(metric: Metric, error: Failed) -> str:
     return without_folders(plugin.blamed(str(error)))
 
 
-def note_texts(numbers: Numbers, store: Store) -> None:
-    """Note if the validation text is the training text, and if the tokenizer adds special tokens to texts."""
-    identity, provenance = store.identity, store.manifest["provenance"]
+def note_store(numbers: Numbers, store: Store) -> None:
+    """Note what is special in a store: equal texts, added special tokens, scaled or capped logits, low precision."""
+    identity, provenance, head = store.identity, store.manifest["provenance"], store.identity.get("head", {})
     if same_texts(identity):
         numbers.note("*", "same_texts", SAME_TEXTS)
     added = provenance.get("parts", [provenance])[0].get("special_tokens")
@@ -173,3 +173,9 @@ def note_texts(numbers: Numbers, store: Store) -> None:
             "see --no-special-tokens and --ignore-tokens"
         )
         numbers.note("*", "special_tokens", text)
+    if scale := head.get("scale"):
+        text = f"the model multiplies its logits by {scale:.6g}: so does the classifier here"
+        numbers.note("*", "logit_scale", text)
+    if cap := head.get("cap"):
+        text = f"the model caps its logits at {cap:g}: so do val_loss and perplexity; decisions are the same"
+        numbers.note("*", "logit_cap", text)

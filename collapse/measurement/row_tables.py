@@ -6,6 +6,7 @@ A table also has a title per model, and notes.
 import math
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from collapse.core.steps import run_and_step
@@ -60,21 +61,24 @@ def table_by_step(rows: Sequence[Row], shown: Collection[str] | None = None) -> 
     keys = [name for name in ("step", "tokens") if any(getattr(row, name) is not None for row in rows)]
     keys += ["layer"] if any(row.layer != TOP for row in rows) else []
     heads = [[getattr(row, key) for key in keys] for row in rows]
-    runs = {(run_and_step(row.model)[0], row.min_count) for row in rows}
-    if len(runs) == 1 and (all(row.step is not None for row in rows) or "layer" in keys):
-        called = [", ".join(f"{key} {getattr(row, key)}" for key in keys if key != "tokens") for row in rows]
-        run = run_and_step(rows[0].model)[0]
+    no_step = [row.step is None for row in rows]
+    models = [row.model if none else run_and_step(row.model)[0] for row, none in zip(rows, no_step, strict=True)]
+    runs = set(zip(models, no_step, (row.min_count for row in rows), strict=True))
+    if keys and len(runs) == 1:
+        run, apart = runs.pop()[0], [key for key in keys if key != "tokens"]
+        called = [", ".join(f"{key} {getattr(row, key)}" for key in apart) for row in rows]
     else:
-        run, called, keys = "", distinct(rows), ["model", *(key for key in keys if key != "layer")]
-        heads = [[name, *head[: len(keys) - 1]] for name, head in zip(called, heads, strict=True)]
+        run, called, keys = "", distinct(rows), ["model", *keys]
+        models = distinct([replace(row, layer=TOP) for row in rows])
+        heads = [[name, *head] for name, head in zip(models, heads, strict=True)]
     lines = [[*head, *(row.measurements.get(name) for name in names)] for head, row in zip(heads, rows, strict=True)]
     limits = [[_ends(each) for each in _limits(rows, name)] for name in names]
     for end, of in zip(("at full collapse", "reachable"), zip(*limits, strict=True), strict=True):
         if any(each != "" for each in of):
             lines.append([end, *[""] * (len(keys) - 1), *of])
     about = [_about(row, store=False) for row in rows]
-    apart = by_line([[each.strip(" :")] for each in about], called)
-    title = "\n".join(apart) if len(set(about)) > 1 else f"{run}{about[0]}".strip(" :")
+    titles = by_line([[each.strip(" :")] for each in about], called)
+    title = "\n".join(titles) if len(set(about)) > 1 else f"{run}{about[0]}".strip(" :")
     notes = sorted(
         by_line([_notes(row, shown) for row in rows], called), key=lambda each: each.startswith(tuple(called))
     )
@@ -167,7 +171,7 @@ def notes_on_reachable(names: Iterable[str]) -> list[str]:
 
 def remarks_of(rows: Sequence[Row]) -> list[str]:
     """Return remarks on rows that cannot be compared; stores with the same several ``--min-count`` can be compared."""
-    return mixed(rows, apart=("min_count",) if is_crossed(rows) else ())
+    return mixed(rows, apart=("layer", "min_count") if is_crossed(rows) else ("layer",))
 
 
 def by_line(lines: Sequence[Sequence[str]], names: Sequence[str]) -> list[str]:

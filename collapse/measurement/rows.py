@@ -126,7 +126,8 @@ class Row(Mapping[str, float | None]):
         return Table(self._about(), ["measurement", "value", "standard error"], rows, notes)
 
     def _about(self) -> str:
-        name = (self.model or "statistics") + (f" on {self.corpus}" if self.corpus else "")
+        name = (self.model or "statistics") + (f", layer {self.layer}" if self.layer != TOP else "")
+        name += f" on {self.corpus}" if self.corpus else ""
         return f"{name}: C = {self.classes:,}, d = {self.dim:,}, N = {self.samples:,}"
 
     def frame(self) -> "pd.DataFrame":

@@ -8,6 +8,7 @@ from collapse.errors import CollapseError, counted
 from collapse.measurement.comparable import mixed
 from collapse.measurement.model_names import parts_of
 from collapse.measurement.part_errors import Error
+from collapse.measurement.prepared import of_top
 from collapse.measurement.results import Results
 from collapse.plugin.plugin_manager import plugins
 
@@ -34,7 +35,8 @@ def spread_of_seeds(
         UsageError: There is no such name or file.
         CollapseError: It has fewer than two seeds of a model, or cannot be read.
     """
-    frame, notes = (seeds if isinstance(seeds, Results) else Results.read(seeds)).frame(), list[str]()
+    table, left_out = of_top(seeds if isinstance(seeds, Results) else Results.read(seeds))
+    frame, notes = table.frame(), [f"seeds: {each}" for each in left_out]
     # tables without the column, such as the published ones, are of all classes
     limits = frame.assign(min_count=frame.get("min_count", 1))["min_count"].fillna(1).astype(int)
     if (limits == min_count).any():

@@ -19,8 +19,10 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from collapse.numerics.best_rows import first_row, highest
 from collapse.numerics.devices import float64_device, work_sizes
 from collapse.numerics.finite import check_finite, largest, within_range
+from collapse.numerics.logits import LINEAR, Logits
 from collapse.numerics.ranking import Ranking
 from collapse.numerics.statistics import EmbeddingStatistics
 from collapse.numerics.validation_totals import SUMS, with_samples
@@ -52,6 +54,7 @@ class Decider:
         s: Training statistics: classes and means.
         weight: The output embedding, every row, shape (V, d).
         bias: Its bias, shape (V,), or None.
+        logits: How the model makes its logits.
         exact_loss: Compute all logits of the loss in float64.
     """
 
@@ -61,6 +64,7 @@ class Decider:
         weight: Float[Tensor, "V d"],
         bias: Float[Tensor, " V"] | None,
         *,
+        logits: Logits = LINEAR,
         exact_loss: bool = False,
     ) -> None:
         device = float64_device(weight.device)
@@ -70,7 +74,9 @@ class Decider:
         self.has_mean = torch.zeros(len(weight), dtype=torch.bool, device=device)
         self.has_mean[self.classes] = True
         self._exact_loss, self._work = exact_loss, work_sizes(device)
-        self._head = Ranking(weight, [self.classes, (~self.has_mean).nonzero().squeeze(1)], bias)
+        self._logits = logits
+        groups = [self.classes, (~self.has_mean).nonzero().squeeze(1)]
+        self._head = Ranking(weight, groups, bias, cap=logits.cap)
         self._take_centres(s)
 
     def of_layer(self, s: EmbeddingStatistics) -> "Decider":
@@ -97,16 +103,19 @@ class Decider:
         return LinearDecisions(*map(torch.cat, zip(*parts, strict=True)))
 
     def _linear_piece(self, h_Bd: Tensor, y_B: Tensor) -> LinearDecisions:
-        found = self._head.search(h_Bd, sums=True, exact=self._exact_loss)
+        share, capped = self._logits.scale, self._logits.capped
+        h_Bd = h_Bd * share
+        found = self._head.search(h_Bd, share=share, sums=True, exact=self._exact_loss)
         sample_K, row_K = found.samples, found.rows
-        score_K = self._head.scores_of(h_Bd, sample_K, row_K)
+        score_K = self._head.scores_of(h_Bd, sample_K, row_K, share)
         best_B, vocabulary_B = highest(len(h_Bd), sample_K, row_K, score_K)
         with_mean_B = vocabulary_B
         if not bool(self.has_mean[vocabulary_B].all()):
             # the candidates include the best class with a mean, because Ranking also searches its first part alone
             kept_K = self.has_mean[row_K]
             _, with_mean_B = highest(len(h_Bd), sample_K[kept_K], row_K[kept_K], score_K[kept_K])
-        own_B = self._head.scores_of(h_Bd, torch.arange(len(h_Bd), device=h_Bd.device), y_B)
+        own_B = self._head.scores_of(h_Bd, torch.arange(len(h_Bd), device=h_Bd.device), y_B, share)
+        best_B, own_B = capped(best_B), capped(own_B)
         rest_B = found.rest(best_B)
         loss_B = (best_B - own_B).clamp(min=0) + rest_B.log1p()
         return LinearDecisions(with_mean_B, vocabulary_B, 1 / (1 + rest_B), loss_B)
@@ -266,30 +275,6 @@ class ValidationTally:
         self._blocks = state["block_totals"].to(device)
         self._argmax_without_mean = int(state["argmax_without_mean"])
         self.filled = Filled.from_state(state, device, kinds)
-
-
-def highest(
-    samples: int, sample_K: Int[Tensor, " K"], row_K: Int[Tensor, " K"], score_K: Float[Tensor, " K"]
-) -> tuple[Tensor, Tensor]:
-    """Return the highest score of each sample and the first row that has it, each (B,); −∞ and 0 if it has none.
-
-    >>> highest(2, torch.tensor([0, 0, 0]), torch.tensor([3, 5, 6]), torch.tensor([1.0, 2.0, 2.0]))
-    (tensor([2., -inf]), tensor([5, 0]))
-    """
-    score_B = score_K.new_full((samples,), float("-inf")).scatter_reduce_(0, sample_K, score_K, "amax")
-    best_K = score_K == score_B[sample_K]
-    return score_B, first_row(samples, sample_K[best_K], row_K[best_K])
-
-
-def first_row(samples: int, sample_K: Int[Tensor, " K"], row_K: Int[Tensor, " K"]) -> Int[Tensor, " B"]:
-    """Return the lowest row of each sample, shape (B,); 0 if it has none.
-
-    >>> first_row(2, torch.tensor([0, 0]), torch.tensor([6, 5]))
-    tensor([5, 0])
-    """
-    last = torch.iinfo(torch.int64).max
-    row_B = row_K.new_full((samples,), last).scatter_reduce_(0, sample_K, row_K, "amin")
-    return row_B.where(row_B < last, 0)
 
 
 def _power_of_two(values: Tensor) -> float:

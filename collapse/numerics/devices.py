@@ -1,11 +1,12 @@
-"""Choose the torch device, keep freed memory, and explain errors of running out of memory."""
+"""Choose the torch device and its block sizes, keep freed memory, and explain errors of running out of memory."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import NamedTuple
 
 import torch
 
+from collapse.core import ranks
 from collapse.errors import CollapseError, UsageError, first_line
 
 _BLOCK = 31 << 20  # just below the largest block that GNU's allocator can keep
@@ -18,7 +19,10 @@ def pick_device(device: str) -> torch.device:
         UsageError: This machine does not have the device.
     """
     if device == "auto":
-        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+        device = "cuda" if torch.cuda.is_available() else "cpu"
+    if device == "cuda" and ranks.count() > 1 and torch.cuda.is_available():  # each rank has its own
+        torch.cuda.set_device(ranks.local_rank() % torch.cuda.device_count())
+        device = f"cuda:{torch.cuda.current_device()}"
     try:
         target = torch.device(device)
         torch.zeros(1, device=target).item()  # fails for devices that cannot compute, such as "meta"
@@ -59,6 +63,25 @@ def work_sizes(device: torch.device) -> WorkSizes:
     if device.type == "cpu":
         return WorkSizes(1024, 256 * torch.get_num_threads(), 2048, 1 << 15)
     return WorkSizes(8192, 16384, 16384, 1 << 24)
+
+
+def cut(lengths: Sequence[int], rows: int) -> tuple[list[slice], list[slice]]:
+    """Cut groups of the given lengths into blocks of similar length, at most ``rows``.
+
+    Returns:
+        The rows of each block, and the blocks of each group.
+
+    >>> cut([8, 3, 0], 5)
+    ([slice(0, 4, None), slice(4, 8, None), slice(8, 11, None)], [slice(0, 2, None), slice(2, 3, None)])
+    """
+    blocks, groups, first = list[slice](), list[slice](), 0
+    for length in filter(None, lengths):
+        count = -(-length // rows)
+        step = -(-length // count)
+        groups.append(slice(len(blocks), len(blocks) + count))
+        blocks += [slice(at, min(at + step, first + length)) for at in range(first, first + length, step)]
+        first += length
+    return blocks, groups
 
 
 def keep_freed_memory() -> None:

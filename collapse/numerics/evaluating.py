@@ -6,6 +6,7 @@ Shapes: C classes, S validation blocks.
 import math
 from collections import Counter
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 
 from jaxtyping import Float
@@ -13,7 +14,7 @@ from torch import Tensor
 
 from collapse.core.progress import Report
 from collapse.numerics.pairs import sweep
-from collapse.numerics.reducing import MetricResult, Tally, TopPairs
+from collapse.numerics.reducing import MetricResult, Tally, TopPairs, merge_ranks
 from collapse.numerics.standard_errors import influence_of, standard_error
 from collapse.numerics.statistics import EmbeddingStatistics
 from collapse.numerics.values import Values, as_number, as_tensor, plain
@@ -87,20 +88,23 @@ def _evaluate_all(
     wanted: Sequence[MetricResult], values: Values, by_class: bool, top: int, tile: int | None, progress: Report | None
 ) -> Counter[str]:
     """Fill the results of metrics that nothing is missing for; return the ``pair_counts`` of :class:`Evaluation`."""
-    pairs = []
-    for each in wanted:
-        with each.on_its_own():
-            if each.metric.kind == "scalar":
-                _scalar(each, values, by_class)
-                continue
-            each.tally = _tally(each, values)
-            if each.metric.kind == "class":
-                _classwise(each, each.tally, values, by_class)
-            else:
-                each.class_tally = _tally(each, values, groups=values.s.n_classes) if by_class else None
-                each.top = TopPairs(top, values.s.means.device) if top else None
-                pairs.append(each)
-    counts = sweep(values, pairs, tile=tile, progress=progress) if pairs else Counter[str]()
+    pairs, counts = [], Counter[str]()
+    with suppress(Wrote):  # the error is in each.failed, and merge_ranks() raises it in all ranks
+        for each in wanted:
+            with each.on_its_own():
+                if each.metric.kind == "scalar":
+                    _scalar(each, values, by_class)
+                    continue
+                each.tally = _tally(each, values)
+                if each.metric.kind == "class":
+                    _classwise(each, each.tally, values, by_class)
+                else:
+                    each.class_tally = _tally(each, values, groups=values.s.n_classes) if by_class else None
+                    each.top = TopPairs(top, values.s.means.device) if top else None
+                    pairs.append(each)
+        if pairs:
+            counts = sweep(values, pairs, tile=tile, progress=progress)
+    counts = merge_ranks(wanted, counts)
     for each in pairs:
         with each.on_its_own():
             if not each.failed and (each.remark is None or each.remark.value is not None):

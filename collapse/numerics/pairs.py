@@ -12,6 +12,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from collapse.core import ranks
 from collapse.core.progress import Report
 from collapse.numerics.devices import keep_freed_memory
 from collapse.numerics.reducing import MetricResult
@@ -24,7 +25,7 @@ from collapse.plugin.parameters import closure, functions_of_pairs, of_tiles
 def sweep(
     values: Values, wanted: Sequence[MetricResult], *, tile: int | None = None, progress: Report | None = None
 ) -> Counter[str]:
-    """Add the values of pair metrics over all pairs c < c′ to their tallies.
+    """Add the values of pair metrics over this rank's share of all pairs c < c′ to their tallies.
 
     Args:
         values: The values of functions of classes; the sweep runs on the device of the statistics.
@@ -45,13 +46,14 @@ def sweep(
     keep_freed_memory()
     with torch.inference_mode():
         memory = torch.empty(tile * tile, dtype=torch.float64, device=means.device)
-    walk = list(tiles(len(means), tile))
+    walk = list(tiles(len(means), tile))[ranks.rank() :: ranks.count()]
     for done, (rows, columns) in enumerate(walk, start=1):
         piece = Tile(geometry, values, rows, columns, _product(geometry.means, rows, columns, memory), kept)
         for each in wanted:
             if each.failed is None:
                 with each.on_its_own():
                     _add(each, piece)
+        ranks.heed()
         if progress:
             progress("sweeping pairs", done, len(walk))
     return geometry.pair_counts

@@ -23,7 +23,8 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from collapse.numerics.devices import work_sizes
+from collapse.numerics.devices import cut, work_sizes
+from collapse.numerics.logits import Logits
 from collapse.numerics.products import product
 
 _KEPT = 1 << 26  # a matrix of at most this many numbers is kept in float32 (256 MB); else each block is converted again
@@ -63,6 +64,7 @@ class Ranking:
             first two together, and so on.
         bias: A bias for each row of the matrix, shape (V,), or None.
         originals: The matrix before rounding, to compare rows for equality; None if ``matrix`` is not rounded.
+        cap: The cap of scores, which applies to sums of exponentials; order and candidates do not depend on it.
     """
 
     def __init__(
@@ -72,12 +74,14 @@ class Ranking:
         bias: Float[Tensor, " V"] | None,
         *,
         originals: Float[Tensor, "V d"] | None = None,
+        cap: float | None = None,
     ) -> None:
+        self._cap = None if cap is None else Logits(cap=cap * _LOG2_E)
         self._matrix, self._all_biases, self._work = matrix, bias, work_sizes(matrix.device)
         self._ids = torch.cat(list(groups))
         self._bias = None if bias is None else bias[self._ids].double()
         self._highest_bias = 0.0 if self._bias is None else float(self._bias.max())
-        self._blocks, self._groups = _cut([len(group) for group in groups], self._work.rows)
+        self._blocks, self._groups = cut([len(group) for group in groups], self._work.rows)
         count, self._dim = len(self._ids), matrix.shape[1]
         self._mean = torch.zeros(self._dim, dtype=torch.float64, device=matrix.device)
         for block in self._blocks:
@@ -110,7 +114,8 @@ class Ranking:
         norm_B = x_Bd.norm(dim=1)
         exact = exact or (sums and not self._sums_in_float32(norm_B))
         dtype = torch.float64 if exact else torch.float32
-        highest_GB, total_GB = self._screen(x_Bd, share, dtype, sums=sums)
+        offset_B = x_Bd @ self._mean + share * self._highest_bias
+        highest_GB, total_GB = self._screen(x_Bd, share, dtype, offset_B, sums=sums)
         error_GB = self.error(norm_B, dtype, highest_GB)
         least_GB, least_B = torch.empty_like(highest_GB), torch.full_like(norm_B, -torch.inf)
         for blocks in self._groups:  # a lower bound of the highest score in this and earlier groups
@@ -119,16 +124,18 @@ class Ranking:
         open_GB = highest_GB + error_GB >= least_GB
         near_GB = (least_GB - error_GB).to(dtype)  # error() is twice the needed bound, which covers rounding to dtype
         sample_K, row_K, best_GB, rest_GB = self._reopen(
-            x_Bd, share, dtype, open_GB, near_GB, highest_GB, total_GB, sums=sums
+            x_Bd, share, dtype, offset_B, open_GB, near_GB, highest_GB, total_GB, sums=sums
         )
         top_B, others_B = best_GB.masked_fill(~open_GB, -torch.inf).amax(dim=0), torch.zeros_like(norm_B)
         if sums:
+            if self._cap is not None:  # caps apply to whole scores
+                best_GB, top_B = self._cap.capped(best_GB + offset_B), self._cap.capped(top_B + offset_B)
+                offset_B = torch.zeros_like(offset_B)
             # The total of a closed block includes its highest row. The rest of an open block excludes it (see _reopen),
             # so it is added here.
             weight_GB = (best_GB - top_B).exp2_()
             of_highest_B = (weight_GB * open_GB).sum(dim=0)
             others_B = (rest_GB * weight_GB).sum(dim=0) + of_highest_B - 1  # minus the row with the top score
-        offset_B = x_Bd @ self._mean + share * self._highest_bias
         return Found(sample_K, row_K, (top_B + offset_B) / _LOG2_E, others_B)
 
     def scores_of(
@@ -183,10 +190,11 @@ class Ranking:
         return bias_n.clamp(min=torch.finfo(dtype).min / 8).to(dtype)  # finite in float32 too
 
     def _screen(
-        self, x_Bd: Float[Tensor, "B d"], share: float, dtype: torch.dtype, *, sums: bool
+        self, x_Bd: Float[Tensor, "B d"], share: float, dtype: torch.dtype, offset_B: Tensor, *, sums: bool
     ) -> tuple[Float[Tensor, "G B"], Float[Tensor, "G B"]]:
         """Return the highest score m of each block and, with ``sums``, the sum of exp2(score − m); float64."""
         x_Bd, bias_n = x_Bd.to(dtype).contiguous(), self._biases(share, dtype)
+        offset_B1 = offset_B.to(dtype).unsqueeze(1)
         highest_GB = x_Bd.new_empty(len(self._blocks), len(x_Bd))
         total_GB = torch.zeros_like(highest_GB)
         for g, block in enumerate(self._blocks):
@@ -195,7 +203,8 @@ class Ranking:
                 score_br = self._scores(x_Bd[some], block, bias_n)
                 highest_b = torch.amax(score_br, dim=1, out=highest_GB[g, some])
                 if sums:
-                    torch.sum(score_br.sub_(highest_b.unsqueeze(1)).exp2_(), dim=1, out=total_GB[g, some])
+                    term_br = self._terms(score_br, highest_b.unsqueeze(1), offset_B1[some])
+                    torch.sum(term_br, dim=1, out=total_GB[g, some])
         return highest_GB.double(), total_GB.double()
 
     def _reopen(
@@ -203,6 +212,7 @@ class Ranking:
         x_Bd: Float[Tensor, "B d"],
         share: float,
         dtype: torch.dtype,
+        offset_B: Float[Tensor, " B"],
         open_GB: Bool[Tensor, "G B"],
         near_GB: Float[Tensor, "G B"],
         highest_GB: Float[Tensor, "G B"],
@@ -216,6 +226,7 @@ class Ranking:
             x_Bd: Samples, float64.
             share: The bias is multiplied by this.
             dtype: dtype of the scores.
+            offset_B: What was subtracted from all scores of a sample.
             open_GB: Whether a block is open for a sample.
             near_GB: The lowest score of a candidate.
             highest_GB, total_GB: As :meth:`_screen` returned them.
@@ -242,11 +253,18 @@ class Ranking:
             candidates.append((sample_P[place_K], self._ids[block][row_K]))
             if sums:
                 highest_P, row_P = score_Pr.max(dim=1, keepdim=True)
-                rest_Pr = score_Pr.sub_(highest_P).exp2_().scatter_(1, row_P, 0)
+                offset_P1 = offset_B[sample_P].to(dtype).unsqueeze(1)
+                rest_Pr = self._terms(score_Pr, highest_P, offset_P1).scatter_(1, row_P, 0)
                 best_GB[g, sample_P] = highest_P.squeeze(1).double()
                 rest_GB[g, sample_P] = rest_Pr.sum(dim=1).double()
         sample_K, row_K = (torch.cat(each) for each in zip(*candidates, strict=True))
         return sample_K, row_K, best_GB, rest_GB
+
+    def _terms(self, score_br: Tensor, highest_b1: Tensor, offset_b1: Tensor) -> Tensor:
+        """Return exp2(score − highest) of capped scores; overwrite the scores if there is no cap."""
+        if self._cap is None:
+            return score_br.sub_(highest_b1).exp2_()
+        return self._cap.capped(score_br + offset_b1).sub_(self._cap.capped(highest_b1 + offset_b1)).exp2_()
 
     def _near_in_float64(
         self, x_Pd: Float[Tensor, "P d"], share: float, g: int, near_Pr: Bool[Tensor, "P r"]
@@ -279,22 +297,3 @@ class Ranking:
                 equal &= self._bias[some] == self._bias[first_n[some]]
             is_first[some] = ~equal
         return is_first
-
-
-def _cut(lengths: Sequence[int], rows: int) -> tuple[list[slice], list[slice]]:
-    """Cut groups of the given lengths into blocks of similar length, at most ``rows``.
-
-    Returns:
-        The rows of each block, and the blocks of each group.
-
-    >>> _cut([8, 3, 0], 5)
-    ([slice(0, 4, None), slice(4, 8, None), slice(8, 11, None)], [slice(0, 2, None), slice(2, 3, None)])
-    """
-    blocks, groups, first = list[slice](), list[slice](), 0
-    for length in filter(None, lengths):
-        count = -(-length // rows)
-        step = -(-length // count)
-        groups.append(slice(len(blocks), len(blocks) + count))
-        blocks += [slice(at, min(at + step, first + length)) for at in range(first, first + length, step)]
-        first += length
-    return blocks, groups

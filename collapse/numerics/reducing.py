@@ -4,14 +4,18 @@ Shapes: G groups, n values per group; C classes, S validation blocks; a tile has
 """
 
 import math
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import reduce
+from typing import Any
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from collapse.core import ranks
 from collapse.errors import CollapseError, PluginError
 from collapse.plugin.guarding import Failed, Wrote, error_line
 from collapse.plugin.measures import Measure
@@ -70,6 +74,17 @@ class Tally:
                 held = self._states[key][:, run]
                 held.copy_(measure.merge(held, measure.state(values, sums)))
 
+    def held(self) -> tuple[Any, ...]:
+        """Return the counts and the states, in the order of the measures."""
+        return self.added, self.nan, self.infinite, [each.cpu() for each in self._states.values()]
+
+    def hold(self, parts: Sequence[tuple[Any, ...]]) -> None:
+        """Hold what all :meth:`held` parts together hold, in their order."""
+        *counts, states = zip(*parts, strict=True)
+        self.added, self.nan, self.infinite = map(sum, counts)
+        for (key, measure), of_parts in zip(self._by_key.items(), zip(*states, strict=True), strict=True):
+            self._states[key] = reduce(measure.merge, of_parts).to(self._states[key].device)
+
     def state(self, name: str) -> Float[Tensor, "k G"]:
         """Return the state of a measure."""
         return self._states[self._measures[name].key]
@@ -125,11 +140,13 @@ class TopPairs:
         if rows.start == columns.start:  # a diagonal tile, which holds every pair twice
             enough.triu_(1)
         found = enough.nonzero()
-        if not len(found):
-            return
-        start = torch.tensor([rows.start, columns.start], device=found.device)
-        pairs = torch.cat([self.pairs, found + start])
-        values_n = torch.cat([self.values, values[enough].double()])
+        if len(found):
+            start = torch.tensor([rows.start, columns.start], device=found.device)
+            self.hold([(self.pairs, self.values), (found + start, values[enough].double())])
+
+    def hold(self, parts: Sequence[tuple[Tensor, Tensor]]) -> None:
+        """Hold the largest of some distinct pairs, given as (pairs, values)."""
+        pairs, values_n = (torch.cat(each).to(self.values.device) for each in zip(*parts, strict=True))
         order = ((pairs[:, 0] << 32) + pairs[:, 1]).argsort()
         order = order[values_n[order].argsort(stable=True, descending=True)][: self._most]
         self.pairs, self.values = pairs[order], values_n[order]
@@ -172,6 +189,25 @@ class MetricResult:
     standard_error: float | None = None
     error_failure: Failed | None = None
 
+    def swept(self) -> tuple[Any, ...]:
+        """Return the failure and, of a pair metric, what a rank's tiles added: remark, tallies, largest pairs."""
+        if self.failed or self.tally is None or self.metric.kind != "pair":
+            return self.failed, None
+        remark = self.remark and replace(self.remark, value=None if self.remark.value is None else True)
+        of_classes = self.class_tally and self.class_tally.held()
+        return None, remark, self.tally.held(), of_classes, self.top and (self.top.pairs.cpu(), self.top.values.cpu())
+
+    def merge(self, parts: Sequence[tuple[Any, ...]]) -> None:
+        """Hold what the ranks found, given by :meth:`swept`; a metric that failed on one of them has failed."""
+        self.failed = next((each[0] for each in parts if each[0]), None)
+        if self.failed or len(parts[0]) == 2:
+            return
+        _, remarks, tallies, of_classes, tops = zip(*parts, strict=True)
+        self.remark = next(filter(None, remarks), None)
+        for held, given in ((self.tally, tallies), (self.class_tally, of_classes), (self.top, tops)):
+            if held is not None:
+                held.hold(given)
+
     def reduce(self) -> None:
         """Compute the numbers from the tally, after all values were added."""
         assert self.tally is not None
@@ -192,3 +228,19 @@ class MetricResult:
             if isinstance(error, CollapseError) and not isinstance(error, PluginError):
                 raise
             self.failed = Failed(self.metric.function, error_line(error))
+
+
+def merge_ranks(results: Sequence[MetricResult], pair_counts: Counter[str]) -> Counter[str]:
+    """Merge the results of all ranks, so that all have the same; return the sum of their ``pair_counts``.
+
+    Raises:
+        Wrote: On some rank, a metric wrote to a shared tensor.
+    """
+    found = ranks.meet(([each.swept() for each in results], pair_counts))
+    for each, parts in zip(results, zip(*(of_rank for of_rank, _ in found), strict=True), strict=True):
+        with each.on_its_own():
+            each.merge(parts)
+    for each in results:
+        if isinstance(each.failed, Wrote):
+            raise each.failed
+    return sum((counts for _, counts in found), Counter[str]())

@@ -28,6 +28,9 @@ class Failed(PluginError):
         super().__init__(f"{called(function)} failed: {text}")
         self.text, self.module = text, str(getattr(function, "__module__", "?"))
 
+    def __reduce__(self) -> tuple[Any, ...]:  # what ranks send: a function of a file cannot be pickled
+        return type(self).__new__, (type(self), *self.args), vars(self)
+
 
 class Wrote(Failed):
     """A plugin's function wrote to a tensor that others also read."""

@@ -10,6 +10,7 @@ from typing import Any, ClassVar, Literal
 import torch
 from torch import Tensor
 
+from collapse.core.gram import gram
 from collapse.errors import PluginError
 from collapse.plugin.batch import Side
 
@@ -167,5 +168,5 @@ def _shifted(state: State, total: Tensor, mine: Side, theirs: Side) -> Tensor:
     weights_K = mine.counts * (theirs.counts / (mine.counts + theirs.counts))
     shift_Kd = (theirs.means - mine.means) * weights_K.sqrt().unsqueeze(1)
     if state.shape == ("d", "d"):
-        return torch.addmm(total, shift_Kd.T, shift_Kd)
+        return total + gram(shift_Kd)
     return total + (shift_Kd.square().sum() if state.shape == () else shift_Kd.square().sum(dim=0))

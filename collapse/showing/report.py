@@ -4,6 +4,7 @@ import base64
 import hashlib
 import math
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from importlib import resources
 from pathlib import Path
 from typing import Any
@@ -14,11 +15,19 @@ from collapse.core.progress import Report, shows_progress
 from collapse.core.theme import theme
 from collapse.errors import CollapseError, UsageError, some
 from collapse.measurement.cells import number, plain
+from collapse.measurement.prepared import of_top
 from collapse.measurement.table import Table
 from collapse.plugin.plugin_manager import plugins
 from collapse.showing.associations import Associations, associations
 from collapse.showing.overview import LOSS, called, findings, warnings
-from collapse.showing.report_tables import definition_table, measurement_table, row_table, store_table, version_table
+from collapse.showing.report_tables import (
+    definition_table,
+    layer_table,
+    measurement_table,
+    row_table,
+    store_table,
+    version_table,
+)
 from collapse.showing.sources import Material, Source, gather
 from collapse.stores.store import Store
 from collapse.stores.writing import check_output_place, write_output
@@ -93,34 +102,42 @@ def report(
 def _content(
     material: Material, chosen: Iterable[str] | None, tokens: Tokens | None, progress: Report | None
 ) -> dict[str, Any]:
-    """Return the content for the template: the sections with their texts, figures and tables."""
-    frame = material.results.frame()
-    tests = associations(material.results) if chosen is None else Associations({})
+    """Return the content for the template: the sections with their texts, figures and tables.
+
+    Only the section on layers has rows of other layers than ``top``.
+    """
+    results, _ = of_top(material.results)
+    frame = results.frame()
+    tests = associations(results) if chosen is None else Associations({})
     names = plugins().figures if chosen is None else chosen
-    figures = list(material.drawn([plugins().figure(name) for name in names], progress))
+    wanted = [plugins().figure(name) for name in names]
+    figures = list(
+        replace(material, results=results).drawn([each for each in wanted if "layer" not in each.needs], progress)
+    )
+    of_layers = list(material.drawn([each for each in wanted if "layer" in each.needs], progress))
     of_tokens, without_tokens = _token_tables(material.stores, tokens) if tokens else ({}, [])
     sources = Table("Sources", ["kind", "name", "holds"], material.origins)
     methods = {"definitions": definition_table(frame), "sources": sources, "rows": row_table(frame)}
     methods |= {f"store-{at}": store_table(each) for at, each in enumerate(material.stores)}
-    missing = [f"{figure.title}: not drawn: {why}" for figure, drawing, why in figures if drawing is None]
+    missing = [f"{each.title}: not drawn: {why}" for each, drawing, why in (*figures, *of_layers) if drawing is None]
+    layered = {"layers": layer_table(material.results.frame())} if results is not material.results else {}
     sections = [
-        ("overview", "What stands out", {}, []),
-        ("figures", "Figures", {}, []),
-        ("measurements", "Measurements", {"measurements": measurement_table(material.results)}, []),
-        ("association", "Correlation with validation loss", tests.tables, tests.lacking),
-        ("tokens", "Tokens", of_tokens, without_tokens),
-        ("methods", "Methods", {**methods, "versions": version_table()}, [*missing, *plugins().problems]),
+        ("overview", "What stands out", [], {}, []),
+        ("figures", "Figures", figures, {}, []),
+        ("measurements", "Measurements", [], {"measurements": measurement_table(results)}, []),
+        ("layers", "Layers", of_layers, layered, []),
+        ("association", "Correlation with validation loss", [], tests.tables, tests.lacking),
+        ("tokens", "Tokens", [], of_tokens, without_tokens),
+        ("methods", "Methods", [], {**methods, "versions": version_table()}, [*missing, *plugins().problems]),
     ]
-    full = {"overview", *(["figures"] if len(missing) < len(figures) else [])}
     return {
         "sections": [
-            (name, heading, [_data(*each) for each in tables.items()], notes)
-            for name, heading, tables, notes in sections
-            if tables or notes or name in full
+            (name, heading, pictures, [_data(*each) for each in tables.items()], notes)
+            for name, heading, pictures, tables, notes in sections
+            if tables or notes or name == "overview" or any(drawing for _, drawing, _ in pictures)
         ],
         "warnings": warnings(frame),
         "findings": findings(frame, tests),
-        "figures": figures,
         "themes": {name: theme(dark=name == "dark", text=_TEXT) for name in ("light", "dark")},
     }
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from collapse.errors import shortened
 from collapse.measurement.results import Results
-from collapse.measurement.row_tables import ERROR, notes_on_reachable, whole_table_of
+from collapse.measurement.row_tables import ERROR, by_property, notes_on_reachable, whole_table_of
 from collapse.measurement.rows import ABOUT
 from collapse.measurement.table import Table, table_of_frame
 from collapse.plugin.metrics import limits_of
@@ -38,6 +38,13 @@ def measurement_table(results: Results) -> Table:
         if any(name in row.standard_errors for row in results.rows):
             columns[f"{name} ±"] = [row.standard_errors.get(name) for row in results.rows]
     return table_of_frame("", type(frame)(columns))
+
+
+def layer_table(frame: "pd.DataFrame") -> Table:
+    """Return a table of the headline measurements with a row per layer."""
+    names = ["model", "step", "layer", *by_property(name for name in plugins().headlines() if name in frame)]
+    note = "the other sections are of the layer top, which enters the output embedding"
+    return table_of_frame("", frame[[name for name in names if name in frame]], [note])
 
 
 def _side_by_side(results: Results) -> Table:

@@ -1,4 +1,4 @@
-"""How far a collection is: which slices the shards in a folder hold, by phase and part."""
+"""The progress of a collection: which slices the shards in a folder hold, by phase and part."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ from collapse.stores.shards import Shard, shards_in
 
 @dataclass(frozen=True)
 class Covered:
-    """How far a phase is, or a part of it.
+    """The progress of a phase, or of a part of it.
 
     Attributes:
         phase: "train" or "validation".
@@ -34,11 +34,11 @@ class Covered:
 
 
 def covered(folder: Path, parts: int | None = None) -> list[Covered]:
-    """Return how far the collection in a folder is, by phase and part.
+    """Return the progress of the collection in a folder, by phase and part.
 
     Args:
         folder: Folder of a store, a part or an unfinished collection; nothing in it is changed.
-        parts: The number of parts if no part runs, which would say it; None for the whole.
+        parts: The number of parts, used only if no part is running; None for the whole.
 
     Raises:
         StoreError: A file is damaged.

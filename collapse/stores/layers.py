@@ -1,6 +1,6 @@
 """Names of layers, numbered as in ``hidden_states`` of transformers: the inputs of the L blocks are 0 to L − 1.
 
-``top`` is layer L, what enters the output embedding.
+``top`` is layer L, the input of the output embedding.
 """
 
 import re
@@ -41,8 +41,8 @@ def layers_of(asked: Any, n_layers: int | None) -> list[str]:
         numbers = [n_layers if word == TOP else int(word) for word in asked.split(",")]
         if wrong := [each for each in numbers if not -n_layers - 1 <= each <= n_layers]:
             raise UsageError(
-                f"--layers {wrong[0]}: there is no such layer; the layers are 0 to {n_layers}, of which {n_layers} is "
-                f"{TOP}, or counted from {TOP}, -1 to {-n_layers - 1}"
+                f"--layers {wrong[0]}: there is no such layer; give 0 to {n_layers}, or counted from the end -1 to "
+                f"{-n_layers - 1}; {n_layers} and -1 are {TOP}"
             )
         found = {each % (n_layers + 1) for each in numbers}
     return [*map(str, sorted(found - {n_layers})), TOP]
@@ -71,7 +71,7 @@ def joined_states(states: Mapping[str, Mapping[str, V]]) -> dict[str, V]:
 
 
 def state_of(layer: str, state: Mapping[str, V]) -> dict[str, V]:
-    """Return the part of a layer of joined states; no statistic has a number as its name.
+    """Return the state of one layer from joined states; no statistic has a number as its name.
 
     >>> state_of("top", {"4/counts": 1, "seen/total": 2}), state_of("4", {"4/counts": 1, "counts": 2})
     ({'seen/total': 2}, {'counts': 1})

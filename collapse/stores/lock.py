@@ -39,8 +39,8 @@ def locked(
         folder: The folder to lock.
         option: The option that names the folder, for messages.
         wait: Wait until another holder releases the lock, with a warning.
-        part: Hold the lock of the k-th of n parts instead, beside any other.
-        beside_parts: Whether parts may run at the same time.
+        part: Hold only the lock of the k-th of n parts, so that other processes can hold those of other parts.
+        beside_parts: Do not wait for running parts.
 
     Raises:
         InUseError: Another process, or another thread of this process, holds the lock, and ``wait`` is false.

@@ -1,6 +1,7 @@
 """Which slices of a phase are missing: half-open ranges of slices that shards hold or lack, or that a part covers."""
 
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import Protocol, runtime_checkable
 
 from collapse.errors import UsageError, counted
@@ -34,6 +35,26 @@ def gaps(shards: Sequence[Holding], window: Run | None = None) -> list[Run]:
             missing.append((start, shard.start))
         start = max(start, shard.stop)
     return [*missing, (start, stop)] if start < stop else missing
+
+
+def dealt(runs: Sequence[Run], hands: int) -> list[list[Run]]:
+    """Deal the slices of some runs: adjacent ones to each hand, and to each the same number or one more.
+
+    >>> dealt([(0, 4), (6, 8)], 2)
+    [[(0, 3)], [(3, 4), (6, 8)]]
+    """
+    places = [0]
+    for start, stop in runs:
+        places.append(places[-1] + stop - start)
+    edges = [hand * places[-1] // hands for hand in range(hands + 1)]
+    return [
+        [
+            (start + max(low - place, 0), min(start + high - place, stop))
+            for (start, stop), place in zip(runs, places, strict=False)
+            if max(low, place) < min(high, place + stop - start)
+        ]
+        for low, high in pairwise(edges)
+    ]
 
 
 def runs_of(shards: Sequence[Holding]) -> list[Run]:

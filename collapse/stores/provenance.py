@@ -22,7 +22,10 @@ from collapse.version import VERSION
 if TYPE_CHECKING:
     import torch
 
-_LIBRARIES = ("torch", "transformers", "tokenizers", "datasets", "safetensors", "huggingface-hub", "numpy")
+_LIBRARIES = (
+    *("torch", "transformers", "tokenizers", "datasets", "safetensors", "huggingface-hub", "numpy"),
+    *("bitsandbytes", "peft", "torchao"),
+)
 _PART = r"[^\s\\/'\"=,;|<>]+"
 # matches the folders of an absolute path anywhere in a text, but not those of a URL such as https://host/a
 _FOLDERS = re.compile(rf"(?<![\w/\\.~-])(?:file:/+)?(?:~[\w.-]*|[A-Za-z]:)?(?:/|\\+)(?:{_PART}[\\/]+)*(?={_PART})")

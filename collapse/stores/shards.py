@@ -50,6 +50,9 @@ class Shard:
     path: Path | None = None
     held: "Mapping[str, Tensor] | None" = None
 
+    def __getstate__(self) -> dict[str, Any]:  # what ranks send: without tensors that are in the file
+        return {**vars(self), "held": None if self.path else self.held}
+
     @property
     def slices(self) -> int:
         """Number of slices of the whole phase."""

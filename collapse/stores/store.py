@@ -90,6 +90,9 @@ class Store(Named):
         self.named: dict[str, str] = {}
         self._statistics: dict[str, EmbeddingStatistics] = {}
 
+    def __getstate__(self) -> dict[str, Any]:  # what ranks send: without the statistics that were read
+        return {**vars(self), "_statistics": {}}
+
     @classmethod
     def load(cls, path: str | Path) -> "Store":
         """Open the store in a folder; the manifest is checked now, each tensor file when it is read.

@@ -56,11 +56,12 @@ def kept_results(store: "Store") -> dict[str, Any] | None:
 
 
 def _weights(identity: Mapping[str, Any]) -> str | None:
-    weights, arguments = identity.get("weights"), identity.get("model_args")
+    weights = identity.get("weights")
     if weights is None:
         return None
     weights = f"untrained:{weights}" if identity.get("null") == "untrained" else weights
-    return f"{weights}+{sha256_of(arguments)[:12]}" if arguments else weights
+    changes = [identity[name] for name in ("model_args", "adapter", "quantize") if identity.get(name)]
+    return "+".join([weights, *(sha256_of(each)[:12] for each in changes)])
 
 
 def _text_id(identity: Mapping[str, Any], text: str) -> str | None:

@@ -36,7 +36,7 @@ def locked_store_folder(folder: Path, part: tuple[int, int] | None = None) -> It
         part: Lock only the k-th of n parts, so that processes may collect the others at the same time.
 
     Yields:
-        A context in which no other process changes what this one does not lock: for a part, it locks the folder.
+        A context in which no other process changes the folder; for a part, it takes the folder's lock.
 
     Raises:
         StoreError: The folder holds files that collapse did not write; the message names some.
@@ -55,7 +55,7 @@ def locked_store_folder(folder: Path, part: tuple[int, int] | None = None) -> It
             if others:
                 k, n = others[0]
                 raise InUseError(
-                    f"another process collects part {k}/{n} into {folder}: wait, or divide it into {n} parts"
+                    f"another process collects part {k}/{n} into {folder}: wait for it, or give --part k/{n}"
                 )
             if is_store(folder / RECOLLECTED) and not is_store(folder):
                 replace_by_recollected(folder)

@@ -127,15 +127,16 @@ def curves(
     *,
     hover: Sequence[str] = ("model",),
     collapsed: bool = False,
+    **more: Any,
 ) -> dict[str, Any]:
     """Return the specification of curves along a column, with one panel per available measurement.
 
     The colour, the columns ``lines`` and ``--min-count`` divide the rows into lines. With ``collapsed``, a rule shows
-    the value at full collapse.
+    the value at full collapse. ``more`` are other channels.
     """
     present = one_of(frame, names)
     limits = ["min_count"] if "min_count" in frame and frame["min_count"].nunique() > 1 else []
-    panels = [panel(frame, name, x, colour=colour, lines=[*lines, *limits], hover=hover) for name in present]
+    panels = [panel(frame, name, x, colour=colour, lines=[*lines, *limits], hover=hover, **more) for name in present]
     if collapsed:
         panels = [_beside_limit(each, frame, name) for each, name in zip(panels, present, strict=True)]
     return together(panels, records(frame, [*hover, along, *lines, *limits, *present], colour))

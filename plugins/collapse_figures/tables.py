@@ -8,14 +8,14 @@ import numpy as np
 
 from collapse import CollapseError, Part, Results, Store
 from collapse.errors import counted, shortened
-from collapse.measurement.prepared import prepared, remarks_on, sizes_said
+from collapse.measurement.prepared import LAYER_DEPTH, prepared, remarks_on, sizes_said
 
 if TYPE_CHECKING:
     import pandas as pd
 
 _COLOURS = 8  # with more entries, a legend is hard to read, and a colour scale is drawn
 _LONGEST = 60  # shown characters of a name in a legend or caption
-_NUMBERS = {"val_loss", "n_params", "dim", "classes", "width", "depth"}
+_NUMBERS = {"val_loss", "n_params", "dim", "classes", "width", "depth", LAYER_DEPTH}
 
 
 @dataclass(frozen=True)

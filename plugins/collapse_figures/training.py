@@ -1,11 +1,17 @@
-"""Training curves: the loss and the properties of collapse at each checkpoint of a run."""
+"""Curves of the loss and the properties of collapse: along the checkpoints of a run, or the layers of a model."""
+
+from typing import TYPE_CHECKING, Any
 
 from collapse import CollapseError, Drawing, Results, figure
 from collapse.core.steps import run_and_step
 from collapse.errors import counted
+from collapse.measurement.prepared import LAYER_DEPTH
 from collapse.plugin.plugin_manager import plugins
-from collapse_figures.panels import axis, curves
-from collapse_figures.tables import MEASUREMENTS, colour_of, measured, remarks
+from collapse_figures.panels import axis, curves, ticks
+from collapse_figures.tables import MEASUREMENTS, Colour, colour_of, measured, remarks
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 
 @figure("training", title="Loss and neural collapse during training", source="Wu & Papyan 2024, Figure 5")
@@ -40,3 +46,54 @@ def training(results: Results) -> Drawing:
         "collapse, where an axis can show it."
     )
     return Drawing(spec, caption, notes=remarks(kept))
+
+
+@figure("depth", title="Loss and neural collapse along the layers", needs=["layer", "depth"])
+def depth(results: Results) -> Drawing:
+    """Loss and every headline measurement at each layer, a line per model and step, and per null."""
+    frame = measured(_with_nulls(results), needs=[LAYER_DEPTH])
+    frame["run"] = frame.groupby([name for name in ("model", "store", "step") if name in frame], dropna=False).ngroup()
+    frame = frame[frame.groupby("run")[LAYER_DEPTH].transform("nunique") > 1].reset_index(drop=True)
+    if frame.empty:
+        raise CollapseError("needs two layers of one model: use collapse measure --layers all")
+    whole = [each for each in ticks(frame[LAYER_DEPTH]) if each == int(each)]
+    x = axis("x", LAYER_DEPTH, frame[LAYER_DEPTH], title="layer", format="d", values=whole)
+    names = sorted(plugins().headlines(), key=[*MEASUREMENTS, *plugins().headlines()].index)
+    colour, more = _colour(frame)
+    lines, hover = ["run", "of"], ["model", "of", "layer"]
+    spec = curves(frame, names, x, LAYER_DEPTH, colour, lines, hover=hover, collapsed=True, **more)
+    caption = (
+        f"Loss and measurements of {counted(frame['run'].nunique(), 'model')} at each layer: 0 is the input of the "
+        "first block, the last layer enters the output embedding. In the others, the loss and the linear classifier of "
+        "NC4 use the model's final norm and output embedding (logit lens). The dashed line is the value at full "
+        "collapse, where an axis can show it."
+    )
+    return Drawing(spec, caption, notes=remarks(frame.drop_duplicates("run").drop(columns="layer")))
+
+
+def _with_nulls(results: Results) -> Results:
+    """Return a table with a row per null of each row, named by the column ``of``."""
+    import pandas as pd
+
+    frame = results.frame().assign(of="model")
+    for kind in dict.fromkeys(kind for row in results.rows for kind in row.nulls):
+        nulls = {at: row.nulls[kind] for at, row in enumerate(results.rows) if kind in row.nulls}
+        values = {name: [null.get(name) for null in nulls.values()] for name in plugins().headlines()}
+        frame = pd.concat([frame, frame.iloc[list(nulls)].assign(of=kind, **values)])
+    return Results.from_frame(frame)
+
+
+def _colour(frame: "pd.DataFrame") -> tuple[Colour | None, dict[str, Any]]:
+    """Return the colour of nulls, of the steps of one run, or of models; and a legend that names some of the steps."""
+    import altair as alt
+
+    if frame["of"].nunique() > 1:
+        return Colour("of", "", "nominal"), {}
+    runs, steps = (
+        {run_and_step(str(model))[0] for model in frame["model"]},
+        frame["step"].nunique() if "step" in frame else 0,
+    )
+    if len(runs) > 1 or steps < 2:
+        return Colour("called", "model", "nominal") if 1 < frame["run"].nunique() <= 8 else colour_of(frame), {}
+    some = sorted(frame["step"].unique())[:: -(-steps // 8)]
+    return Colour("step", "step", "ordinal"), {"color": alt.Color("step:O", legend=alt.Legend(values=some))}

@@ -8,6 +8,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from collapse import Batch, State, Statistic, derived
+from collapse.core.gram import gram
 
 
 class WithinClassCovariance(Statistic):
@@ -23,7 +24,7 @@ class WithinClassCovariance(Statistic):
 
     def update(self, batch: Batch) -> None:
         """Sum the outer products of a batch's deviations from its own class means."""
-        self.scatter = batch.deviations.T @ batch.deviations
+        self.scatter = gram(batch.deviations)
         self.samples = batch.counts.sum().reshape(1)
 
 

@@ -99,7 +99,7 @@ def of_row(row: Row) -> dict[str, Any]:
 
 
 def class_values(store: Store, row: Row) -> dict[str, Any]:
-    """Return the values behind each measurement that is made of values of classes; of many classes, some."""
+    """Return the values per class behind each measurement that has them; for many classes, only some."""
     found = {}
     for name in ["counts", "variances", *row.measurements]:
         try:
@@ -112,7 +112,7 @@ def class_values(store: Store, row: Row) -> dict[str, Any]:
 
 
 def figures(source: Any) -> dict[str, Any]:
-    """Return the numbers of every figure that can be drawn of a source, column by column."""
+    """Return the numbers of every figure that a source allows, column by column."""
     found = {}
     for name in plugins().figures:
         try:
@@ -132,7 +132,7 @@ OF_TABLE: dict[str, Callable[[], Any]] = {"analyses": analyses, "figures": lambd
 
 
 def plain(value: Any) -> Any:
-    """Return numbers of JSON; one that is not finite is a text."""
+    """Convert numbers for JSON; numbers that are not finite become text."""
     if isinstance(value, dict):
         return {str(key): plain(each) for key, each in value.items()}
     if isinstance(value, list | tuple):

@@ -1,4 +1,4 @@
-"""The figure convergence: parts of collections, which no other figure gets and no table has a row of."""
+"""The figure convergence: the only figure of parts, which have no row in a table."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""The correlation analysis: against SciPy and against formulas written out, its groups, and what it refuses."""
+"""The correlation analysis: compared with SciPy and with explicit formulas; its groups, and its errors."""
 
 import itertools
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""Debiased measurements: they recover what is true where the biased ones do not, and equal the direct computation."""
+"""Debiased measurements: close to the truth where biased ones are not, and equal to the direct computation."""
 
 import sys
 from importlib.util import module_from_spec, spec_from_file_location

@@ -1,4 +1,4 @@
-"""Built-in metrics at their edges: what they remark on, what they leave out, and what is reachable."""
+"""Edge cases of built-in metrics: remarks, excluded classes and pairs, and reachable values."""
 
 import math
 import sys
@@ -28,7 +28,7 @@ def validated(**changes):
 
 
 def given(function, s):
-    """What a function gives, with its remark."""
+    """Return a function's value with its remark."""
     return values_of(s).value(function)
 
 

@@ -1,4 +1,4 @@
-"""The built-in figures keep every law, draw the numbers that the paper and its table have, and say what they draw."""
+"""The built-in figures obey every law, draw the numbers of the paper and its table, and describe what they draw."""
 
 from dataclasses import replace
 
@@ -40,7 +40,7 @@ def paper():
     return Results.from_frame(published().reset_index())
 
 
-@pytest.mark.parametrize("name", sorted(FIGURES))
+@pytest.mark.parametrize("name", sorted(FIGURES.keys() - {"depth"}))  # of layers: tests/test_layered_results.py
 def test_built_in_figures_keep_every_law(name, paper):
     frame = paper.frame()
     few = Results.from_frame(frame[frame["model"].str.match(r"0[12]x(0064|0128)_\d\d[dL]@")])

@@ -1,4 +1,4 @@
-"""Pairs of models that differ in one thing: which are made, what is counted, and what is refused."""
+"""Pairs of models that differ in one thing: which pairs are formed, their numbers, and errors."""
 
 import itertools
 

@@ -1,4 +1,4 @@
-"""The permutation test: against every order written out, SciPy and the published Table 1; within groups."""
+"""The permutation test: compared with all orders, with SciPy and with the published Table 1; within groups."""
 
 import itertools
 import json
@@ -30,7 +30,7 @@ def frame_of(rows=24, seed=0):
 
 
 def every_order(y, x, groups):
-    """|r| of what differs from the group's mean, over every order within the groups; the first is the one observed."""
+    """|r| of differences from the group means, for each order within the groups; the first is the observed one."""
     places, r = [np.flatnonzero(groups == g) for g in np.unique(groups)], []
     for orders in itertools.product(*(itertools.permutations(place) for place in places)):
         permuted = y.copy()

@@ -1,4 +1,4 @@
-"""Power laws: exponents that are there are found, with what is held fixed, and what cannot be fitted is said."""
+"""Power laws: known exponents are found, other sizes are held fixed, and notes name what cannot be fitted."""
 
 import numpy as np
 import pandas as pd
@@ -10,7 +10,7 @@ EXPONENTS = {"width": -0.5, "depth": -0.25, "epochs": -0.125}
 
 
 def frame_of(noise=0.0):
-    """Models of every size; loss ∝ width^−½ · depth^−¼ · epochs^−⅛, and another level for each decay."""
+    """Models of every size; loss ∝ width^−½ · depth^−¼ · epochs^−⅛, times a factor for each decay."""
     draw, rows = np.random.default_rng(0), []
     for depth in (1, 2, 4):
         for width in (16, 32, 64):

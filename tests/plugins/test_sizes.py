@@ -14,7 +14,7 @@ from collapse_analyses.fits import Jackknife, linear_model
 
 
 def held(found, truth, *, size, tables):
-    """Check a share against the band that is asked for, widened by 2.5 standard errors of the simulation."""
+    """Check that a share is in the given range, widened by 2.5 standard errors of the simulation."""
     low, high = (4, 6.5) if size else (93, 96.5)
     share, error = 100 * np.mean(found), 250 * np.sqrt(0.05 * 0.95 / tables)
     print(f"{truth}: {'size' if size else 'coverage'} {share:.1f} % of {tables:,}")  # noqa: T201  # the run's result
@@ -22,7 +22,7 @@ def held(found, truth, *, size, tables):
 
 
 def check_correlation(sizes, clustered, within, tables, rho, shared):
-    """Cover r of columns, of which rows of one cluster share a part."""
+    """Check how often intervals contain r, for columns with a part that is shared within clusters."""
     draw, codes = np.random.default_rng(7), np.repeat(np.arange(len(sizes)), sizes)
     fits = Jackknife(linear_model(len(codes), [codes] if within else []), codes if clustered else None)
     found = []
@@ -102,7 +102,7 @@ def test_a_shared_trend_in_training_drives_equal_architecture_and_not_recipe(tab
 
 
 def noise(draw, groups, rows, slope):
-    """A table in which columns have nothing to do with the loss inside a width; over widths, all follow them."""
+    """Columns that are independent of the loss within a width; loss and columns both depend on the width."""
     known = plugins().measurements().items()
     names = [name for name, (metric, _) in known if metric.property_of(name).lower() != "generalization"][:50]
     dim = np.repeat(2 ** np.arange(5, 5 + groups), rows)

@@ -12,7 +12,7 @@ from collapse_zoo.stories import stories, train_tokenizer, write_stories
 
 @pytest.fixture
 def group_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Processes that this test starts fail where they end within a group of torch's: its threads may abort them."""
+    """Make started processes fail if they end without leaving torch's process group, whose threads may abort them."""
     (tmp_path / "site").mkdir()
     (tmp_path / "site" / "sitecustomize.py").write_text(
         "import atexit, os, sys\n"
@@ -27,7 +27,7 @@ def group_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture(scope="session")
 def texts(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
-    """About 190 chunks of 64 tokens, which batches of 8 do not divide; runs on them are named ``texts``."""
+    """About 190 chunks of 64 tokens, a number that 8 does not divide; runs on them are named ``texts``."""
     folder = tmp_path_factory.mktemp("some") / "texts"
     found = {"text": folder / "train.jsonl", "validation_text": folder / "validation.jsonl"}
     write_stories(found["text"], 48, seed=1)

@@ -1,4 +1,4 @@
-"""The fast attention is GPT-Neo's own, and reaches every command through the plugin contract."""
+"""The fast attention equals GPT-Neo's own, and is used by every command through a plugin hook."""
 
 import copy
 

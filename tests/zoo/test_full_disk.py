@@ -1,4 +1,4 @@
-"""A full disk while a model is trained: a line says what cannot be written; with space the same command goes on.
+"""A full disk while a model is trained: one line says what cannot be written; with space, the same command resumes.
 
 A limit on the size of files stands in for the disk: torch's and safetensors' writers end half-way, too.
 """

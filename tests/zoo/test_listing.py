@@ -1,4 +1,4 @@
-"""collapse zoo list: what it lists, and where it writes."""
+"""collapse zoo list: its rows and its files."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""A run on the Hub: what goes there, what is not sent twice, and what anybody gets back."""
+"""Publishing a run on the Hub: what is sent, what is not sent twice, and what can be downloaded."""
 
 import json
 import re

@@ -1,4 +1,4 @@
-"""A run knows its texts and its stores: it is measured by its folder alone."""
+"""A run directory names its texts and stores: it can be measured without further options."""
 
 import json
 import shutil

@@ -1,4 +1,4 @@
-"""What a run is trained on is what it is collected on: the same texts, and the same split that may be absent."""
+"""A run is trained and collected on the same texts, also if the default validation split is absent."""
 
 import shutil
 

@@ -1,4 +1,4 @@
-"""Sweeps: killed and run again, as processes on this machine, and through SLURM's files."""
+"""Sweeps: killed and repeated, as local processes, and as SLURM jobs with a fake SLURM."""
 
 import os
 import re
@@ -19,7 +19,7 @@ MEMBERS = [f"texts-01x00{w}_01d0{s}" for w in (16, 32) for s in (0, 1)]
 
 @pytest.fixture(autouse=True)
 def one_thread(monkeypatch):
-    """Several processes that each use every core get in each other's way."""
+    """One thread per process, because several processes that each use every core are slow."""
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
 
 
@@ -36,7 +36,7 @@ def swept(source, tmp_path):
 
 
 def stamps(folder):
-    """When each finished model was written."""
+    """The time at which each finished model was written."""
     runs = [run for run in runs_in(folder) if run.finished]
     return {run.name: (run.path / "model.safetensors").stat().st_mtime_ns for run in runs}
 
@@ -117,7 +117,7 @@ exit 0
 
 @pytest.fixture
 def slurm(tmp_path, monkeypatch):
-    """A folder with sbatch, srun and sacct on PATH, and what they were given."""
+    """A folder with fake sbatch, srun and sacct on PATH, and a record of their arguments."""
     folder = tmp_path / "slurm"
     folder.mkdir()
     for name, text in SLURM.items():

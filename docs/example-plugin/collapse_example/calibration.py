@@ -1,4 +1,4 @@
-"""Whether the model is as often right as it is sure to be: a statistic of the validation text, and its metric."""
+"""Whether the model's confidence equals its accuracy: a statistic of the validation text, and its metric."""
 
 from typing import ClassVar
 

@@ -1,0 +1,213 @@
+"""Ranks: processes that run one command together, as ``torchrun`` starts them.
+
+Ranks exchange objects at meetings, which all of them attend in the same order. An exception of one rank is raised in
+all ranks at the next meeting. A process that did not join is a single rank, whose meetings do nothing.
+"""
+
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any, TypeVar
+
+from collapse.errors import CollapseError, UsageError, first_line
+
+T = TypeVar("T")
+
+_TO_START, _TO_MEET = timedelta(minutes=10), timedelta(days=30)
+
+_LOST = "another rank has ended. Finished slices are kept: run the same command again, with any number of ranks"
+
+
+class RankLost(CollapseError):
+    """The connection to another rank is lost, so that ranks cannot meet any more."""
+
+
+@dataclass
+class _Joined:
+    """This process among its ranks; ``meetings`` are those so far, and ``failing`` says that the last one raised."""
+
+    rank: int
+    size: int
+    store: Any
+    meetings: int = 0
+    failing: bool = False
+    looked: float = 0.0
+
+
+@dataclass(frozen=True)
+class _Failure:
+    usage: bool
+    text: str
+
+
+_joined: _Joined | None = None
+
+
+def rank() -> int:
+    """Return this process's rank; 0 if it is the only one."""
+    return _joined.rank if _joined else 0
+
+
+def count() -> int:
+    """Return the number of ranks."""
+    return _joined.size if _joined else 1
+
+
+def local_rank() -> int:
+    """Return this process's rank on its machine."""
+    return int(os.environ.get("LOCAL_RANK", "0")) if _joined else 0
+
+
+def started_as() -> tuple[int, int]:
+    """Return the rank and the number of ranks that the environment gives to this process."""
+    return int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1"))
+
+
+def join(words: Sequence[str], *, silent: bool = True) -> None:
+    """Join the other ranks if ``torchrun`` started several; from then on, only rank 0 prints.
+
+    Args:
+        words: The command line, which must be the same for all ranks.
+        silent: Whether the other ranks print nothing.
+
+    Raises:
+        UsageError: The ranks run different commands.
+        CollapseError: Another rank cannot be reached.
+    """
+    global _joined
+    own, size = started_as()
+    if size == 1:
+        return
+    os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "FATAL")  # c10d prints stack traces of lost connections
+    import torch.distributed as dist
+
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # torchrun ends the other ranks of a dead one
+    if own and silent:
+        _mute()
+    try:
+        store, own, size = next(dist.rendezvous("env://", timeout=_TO_START))
+        store.set(f"collapse {own}", "here")
+        store.wait([f"collapse {each}" for each in range(size)], _TO_START)
+        dist.init_process_group("gloo", store=store, rank=own, world_size=size, timeout=_TO_MEET)
+    except (RuntimeError, ValueError) as error:
+        raise CollapseError(
+            f"rank {own} of {size} cannot reach the others ({first_line(error)}): start all ranks with torchrun, or "
+            "unset RANK and WORLD_SIZE"
+        ) from error
+    _joined = _Joined(own, size, store)
+    for other, theirs in enumerate(meet(list(words))):
+        if theirs != list(words):
+            raise UsageError(f"rank {other} has other arguments than rank {own}: start all ranks with the same command")
+
+
+def meet(value: T) -> list[T]:
+    """Wait for all ranks, and return the value of each.
+
+    Raises:
+        CollapseError: A rank failed; in all ranks, the error of the first one.
+        RankLost: A rank has ended.
+    """
+    if _joined is None:
+        return [value]
+    import torch.distributed as dist
+
+    found: list[Any] = [None] * _joined.size
+    try:
+        dist.all_gather_object(found, value)
+    except RuntimeError as error:
+        raise RankLost(_LOST) from error
+    _joined.meetings += 1
+    _joined.failing = False
+    for other, each in enumerate(found):
+        if isinstance(each, _Failure):
+            _joined.failing = True
+            raise (UsageError if each.usage else CollapseError)(f"rank {other}: {each.text}" if other else each.text)
+    found[_joined.rank] = value
+    return found
+
+
+def shared(value: T) -> T:
+    """Return the value of rank 0."""
+    return meet(value if rank() == 0 else None)[0]  # type: ignore[return-value]
+
+
+def once(function: Callable[[], T]) -> T:
+    """Call a function on rank 0, and return its result in all ranks."""
+    return shared(function() if rank() == 0 else None)  # type: ignore[return-value]
+
+
+@contextmanager
+def in_turn() -> Iterator[None]:
+    """Run a block on rank 0, then on a rank of each other machine, then on the others, which find its files cached."""
+    turn = 0 if rank() == 0 else 1 if local_rank() == 0 else 2
+    for now in range(3):
+        if now == turn:
+            yield
+        meet(None)
+
+
+@contextmanager
+def together() -> Iterator[None]:
+    """Raise an exception of the block in all ranks, when they meet next."""
+    try:
+        yield
+    except RankLost:
+        raise
+    except Exception as error:
+        if _joined is None or _joined.failing:  # otherwise the others do not know it yet
+            raise
+        _joined.store.set(f"failed {_joined.meetings}", "")
+        try:
+            meet(_failure(error))
+        except RankLost:
+            pass
+        except CollapseError as first:
+            if str(first) != _failure(error).text:
+                raise first from error
+        raise
+
+
+def heed() -> None:
+    """Meet the others if one of them has failed; this looks at most once a second."""
+    if _joined is None or time.monotonic() < _joined.looked + 1:
+        return
+    _joined.looked = time.monotonic()
+    try:
+        failed = _joined.store.check([f"failed {_joined.meetings}"])
+    except RuntimeError as error:
+        raise RankLost(_LOST) from error
+    if failed:
+        meet(None)
+
+
+@contextmanager
+def one_speaks() -> Iterator[None]:
+    """If the block is interrupted, or a rank is lost, let only one rank print it."""
+    try:
+        yield
+    except (RankLost, KeyboardInterrupt):
+        if _joined is not None:
+            try:
+                speaks = _joined.store.add("told", 1) == 1
+            except RuntimeError:  # torchrun, which holds the store, has ended
+                speaks = _joined.rank == 0
+            if speaks:
+                sys.stderr = sys.__stderr__
+            else:
+                _mute()
+        raise
+
+
+def _mute() -> None:
+    sys.stdout = sys.stderr = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115  # until the process ends
+
+
+def _failure(error: Exception) -> _Failure:
+    known = isinstance(error, CollapseError) or hasattr(error, "exit_code")  # the latter are click's
+    text = str(error) if known else f"{type(error).__name__}: {first_line(error)}"
+    return _Failure(isinstance(error, UsageError) or getattr(error, "exit_code", 1) == 2, text)

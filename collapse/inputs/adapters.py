@@ -1,0 +1,92 @@
+"""PEFT adapters: weights that change a base model."""
+
+import warnings
+from collections.abc import Mapping
+from dataclasses import replace
+from importlib.util import find_spec
+from typing import Any
+
+from collapse.core.extras import missing_package
+from collapse.errors import CollapseError, UsageError, first_line, some
+from collapse.hub.fingerprints import ADAPTER, adapter_weights
+from collapse.inputs.references import MODEL, ModelReference, find_model, locate, with_fingerprints
+
+
+def find_adapted(
+    name: str, adapter: str | None, *, revision: str | None = None, model_args: Mapping[str, Any] = {}
+) -> ModelReference:
+    """Find a model: itself, with an adapter, or the base model of an adapter.
+
+    Args:
+        name: The folder or id of the model or adapter.
+        adapter: The folder or id of an adapter of the model, or None.
+        revision, model_args: As in :func:`collapse.inputs.references.find_model`.
+
+    Raises:
+        UsageError: There is no such model or adapter.
+        CollapseError: The base model is not found, or peft is not installed; or as in ``find_model``.
+    """
+    found = locate(name, revision, MODEL, model_args)
+    if not found.files.has(ADAPTER) or found.files.has("config.json"):
+        found = with_fingerprints(found)
+        return found if adapter is None else replace(found, adapter=_adapter(locate(adapter, None, "adapter")))
+    if adapter is not None:
+        raise UsageError(f"{name} is itself a PEFT adapter: remove --adapter, or merge one of them into its model")
+    own, config = _adapter(found), found.json(ADAPTER)
+    base = str(config.get("base_model_name_or_path"))
+    try:
+        return replace(find_model(base, revision=config.get("revision"), model_args=model_args), adapter=own)
+    except CollapseError as error:
+        raise type(error)(
+            f"{name} is a PEFT adapter, and its base model is not found: {error}. Give that model, and --adapter {name}"
+        ) from error
+
+
+def _adapter(found: ModelReference) -> ModelReference:
+    if find_spec("peft") is None:
+        missing = missing_package(ImportError(name="peft"))
+        raise CollapseError(f"{found.name} is a PEFT adapter, and {missing}; or merge it into its model")
+    return replace(found, weights=adapter_weights(found.files)[1])
+
+
+def apply_adapter(model: Any, adapter: ModelReference, *, merge: bool) -> Any:
+    """Apply an adapter to a loaded model; return the model.
+
+    Args:
+        model: A transformers model, which is changed.
+        adapter: The adapter.
+        merge: Whether its weights are added to those of the model. Otherwise modules of their own compute them.
+
+    Raises:
+        CollapseError: The adapter belongs to another model, or is of a kind that adds tokens.
+    """
+    import peft
+
+    weights = adapter.files.fetch(adapter_weights(adapter.files)[0])
+    folder = str(adapter.files.fetch(ADAPTER).parent)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # about names and dtypes
+            config = peft.PeftConfig.from_pretrained(folder, inference_mode=True)
+            refuse_prompts(adapter.name, config)
+            adapted = peft.get_peft_model(model, config)
+            wanted = peft.get_peft_model_state_dict(adapted, save_embedding_layers=False)
+            held = peft.utils.load_peft_weights(str(weights.parent), device="cpu")
+            if lacking := [key for key in wanted if key not in held]:
+                raise CollapseError(f"the adapter {adapter.name} lacks weights ({some(lacking)}): save it again")
+            differ = [key for key in wanted if held[key].shape != wanted[key].shape]
+            if not (differ := differ or peft.set_peft_model_state_dict(adapted, held).unexpected_keys):
+                return adapted.merge_and_unload() if merge else adapted.get_base_model()
+            said = f"they differ in {some(differ)}"
+    except (ValueError, RuntimeError, KeyError, TypeError) as error:  # of peft
+        said = first_line(error)
+    raise CollapseError(
+        f"the adapter {adapter.name} does not fit {type(model).__name__}: {said}. Use it with its own base model "
+        f"({adapter.json(ADAPTER).get('base_model_name_or_path')})"
+    )
+
+
+def refuse_prompts(name: str, config: Any) -> None:
+    """Raise CollapseError for a configuration of peft that adds virtual tokens to each text."""
+    if config is not None and config.is_prompt_learning:
+        raise CollapseError(f"{name} adds tokens to each text ({config.peft_type}), so it cannot be measured")

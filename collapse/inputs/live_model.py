@@ -1,0 +1,145 @@
+"""A transformers model that is already loaded, measured in place: not saved, not copied, and left as it was."""
+
+import base64
+import json
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import numpy as np
+import torch
+
+from collapse.core.settings import quiet
+from collapse.errors import CollapseError, UsageError, first_line
+from collapse.hub.fingerprints import Folder, tokenizer_fingerprint
+from collapse.inputs.adapters import refuse_prompts
+from collapse.inputs.collection_spec import CollectionSpec, text_names
+from collapse.inputs.language_model import LanguageModel
+from collapse.inputs.references import ModelReference
+from collapse.inputs.textfiles import KINDS, kind_of
+from collapse.stores.manifest import is_store
+from collapse.stores.shards import shards_in
+from collapse.stores.store import Store
+
+_OF_LOADING = ("revision", "dtype", "device", "device_map", "quantize", "adapter", "model_args")
+_PROBE = "probe:"
+_PROBED = 64  # tokens
+
+
+def is_live(model: Any) -> bool:
+    """Whether an object is a loaded model of transformers, also if peft or torch.compile wraps it."""
+    return hasattr(model, "get_output_embeddings") and hasattr(model, "config")
+
+
+@contextmanager
+def live_model(
+    model: Any, name: str | None, folder: Path | None, options: Mapping[str, Any]
+) -> Iterator[tuple[ModelReference, CollectionSpec]]:
+    """Yield a reference to a loaded model that can be run in place, and the options of its collection.
+
+    Embeddings of a probe stand for the fingerprint of its weights.
+
+    Args:
+        model: The model.
+        name: Its name in tables; None for the last part of ``model.name_or_path``.
+        folder: Folder of the store. If it holds a collection whose probe is equal up to rounding, that probe is used.
+        options: Options of :func:`collapse.collect`. ``tokenizer`` may be a tokenizer, ``text`` a list of texts.
+
+    Raises:
+        UsageError: An option does not apply, or there is no tokenizer.
+        CollapseError: The model cannot be run.
+    """
+    name = name or Path(str(getattr(model, "name_or_path", ""))).name or "model"
+    for each in _OF_LOADING:
+        if options.get(each) is not None:
+            raise UsageError(f"{each}= does not apply to a loaded model: load or change it as you want to measure it")
+    if options.get("null") == "untrained":
+        raise UsageError("null='untrained' does not apply to a loaded model: collect a model with its initial weights")
+    refuse_prompts(name, getattr(model, "active_peft_config", None))
+    tokenizer = options.get("tokenizer")
+    if tokenizer is None:
+        raise UsageError("a loaded model needs its tokenizer: give tokenizer=")
+    with TemporaryDirectory(prefix="collapse-") as temporary, left_as_it_was(model):
+        place = Path(temporary)
+        given = {key: _named(options.get(key), place / f"{key}.jsonl") for key in ("text", "validation_text")}
+        if not isinstance(tokenizer, str | os.PathLike):
+            given["tokenizer"] = None
+            try:
+                with quiet("transformers"):
+                    tokenizer.save_pretrained(place)  # for its fingerprint
+            except Exception as error:  # a tokenizer can raise anything
+                raise CollapseError(f"the tokenizer cannot be saved: {first_line(error)}") from error
+        (place / "config.json").write_text(model.config.to_json_string())
+        loaded = LanguageModel.of(model)
+        reference = ModelReference(
+            name,
+            Folder(place),
+            weights=_probe(loaded, folder),
+            tokenizer=tokenizer_fingerprint(Folder(place), {}),
+            loaded=loaded,
+            loaded_tokenizer=tokenizer if given.get("tokenizer", 0) is None else None,
+        )
+        dtype = str(loaded.weight.dtype).removeprefix("torch.")
+        yield reference, CollectionSpec(**{**options, **given, "dtype": dtype})
+
+
+@contextmanager
+def left_as_it_was(model: Any) -> Iterator[None]:
+    """Put a model into evaluation mode, and restore it and the states of random generators at the end."""
+    modes = [(module, module.training) for module in model.modules()]
+    returns_dict = model.config.return_dict
+    devices = {each.device for each in model.parameters() if each.is_cuda}
+    # a compiled forward pass would ignore hooks
+    with torch.random.fork_rng(devices=devices), torch.compiler.set_stance("force_eager"):
+        try:
+            for module, _ in modes:
+                module.training = False
+            model.config.return_dict = True
+            yield
+        finally:
+            model.config.return_dict = returns_dict
+            for module, training in modes:
+                module.training = training
+                if hasattr(module, "reshard"):  # of FSDP, which gathers weights for a backward pass
+                    module.reshard()
+
+
+def _named(texts: Any, file: Path) -> Any:
+    """Return names of texts; write texts that are not names to a file."""
+    names = text_names(texts)
+    if texts is None or isinstance(texts, str | os.PathLike) or all(map(_is_name, names)):
+        return names if names else texts
+    file.write_text("".join(json.dumps({"text": each}) + "\n" for each in names))
+    return str(file)
+
+
+def _is_name(text: Any) -> bool:
+    return isinstance(text, str) and "\n" not in text and (kind_of(text) in KINDS or os.path.exists(text))
+
+
+def _probe(loaded: LanguageModel, folder: Path | None) -> str:
+    """Return some embeddings of fixed tokens as text; that of a folder's collection if it is equal up to rounding."""
+    tokens = torch.arange(_PROBED)[None] * 7919 % loaded.input_rows
+    numbers = loaded.embeddings(tokens)[0, 7::8, :16].float().cpu().numpy()
+    held = _held(folder)
+    if held is not None and held.shape == numbers.shape:
+        rounding = min(100 * torch.finfo(loaded.weight.dtype).eps, 1e-2)
+        if np.linalg.norm(held - numbers) <= rounding * np.linalg.norm(numbers):
+            numbers = held
+    return _PROBE + base64.b64encode(numbers.astype("<f4").tobytes()).decode()
+
+
+def _held(folder: Path | None) -> np.ndarray | None:
+    """Return the probe of the collection in a folder, if there is one."""
+    if folder is None:
+        return None
+    shards = [] if is_store(folder) else shards_in(folder, "train")
+    identity = Store.load(folder).identity if is_store(folder) else shards[0].header["identity"] if shards else {}
+    weights = str(identity.get("weights"))
+    if not weights.startswith(_PROBE):
+        return None
+    held = np.frombuffer(base64.b64decode(weights.removeprefix(_PROBE)), dtype="<f4")
+    return held.reshape(_PROBED // 8, -1)

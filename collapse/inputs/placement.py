@@ -1,0 +1,73 @@
+"""How transformers places a model on devices, and quantizes it: arguments of ``from_pretrained``."""
+
+import logging
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+
+from collapse.core.extras import missing_package
+from collapse.core.paths import expanded
+from collapse.core.reading import read_json
+from collapse.errors import CollapseError, UsageError, near_names
+from collapse.inputs.collection_spec import CollectionSpec
+
+RUNNING_ARGS = frozenset({"device_map", "max_memory", "offload_folder", "offload_buffers", "offload_state_dict"})
+"""Arguments of ``from_pretrained`` that change numbers by rounding at most."""
+
+_AUTOMATIC = ("auto", "balanced", "balanced_low_0", "sequential")
+
+
+def placement(spec: CollectionSpec, config: Mapping[str, Any], target: torch.device) -> dict[str, Any]:
+    """Return the arguments of ``from_pretrained`` that place and quantize a model; {} to load it on the CPU.
+
+    Args:
+        spec: The options; device_map, quantize and dtype apply.
+        config: The model's config.json, with the values of the model's arguments.
+        target: The device of a model without a device map. A quantized model cannot be moved afterwards.
+
+    Raises:
+        UsageError: The device map cannot be read, or the quantization is unknown.
+        CollapseError: A package is missing.
+    """
+    device_map = _device_map(spec.device_map) or config.get("device_map")
+    quantized = _quantization(spec)
+    if quantized is None and not config.get("quantization_config"):
+        return {"device_map": device_map} if device_map else {}
+    # it repeats a warning for each layer and batch
+    logging.getLogger("bitsandbytes.autograd._functions").setLevel(logging.ERROR)
+    return {"device_map": device_map or {"": str(target)}} | ({"quantization_config": quantized} if quantized else {})
+
+
+def _device_map(given: str | Mapping[str, Any] | None) -> Any:
+    if given is None or isinstance(given, Mapping) or given in _AUTOMATIC:
+        return given
+    try:
+        return read_json(expanded(given))
+    except (OSError, ValueError) as error:
+        raise UsageError(
+            f"--device-map must be {', '.join(_AUTOMATIC)} or a JSON file of modules and devices, got {given} ({error})"
+        ) from error
+
+
+def _quantization(spec: CollectionSpec) -> Any:
+    """Return the configuration of ``--quantize``."""
+    if spec.quantize is None:
+        return None
+    import transformers
+
+    if spec.quantize == "8bit":
+        return transformers.BitsAndBytesConfig(load_in_8bit=True)
+    if spec.quantize == "4bit":
+        dtype = getattr(torch, spec.dtype)
+        return transformers.BitsAndBytesConfig(
+            load_in_4bit=True, bnb_4bit_quant_type="nf4", bnb_4bit_compute_dtype=dtype
+        )
+    try:
+        from torchao import quantization
+    except ImportError as error:
+        raise CollapseError(f"--quantize {spec.quantize}: {missing_package(error) or error}") from error
+    known = ["8bit", "4bit", *(name for name in dir(quantization) if name.endswith("Config"))]
+    if spec.quantize not in known:
+        raise UsageError(f"--quantize {spec.quantize} is unknown; {near_names(spec.quantize, known)}")
+    return transformers.TorchAoConfig(getattr(quantization, spec.quantize)())

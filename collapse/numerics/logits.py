@@ -1,0 +1,42 @@
+"""How a model makes its logits from the output embedding."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+
+@dataclass(frozen=True)
+class Logits:
+    """The logits cap · tanh(scale · z / cap) of z = ⟨w, h⟩ + b; without a cap, scale · z.
+
+    A cap preserves the order of logits, and so decisions, but changes probabilities and the loss.
+
+    Attributes:
+        scale: The constant factor.
+        cap: The bound of the logits' size, or None.
+    """
+
+    scale: float = 1.0
+    cap: float | None = None
+
+    def capped(self, z: Tensor) -> Tensor:
+        """Return logits of scaled products.
+
+        >>> Logits(cap=30.0).capped(torch.tensor([3.0, 3000.0]))
+        tensor([ 2.9900, 30.0000])
+        """
+        return z if self.cap is None else torch.tanh(z / self.cap).mul_(self.cap)
+
+    def classifier(self, rows: Tensor) -> Tensor:
+        """Return the classifier's rows or biases: those of the output embedding times the scale, then in float64."""
+        return rows if self.scale == 1 else rows.double() * self.scale
+
+    def record(self) -> dict[str, Any]:
+        """Return what a store's identity records: what differs from a plain linear head."""
+        return {name: value for name, value in vars(self).items() if value != getattr(Logits, name)}
+
+
+LINEAR = Logits()
+"""Logits that are ⟨w, h⟩ + b."""

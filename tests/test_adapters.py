@@ -1,0 +1,138 @@
+"""PEFT adapters: the numbers of the adapted model, under a key with the adapter's content."""
+
+import json
+import shutil
+
+import pytest
+import torch
+import transformers
+from safetensors.torch import load_file, save_file
+from test_whole_models import saved
+
+import collapse
+from collapse.errors import CollapseError, UsageError
+from collapse.inputs.adapters import find_adapted
+from collapse.inputs.collection_spec import CollectionSpec
+from collapse.inputs.model_loading import load_model
+
+peft = pytest.importorskip("peft")
+pytestmark = pytest.mark.filterwarnings("ignore")  # of peft
+
+
+@pytest.fixture(scope="module")
+def base(tmp_path_factory):
+    return saved(tmp_path_factory.mktemp("base") / "llama", tie_word_embeddings=False, hidden_size=64)
+
+
+def adapted(base, folder, seed=0, **options):
+    """Save an adapter; return the adapted model."""
+    model = transformers.AutoModelForCausalLM.from_pretrained(base)
+    torch.manual_seed(seed)
+    how = {"r": 4, "target_modules": ["q_proj", "lm_head"], "init_lora_weights": False, "task_type": "CAUSAL_LM"}
+    made = peft.get_peft_model(model, peft.LoraConfig(**{**how, **options}))
+    made.save_pretrained(folder)
+    return made
+
+
+def load(model, adapter=None, **options):
+    return load_model(find_adapted(str(model), adapter and str(adapter)), CollectionSpec(**options))
+
+
+def collected(model, tiny, **options):
+    return collapse.collect(model, tokenizer=str(tiny.model), **{**tiny.options(), "max_chunks": 8, **options})
+
+
+def test_an_adapter_has_the_numbers_of_the_adapted_model(base, tiny, tmp_path):
+    expected = adapted(base, tmp_path / "a").merge_and_unload()
+    tokens = torch.arange(64).reshape(2, 32)
+    with torch.no_grad():
+        h = expected.model(tokens).last_hidden_state
+    for loaded in (load(base, tmp_path / "a"), load(tmp_path / "a")):
+        assert torch.allclose(loaded.embeddings(tokens), h, atol=1e-6)
+        assert torch.allclose(loaded.weight, expected.lm_head.weight, atol=1e-6)
+    store = collected(base, tiny, adapter=str(tmp_path / "a"))
+    assert store.model == "llama+a"
+    assert store.manifest["provenance"]["command"].startswith("collapse collect llama --text ")
+    assert store.manifest["provenance"]["command"].endswith(" --adapter a")
+    assert collected(tmp_path / "a", tiny).path == store.path
+    moved = shutil.copytree(tmp_path / "a", tmp_path / "b")
+    assert collected(base, tiny, adapter=str(moved)).path == store.path  # its content counts
+    adapted(base, moved, seed=1)
+    keys = {
+        each.path: collapse.measure(each).weights for each in (store, collected(moved, tiny), collected(base, tiny))
+    }
+    assert len(keys) == len({*keys.values()}) == 3
+
+
+def test_an_adapter_of_a_quantized_model_stays_beside_it(base, tmp_path):
+    pytest.importorskip("bitsandbytes", reason="needs bitsandbytes")
+    adapted(base, tmp_path / "a")
+    loaded = load(base, tmp_path / "a", quantize="4bit")
+    assert any("lora" in name for name, _ in loaded.model.named_modules())
+    plain, tokens = load(base, quantize="4bit"), torch.arange(64).reshape(2, 32)
+    difference = loaded.embeddings(tokens) - plain.embeddings(tokens)
+    exact = load(base, tmp_path / "a").embeddings(tokens) - load(base).embeddings(tokens)
+    assert float((difference - exact).norm() / exact.norm()) < 0.5
+    assert torch.allclose(loaded.weight, load(base, tmp_path / "a").weight, atol=1e-6)
+
+
+def test_a_live_model_with_an_adapter_is_measured_in_place(base, tiny, tmp_path):
+    model = adapted(base, tmp_path / "a", modules_to_save=["lm_head"], target_modules=["q_proj"])
+    tokenizer = transformers.AutoTokenizer.from_pretrained(tiny.model)
+    options = {**tiny.options(), "chunk_length": 64, "max_chunks": 8}
+    store = collapse.collect(model, tokenizer=tokenizer, **options)
+    expected = collected(tmp_path / "a", tiny, chunk_length=64)
+    means = expected.tensors("train")["means"]
+    assert torch.allclose(store.tensors("train")["means"], means, atol=1e-6)
+
+
+def test_an_adapter_on_the_hub_names_its_base_model(base, tiny, tmp_path, hub, as_user):
+    adapted(base, tmp_path / "a")
+    change(tmp_path / "a", base_model_name_or_path="owner/base")
+    tokenizer = {file.name: file.read_bytes() for file in tiny.model.glob("tok*")}
+    hub.add("owner/base", {file.name: file.read_bytes() for file in base.iterdir()} | tokenizer)
+    hub.add("owner/adapter", {file.name: file.read_bytes() for file in (tmp_path / "a").iterdir()})
+    words = ("--text", tiny.text, "--max-chunks", 8, "--metrics", "nc1.cdnv", "--format", "json")
+    row = json.loads(as_user("measure", "owner/adapter", *words).stdout)[0]
+    assert row["model"] == "owner/base+owner/adapter"
+    means = collected(base, tiny, adapter=str(tmp_path / "a"), chunk_length=64)
+    assert row["measurements"]["nc1.cdnv"] == pytest.approx(collapse.measure(means)["nc1.cdnv"], rel=1e-9)
+
+
+def change(folder, **values):
+    config = json.loads((folder / "adapter_config.json").read_text())
+    (folder / "adapter_config.json").write_text(json.dumps(config | values))
+
+
+def test_what_does_not_fit_costs_a_line(base, tmp_path):
+    other = saved(tmp_path / "other", hidden_size=32, tie_word_embeddings=False)
+    fewer = saved(tmp_path / "fewer", hidden_size=64, num_hidden_layers=1, tie_word_embeddings=False)
+    neox = saved(tmp_path / "neox", "GPTNeoX", hidden_size=64)
+    adapted(base, tmp_path / "a")
+    for model in (other, fewer, neox):
+        with pytest.raises(
+            CollapseError, match=r"^the adapter a does not fit \w+: [^\n]+ its own base model \([^\n]+$"
+        ):
+            load(model, tmp_path / "a")
+    with pytest.raises(UsageError, match="is itself a PEFT adapter"):
+        load(tmp_path / "a", tmp_path / "a")
+    weights = load_file(tmp_path / "a" / "adapter_model.safetensors")
+    save_file(dict([*weights.items()][:-1]), tmp_path / "a" / "adapter_model.safetensors")
+    with pytest.raises(CollapseError, match=r"^the adapter a lacks weights \(base_model\."):
+        load(tmp_path / "a")
+    with pytest.raises(CollapseError, match="is not a PEFT adapter"):
+        load(base, other)
+    change(tmp_path / "a", base_model_name_or_path=str(tmp_path / "gone"))
+    with pytest.raises(CollapseError, match=r"its base model is not found: .*gone.* and --adapter .*/a$"):
+        load(tmp_path / "a")
+
+
+def test_prompts_are_refused(base, tmp_path):
+    model = transformers.AutoModelForCausalLM.from_pretrained(base)
+    config = peft.PromptTuningConfig(task_type="CAUSAL_LM", num_virtual_tokens=4)
+    made = peft.get_peft_model(model, config)
+    made.save_pretrained(tmp_path / "prompt")
+    with pytest.raises(CollapseError, match="adds tokens to each text"):
+        load(base, tmp_path / "prompt")
+    with pytest.raises(CollapseError, match="adds tokens to each text"):
+        collapse.collect(made, tokenizer=None, text=["a"])

@@ -1,0 +1,246 @@
+"""Ranks share a command: any number of them gives the store of one, only rank 0 prints, and a dead one costs little.
+
+The long version, of twenty kills, is ``pytest -n0 -m slow tests/test_ranks.py``.
+"""
+
+import json
+import random
+import re
+import shutil
+import time
+
+import pytest
+import torch
+from safetensors.torch import save_file
+from torch.distributed import TCPStore
+
+import collapse
+from collapse.stores.shards import shards_in
+from collapse.stores.store import Store
+from collapse.testing import random_features
+
+
+class Ranks:
+    """Starts the ranks of a command as torchrun does, forked from a warm process."""
+
+    def __init__(self, warm, folder):
+        self.warm, self.folder, self.started, self.store = warm, folder, 0, None
+
+    def start(self, *commands):
+        """Start a command for each rank; the process ids."""
+        self.store = TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
+        shared = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(self.store.port), "WORLD_SIZE": str(len(commands))}
+        shared |= {"TORCHELASTIC_USE_AGENT_STORE": "True", "COLLAPSE_HOME": f"{self.folder}/home"}
+        self.started += 1
+        return [
+            self.warm.start(
+                words,
+                self.log(rank),
+                out=self.log(rank, "out"),
+                environment=shared | {"RANK": str(rank), "LOCAL_RANK": str(rank)},
+            )
+            for rank, words in enumerate(commands)
+        ]
+
+    def run(self, *commands):
+        """Run a command for each rank; its exit codes."""
+        return [self.warm.wait(pid) for pid in self.start(*commands)]
+
+    def log(self, rank, kind="err"):
+        return self.folder / f"{self.started}-{rank}.{kind}"
+
+    def said(self, rank=0, kind="err"):
+        return self.log(rank, kind).read_text()
+
+
+@pytest.fixture
+def ranks(warm_here, tmp_path_factory):
+    return Ranks(warm_here, tmp_path_factory.mktemp("ranks"))
+
+
+@pytest.fixture(scope="module")
+def whole(tiny, tmp_path_factory):
+    """The store of one process."""
+    return collapse.collect(
+        tiny.model, store=tmp_path_factory.mktemp("whole") / "store", batch_size=4, **tiny.options()
+    )
+
+
+def words_of(tiny, store):
+    return ["collect", *tiny.words("--store", store, "--batch-size", 4)]  # in float32, batches of other sizes round
+
+
+def same(store, other):
+    """Whether stores have equal identities, and numbers that differ by rounding at most."""
+    assert store.identity == other.identity
+    assert sorted(store.names()) == sorted(other.names())
+    for name in store.names():
+        for mine, theirs in zip(store.tensors(name).values(), other.tensors(name).values(), strict=True):
+            torch.testing.assert_close(mine, theirs, rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize("count", [2, 3])
+def test_ranks_give_the_store_of_one_process(ranks, tiny, whole, tmp_path, count):
+    words = words_of(tiny, tmp_path / "store")
+    assert ranks.run(*[words] * count) == [0] * count
+    assert "is complete" in ranks.said(0, "out")
+    assert not any(ranks.said(rank, kind) for rank in range(1, count) for kind in ("out", "err"))
+    same(Store.load(tmp_path / "store"), whole)
+    assert not (tmp_path / "store" / "shards").exists()
+
+
+def await_shards(ranks, store, count):
+    deadline = time.monotonic() + 60
+    while len(list(store.glob("shards/train-*.safetensors"))) < count:
+        assert time.monotonic() < deadline, ranks.said()
+        time.sleep(0.005)
+
+
+@pytest.mark.parametrize("kills", [3, pytest.param(20, marks=pytest.mark.slow)])
+def test_ranks_continue_what_killed_ranks_left(ranks, tiny, whole, tmp_path, kills):
+    """Kill a random rank or all of them at a random moment; another number of ranks repeats no slice of a shard."""
+    draw, store = random.Random(kills), tmp_path / "store"
+    words = [*words_of(tiny, store), "-v"]
+    effective = 0
+    for kill in range(kills):
+        if kill % 5 == 0:
+            shutil.rmtree(store, ignore_errors=True)
+        count = draw.randint(1, 4)
+        kept = slices_in(store)
+        pids = ranks.start(*[words] * count)
+        if kill % 5 == 0:
+            await_shards(ranks, store, 1)
+        time.sleep(draw.uniform(0.05, 0.5))
+        killed = [ranks.warm.kill(pid) for pid in (pids if draw.random() < 0.5 else draw.sample(pids, 1))]
+        for pid in pids:
+            ranks.warm.wait(pid)
+        effective += any(killed)
+        assert not kept & collected(ranks, count)
+        assert store.joinpath("collapse.json").exists() or kept <= slices_in(store)
+    kept = slices_in(store)
+    assert ranks.run(words, words) == [0, 0]
+    assert not kept & collected(ranks, 2)
+    same(Store.load(store), whole)
+    assert effective >= kills // 2
+
+
+def slices_in(store):
+    """The phase and number of each slice that a shard holds."""
+    shards = [*shards_in(store, "train"), *shards_in(store, "validation")]
+    return {(each.phase, index) for each in shards for index in range(each.start + 1, each.stop + 1)}
+
+
+def collected(ranks, count):
+    """The phase and number of each slice after which a rank of the last command saved its state."""
+    said = "".join(ranks.said(rank) for rank in range(count))
+    return {(phase, int(index)) for phase, index in re.findall(r"(train|validation): slice (\d+) of", said)}
+
+
+def test_a_part_is_shared_by_ranks(ranks, tiny, whole, tmp_path):
+    for k in (1, 2):
+        words = [*words_of(tiny, tmp_path / f"{k}"), "--part", f"{k}/2"]
+        assert ranks.run(words, words) == [0, 0]
+        assert "holds training slices" in ranks.said(0, "out")
+    words = words_of(tiny, tmp_path / "store")
+    collapse.merge([tmp_path / "1", tmp_path / "2"], store=tmp_path / "store")
+    assert ranks.run(words, words) == [0, 0]
+    same(Store.load(tmp_path / "store"), whole)
+
+
+@pytest.mark.parametrize("victim", [0, 2, "torchrun"])
+def test_a_death_is_told_once(ranks, tiny, tmp_path, victim):
+    store = tmp_path / "store"
+    pids = ranks.start(*[words_of(tiny, store)] * 3)
+    await_shards(ranks, store, 1)
+    if victim == "torchrun":
+        ranks.store = None
+    else:
+        assert ranks.warm.kill(pids[victim])
+    others = [rank for rank in range(3) if rank != victim]
+    assert [ranks.warm.wait(pids[rank]) for rank in others] == [1] * len(others)
+    said = "".join(ranks.said(rank) for rank in others)
+    assert said.count("run the same command again, with any number of ranks") == 1
+    assert "Traceback" not in said
+
+
+def test_an_error_of_a_rank_is_told_by_rank_0(ranks, tiny, tmp_path):
+    ours, theirs = (words_of(tiny, tmp_path / name) for name in ("one", "two"))
+    assert ranks.run(ours, theirs) == [2, 2]
+    assert ranks.said() == "collapse: rank 1 has other arguments than rank 0: start all ranks with the same command\n"
+    assert ranks.run(*[["collect", "--bogus"]] * 2) == [2, 2]
+    assert ranks.said().endswith("collapse: No such option '--bogus'.\n")
+    assert not ranks.said(1)
+
+
+def test_only_rank_0_runs_other_commands(ranks):
+    assert ranks.run(["metrics"], ["metrics"]) == [0, 0]
+    assert "nc1.cdnv" in ranks.said(0, "out")
+    assert not ranks.said(1, "out") + ranks.said(1)
+
+
+FAILS_ONCE = """
+import os
+import torch
+from collapse import State, Statistic
+
+class Fragile(Statistic):
+    name = "fragile"
+    state = {"seen": State((), torch.float64, "sum")}
+    failed = []
+
+    def update(self, batch):
+        if os.environ.get("RANK") == "1" and not self.failed:
+            self.failed.append(True)
+            raise ValueError("not this one")
+"""
+
+
+def test_a_model_that_fails_on_a_rank_leaves_the_next_model(ranks, tiny, whole, tmp_path):
+    (tmp_path / "fragile.py").write_text(FAILS_ONCE)
+    copy = shutil.copytree(tiny.model, tmp_path / "copy")
+    words = ["measure", copy, *tiny.words("--batch-size", 1, "-p", tmp_path / "fragile.py", "-v"), "--metrics", "nc1"]
+    assert ranks.run(words, words) == [1, 1]
+    assert "copy is not measured: rank 1: " in ranks.said()
+    assert "ValueError: not this one" in ranks.said()
+    assert "1 of 2 models are not measured" in ranks.said().partition("2 of 2: ")[2]
+    assert "nc1.cdnv" in ranks.said(0, "out")
+
+
+FAULTY = """
+import os
+import collapse
+
+RANK = int(os.environ.get("RANK", 0))
+
+@collapse.pair_metric(collapse.Mean("faulty.fails"))
+def fails(cosine):
+    if RANK == 1:
+        raise ValueError("no number")
+    return cosine
+
+@collapse.pair_metric(collapse.Mean("faulty.writes"))
+def writes(cosine, gram):
+    return gram.zero_() if RANK == 1 else cosine
+
+@collapse.metric("faulty.scalar")
+def scalar(means):
+    return means.zero_().sum() if RANK == 1 else means.sum()
+"""
+
+
+def test_measurements_of_ranks_equal_those_of_one_process(ranks, tmp_path):
+    """Also if metrics fail or write to shared tensors on one rank only; 1,600 classes are six tiles."""
+    (tmp_path / "faulty.py").write_text(FAULTY)
+    save_file(random_features(1_600, 8, 8_000), tmp_path / "features.safetensors")
+    words = ["measure", tmp_path / "features.safetensors", "--json", "-p", tmp_path / "faulty.py"]
+    assert ranks.run(*[words] * 3) == [0] * 3
+    values = numbers(json.loads(ranks.said(0, "out"))[0]["measurements"])
+    assert not ranks.said(1, "out") + ranks.said(2, "out")
+    for name in ("fails failed: ValueError: no number", "writes failed: it wrote", "scalar failed: it wrote"):
+        assert name in ranks.said()
+    alone = numbers(collapse.measure(tmp_path / "features.safetensors").measurements)
+    assert values == pytest.approx(alone, rel=1e-12, abs=1e-12)
+
+
+def numbers(measurements):
+    return {name: value for name, value in measurements.items() if value is not None}
