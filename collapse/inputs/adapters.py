@@ -73,7 +73,7 @@ def apply_adapter(model: Any, adapter: ModelReference, *, merge: bool) -> Any:
             wanted = peft.get_peft_model_state_dict(adapted, save_embedding_layers=False)
             held = peft.utils.load_peft_weights(str(weights.parent), device="cpu")
             if lacking := [key for key in wanted if key not in held]:
-                raise CollapseError(f"the adapter {adapter.name} lacks weights ({some(lacking)}): save it again")
+                raise CollapseError(f"the adapter {adapter.name} lacks weights ({some(lacking)}): use a complete copy")
             differ = [key for key in wanted if held[key].shape != wanted[key].shape]
             if not (differ := differ or peft.set_peft_model_state_dict(adapted, held).unexpected_keys):
                 return adapted.merge_and_unload() if merge else adapted.get_base_model()
