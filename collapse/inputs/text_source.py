@@ -185,8 +185,7 @@ def open_texts(
     if (first := train or validation) is not None:
         with explaining_large_model(reference.name, model.device):
             _examine(model, torch.from_numpy(first.tokens[:1].astype("int64")), layers)
-    head = {"tied": model.tied, "bias": model.bias is not None, **model.logits.record()}
-    identity = {**identity, "attention": model.attention, "head": head}
+    identity = {**identity, "attention": model.attention, "head": model.head}
     corpus = {"name": texts.shown_names["corpus"], "validation": texts.shown_names["validation"]}
     if packs_validation and validation is None:  # there is no validation text, or its split is absent
         identity = {name: each for name, each in identity.items() if name not in OF_VALIDATION} | {"validation": None}
@@ -213,7 +212,7 @@ def open_texts(
 
 
 def _examine(model: LanguageModel, tokens_BT: Tensor, layers: Sequence[str]) -> None:
-    """Find a model's logits and layers from a run on the first chunk."""
+    """Find how a model makes logits and, if inner layers are wanted, its blocks."""
     model.logits = find_logits(model, tokens_BT)
     if len(layers) > 1:
         find_layers(model, tokens_BT, layers)
