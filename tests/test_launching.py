@@ -87,7 +87,7 @@ def test_only_what_is_missing_is_submitted(tiny, slurm, out, told, tmp_path):
     assert "holds an unfinished collection that differs in max_chunks" in told(1, *command, "--max-chunks", 9)
 
 
-def test_slurm_jobs_that_are_preempted_or_time_out_complete_the_store(slurm, tiny, whole, run, out, tmp_path):
+def test_slurm_jobs_that_are_queued_again_complete_the_store(slurm, tiny, whole, run, out, tmp_path):
     store, table = tmp_path / "store", tmp_path / "table.csv"
     how = ["--jobs", 2, "--partition", "gpu", "--hours", 0.1, "--slurm", "account=mine", "--slurm", "cpus-per-task=3"]
     command = ["measure", *tiny.words("--store", store, "--output", table, "--launcher", "slurm", *how)]
