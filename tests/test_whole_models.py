@@ -119,6 +119,31 @@ def test_buffers_that_change_nothing_are_accepted(llama, how):
         refused(llama, "ignores 1 tensor")
 
 
+def layer(number: int, held: dict[str, torch.Tensor], *more: str) -> dict[str, torch.Tensor]:
+    """Return the tensors of a further layer, which may have more modules."""
+    last = {key: each for key, each in held.items() if key.startswith("model.layers.1.")}
+    made = {key.replace(".1.", f".{number}.", 1): each.clone() for key, each in last.items()}
+    return made | {f"model.layers.{number}.{name}.weight": torch.ones(32) for name in more}
+
+
+def test_only_layers_for_several_tokens_that_the_configuration_states_are_ignored(llama):
+    held = load_file(llama / "model.safetensors")
+    drafts = layer(2, held, "eh_proj") | layer(3, held, "eh_proj") | {"model.mtp.norm.weight": torch.ones(32)}
+    add(llama, drafts)
+    refused(llama, "ignores 21 tensors of the checkpoint")
+    state(llama, num_nextn_predict_layers=1)
+    refused(llama, r"ignores 10 tensors of the checkpoint \(model\.layers\.3\.eh_proj\.weight, ")
+    state(llama, num_nextn_predict_layers=2)
+    tokens = torch.arange(32)[None]
+    h = load(llama).embeddings(tokens)
+    add(llama, UNUSED["attention bias"])
+    refused(llama, r"ignores 1 tensor of the checkpoint \(model\.layers\.1\.self_attn\.q_proj\.bias\)")
+    save_file(held, llama / "model.safetensors", metadata={"format": "pt"})
+    assert torch.equal(load(llama).embeddings(tokens), h)
+    add(llama, layer(2, held))  # an ordinary layer: the configuration states too few
+    refused(llama, "ignores 9 tensors of the checkpoint")
+
+
 def test_a_head_that_contradicts_tied_embeddings_is_refused(llama):
     state(llama, tie_word_embeddings=True)
     refused(llama, r"its config\.json ties lm_head\.weight to the input embedding, but its checkpoint has a different")

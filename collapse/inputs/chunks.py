@@ -58,7 +58,7 @@ class Chunks:
     def first(self, n: int) -> "Chunks":
         """Return the first n chunks; there may be fewer."""
         tokens = self.tokens[:n]
-        return Chunks(tokens, self.starts, sha256(tokens.tobytes()).hexdigest())
+        return Chunks(tokens, self.starts, sha256(tokens.data).hexdigest())
 
     def blocks(self, start: int, stop: int) -> np.ndarray:
         """Return the block number of each token in some chunks, shape (stop − start, T)."""

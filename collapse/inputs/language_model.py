@@ -111,6 +111,11 @@ class LanguageModel:
         inputs, head = self._plain.get_input_embeddings(), self._plain.get_output_embeddings()
         return inputs is not None and inputs.weight is getattr(head, "weight", None)
 
+    @property
+    def head(self) -> dict[str, Any]:
+        """What a store's identity records about the head: ``tied``, ``bias``, and its ``scale`` and ``cap``, if any."""
+        return {"tied": self.tied, "bias": self.bias is not None, **self.logits.record()}
+
     @cached_property
     def _plain(self) -> Any:
         """The model; if it is quantized or offloaded, the same architecture without weights."""

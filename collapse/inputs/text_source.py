@@ -185,8 +185,7 @@ def open_texts(
     if (first := train or validation) is not None:
         with explaining_large_model(reference.name, model.device):
             _examine(model, torch.from_numpy(first.tokens[:1].astype("int64")), layers)
-    head = {"tied": model.tied, "bias": model.bias is not None, **model.logits.record()}
-    identity = {**identity, "attention": model.attention, "head": head}
+    identity = {**identity, "attention": model.attention, "head": model.head}
     corpus = {"name": texts.shown_names["corpus"], "validation": texts.shown_names["validation"]}
     if packs_validation and validation is None:  # there is no validation text, or its split is absent
         identity = {name: each for name, each in identity.items() if name not in OF_VALIDATION} | {"validation": None}
@@ -212,11 +211,11 @@ def open_texts(
     )
 
 
-def _examine(model: LanguageModel, tokens: Tensor, layers: Sequence[str]) -> None:
-    """Find how a model makes its logits, and the modules of its layers."""
-    model.logits = find_logits(model, tokens)
+def _examine(model: LanguageModel, tokens_BT: Tensor, layers: Sequence[str]) -> None:
+    """Find how a model makes logits and, if inner layers are wanted, its blocks."""
+    model.logits = find_logits(model, tokens_BT)
     if len(layers) > 1:
-        find_layers(model, tokens, layers)
+        find_layers(model, tokens_BT, layers)
 
 
 def _command(reference: ModelReference, spec: CollectionSpec) -> str | None:

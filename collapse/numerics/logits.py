@@ -3,7 +3,6 @@
 from dataclasses import dataclass
 from typing import Any
 
-import torch
 from torch import Tensor
 
 
@@ -27,7 +26,7 @@ class Logits:
         >>> Logits(cap=30.0).capped(torch.tensor([3.0, 3000.0]))
         tensor([ 2.9900, 30.0000])
         """
-        return z if self.cap is None else torch.tanh(z / self.cap).mul_(self.cap)
+        return z if self.cap is None else (z / self.cap).tanh_().mul_(self.cap)
 
     def classifier(self, rows: Tensor) -> Tensor:
         """Return the classifier's rows or biases: those of the output embedding times the scale, then in float64."""
