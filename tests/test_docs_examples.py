@@ -35,6 +35,10 @@ NOT_RUN = {
     "collapse zoo sweep": "hours; tests/zoo/test_sweep.py trains small ones",
     "collapse zoo status": "shows a sweep; the same",
     "collapse zoo publish": "needs such a run; tests/zoo/test_publish.py publishes small ones",
+    "collapse measure MODEL --text roneneldan/TinyStories --store stores/big": "needs SLURM; see test_launching.py",
+    "collapse status stores/big": "the same",
+    "hf jobs run": "costs money",
+    "hf buckets": "is the Hub's own",
     "#SBATCH": "needs SLURM; the same command is run with its numbers",
     "collapse collect MODEL --text roneneldan/TinyStories --store parts/$": "as above",
 }

@@ -59,9 +59,9 @@ def eventually(holds):
         time.sleep(0.01)
 
 
-def same(one, other):
+def same(one, other, names=("train", "classifier", "validation")):
     assert one.identity == other.identity
-    for name in ("train", "validation", "classifier"):
+    for name in names:
         for mine, theirs in zip(one.tensors(name).values(), other.tensors(name).values(), strict=True):
             torch.testing.assert_close(mine, theirs, rtol=1e-12, atol=1e-12)
 
@@ -113,3 +113,13 @@ def test_status_of_stores_and_parts(tiny, whole, out, told, tmp_path):
     assert shown.count("not running") == 2
     assert str(tmp_path / "p2") in shown
     assert "there is no collection in" in told(2, "status", tmp_path / "none")
+
+
+def test_more_parts_than_slices(tiny, told, whole, tmp_path):
+    words = tiny.words("--store", tmp_path / "store", "--part")
+    assert "--part 1/12: the text has only 11 slices; use at most 11 parts" in told(2, "collect", *words, "1/12")
+    for k in range(2, 13):
+        store = collapse.collect(tiny.model, store=tmp_path / "store", part=(k, 12), **tiny.options())
+    same(store, whole, ("train", "classifier"))
+    done = [collapse.collect(tiny.model, store=store.path, part=(k, 12), **tiny.options()) for k in range(1, 13)]
+    same(done[-1], whole)  # validation has 10 slices

@@ -167,8 +167,8 @@ def test_an_error_of_a_rank_is_told_by_rank_0(ranks, tiny, tmp_path):
     ours, theirs = (words_of(tiny, tmp_path / name) for name in ("one", "two"))
     assert ranks.run(ours, theirs) == [2, 2]
     assert ranks.said() == "collapse: rank 1 has other arguments than rank 0: start all ranks with the same command\n"
-    assert ranks.run(*[["collect", "--bogus"]] * 2) == [2, 2]
-    assert ranks.said().endswith("collapse: No such option '--bogus'.\n")
+    assert ranks.run(*[["collect", "--xyzzy"]] * 2) == [2, 2]
+    assert ranks.said().endswith("collapse: No such option '--xyzzy'.\n")
     assert not ranks.said(1)
 
 

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from collapse.cli.launching import launch, launching_options
 from collapse.cli.options import collecting_options, given_options
 from collapse.cli.several import for_each, named_models, revisions_option
 from collapse.cli.terminal import plugins_reporting_problems, say
@@ -22,15 +23,17 @@ if TYPE_CHECKING:
     "--store", required=True, metavar="DIR", help="Folder of the store; with --revisions, the folder of their stores."
 )
 @collecting_options()
+@launching_options
 def command(model: str, revisions: str | None, store: str, **options: Any) -> int:
     """Collect a model's embedding statistics into a store.
 
     To resume an interrupted collection, run the same command again. If the store is trained but not validated, only
-    the validation is run.
+    the validation is run. --launcher divides the collection among several jobs.
 
     \b
     collapse collect runs/a --text train.jsonl --store stores/a
     collapse collect runs/a --text train.jsonl --store parts/2 --part 2/4
+    collapse collect runs/a --text train.jsonl --store stores/a --launcher local
     collapse collect runs/a --revisions 'step*' --text t.jsonl --store stores
     """
     from collapse.collection.collecting import collect
@@ -39,11 +42,15 @@ def command(model: str, revisions: str | None, store: str, **options: Any) -> in
     plugins_reporting_problems()
     given, names, of_weights = given_options(options), named_models([model], revisions), dict[tuple[str, str], str]()
 
-    def collect_one(name: str, report: "Report") -> None:
-        place = store_among(name, store, of_weights, given) if revisions else store
-        made = collect(name, store=place, progress=report, **given)
-        _say_what_is_there(made, place, given)
+    def place_of(name: str) -> str:
+        return store_among(name, store, of_weights, given) if revisions else store
 
+    def collect_one(name: str, report: "Report") -> None:
+        made = collect(name, store=place_of(name), progress=report, **given)
+        _say_what_is_there(made, place_of(name), given)
+
+    if launch(names, place_of, store, given):
+        return 0
     return 1 if for_each(names, collect_one, "collected") else 0
 
 

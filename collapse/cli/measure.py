@@ -1,7 +1,7 @@
 """collapse measure: find or collect stores, measure them, print a table."""
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from collapse.cli.formats import deliver, prints_a_table
+from collapse.cli.launching import launch, launching_options
 from collapse.cli.options import Counts, collecting_options, given_options
 from collapse.cli.several import for_each, named_models, revisions_option
 from collapse.cli.terminal import plugins_reporting_problems, say_aside, say_error
@@ -49,6 +50,7 @@ if TYPE_CHECKING:
 @click.option("--no-download", is_flag=True, help="Use only local and cached files.")
 @click.option("--null", is_flag=True, help="Also measure the nulls: the untrained model, and shuffled labels.")
 @collecting_options(besides=("part", "null"))
+@launching_options
 def command(
     models: tuple[str, ...],
     revisions: str | None,
@@ -89,10 +91,11 @@ def command(
     if no_download:
         os.environ["HF_HUB_OFFLINE"] = "1"  # set before the first import of the client, which reads it
     from collapse.cli.rendering import say_failures
-    from collapse.collection.named_store import check_options
+    from collapse.collection.named_store import check_options, store_among
     from collapse.hub.opening import load
     from collapse.measurement.row_tables import table_by_step, whole_table_of
     from collapse.numerics.devices import pick_device
+    from collapse.stores.manifest import is_store
 
     plugins = plugins_reporting_problems()
     chosen = plugins.select(metrics) if metrics else None  # report an unknown name now, not after hours of collecting
@@ -106,7 +109,15 @@ def command(
     names = named_models(models, revisions)
     for model in names:
         check_options(model, given, null=null)  # before any work is done
-    rows, failed = _measure_each(names, store, bool(revisions), given, how, min_counts, null)
+    of_weights: dict[tuple[str, str], str] | None = {} if revisions else None
+
+    def place_of(model: str) -> str | None:
+        several = revisions or len(names) > 1
+        return store_among(model, store, of_weights, given) if store and several else store
+
+    if launch([model for model in names if not is_store(model)], place_of, store, given):
+        return 0
+    rows, failed = _measure_each(names, place_of, bool(revisions), given, how, min_counts, null)
     if ranks.rank():  # the table is the same in all ranks
         return 1 if failed else 0
     if failed and output and Path(output).is_file():
@@ -124,7 +135,7 @@ def command(
 
 def _measure_each(
     models: Sequence[str],
-    store: str | None,
+    place_of: Callable[[str], str | None],
     of_revisions: bool,
     given: Mapping[str, Any],
     how: Mapping[str, Any],
@@ -133,7 +144,7 @@ def _measure_each(
 ) -> tuple[list["Row"], int]:
     """Measure each model; return the rows, and how many models failed. The error of a single model is raised."""
     from collapse.collection.measuring_layers import layers_held
-    from collapse.collection.named_store import named_store, store_among
+    from collapse.collection.named_store import named_store
     from collapse.collection.nulls import collect_nulls, with_nulls
     from collapse.collection.trajectories import of_revision
     from collapse.core.paths import home
@@ -142,12 +153,9 @@ def _measure_each(
     from collapse.stores.layers import TOP
 
     rows: list[Row] = []
-    of_weights: dict[tuple[str, str], str] | None = {} if of_revisions else None
 
     def measure(model: str, report: "Report") -> None:
-        several = of_revisions or len(models) > 1
-        place = store_among(model, store, of_weights, given) if store and several else store
-        opened = named_store(model, store=place, progress=report, **given)
+        opened = named_store(model, store=place_of(model), progress=report, **given)
         nulls = collect_nulls(opened, model, given, report) if null else {}
         made = []
         for least, layer in product(min_counts, layers_held(opened, given.get("layers"))):

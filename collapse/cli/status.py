@@ -1,11 +1,11 @@
 """collapse status: the progress of collections."""
 
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from collapse.cli.formats import deliver, prints_a_table
+from collapse.cli.launching import submitted
 from collapse.errors import UsageError
 
 if TYPE_CHECKING:
@@ -29,27 +29,16 @@ def command(stores: tuple[str, ...], format_: str | None, output: str | None) ->
     from collapse.measurement.table import Table
     from collapse.stores.coverage import covered
 
-    rows = [
-        [str(folder), *_row(each)]
-        for name in stores
-        for folder in _collections_in(expanded(name))
-        for each in covered(folder)
-    ]
-    deliver(format_, output, Table("", ["store", "phase", "part", "done", "of", "state", "chunks/s", "left"], rows))
-
-
-def _collections_in(folder: Path) -> list[Path]:
-    """Return the folder, or the folders of collections in it.
-
-    Raises:
-        UsageError: There are none.
-    """
-    from collapse.stores.coverage import covered
-
-    found = [each for each in (folder, *sorted(folder.glob("*/"))) if covered(each)]
-    if not found:
-        raise UsageError(f"there is no collection in {folder}: give the --store of collapse collect")
-    return found[:1] if found[0] == folder else found
+    rows, jobs = list[list[Any]](), list[str]()
+    for folder in map(expanded, stores):
+        parts, said, _ = submitted(folder)
+        rows_of = {each: covered(each, parts) for each in (folder, *sorted(folder.glob("*/")))}
+        if not (said or any(rows_of.values())):
+            raise UsageError(f"there is no collection in {folder}: give the --store of collapse collect")
+        jobs += [said] if said else []
+        rows += [[str(each), *_row(row)] for each, some in rows_of.items() for row in some]
+    columns = ["store", "phase", "part", "done", "of", "state", "chunks/s", "left"]
+    deliver(format_, output, Table("", columns, rows, jobs))
 
 
 def _row(each: "Covered") -> list[Any]:

@@ -18,7 +18,7 @@ from collapse.collection.accumulators import State, Training, Validation, decide
 from collapse.collection.running_slices import run_slices
 from collapse.core import ranks
 from collapse.core.progress import Report
-from collapse.errors import StoreError
+from collapse.errors import StoreError, UsageError, counted
 from collapse.inputs.language_model import explaining_large_model
 from collapse.inputs.source import Phase, Source
 from collapse.numerics.devices import explaining_out_of_memory, keep_freed_memory, out_of_memory_message
@@ -105,7 +105,7 @@ class Collection:
                 if store := self._folded_by_another(phase, layers):
                     return store
                 shards = ordered(shards_in(self.folder, phase))
-            return None if gaps(shards) else fold(shards)
+            return None if not shards or gaps(shards) else fold(shards)
 
     def _folded_by_another(self, phase: str, layers: Sequence[str]) -> Store | None:
         """Return the store if another part has meanwhile folded a phase of some layers."""
@@ -151,7 +151,13 @@ class Collection:
         for shard in shards:
             differ = differences(fields_to_compare(shard.header), fields_to_compare(fields))
             refuse_if_shards_differ(self.folder, differ)
-        window = part_of(fields["coverage"]["slices"], self.part)
+        slices = fields["coverage"]["slices"]
+        window = part_of(slices, self.part)
+        if self.part and phase is self.source.train and window[0] == window[1]:
+            k, n = self.part
+            raise UsageError(
+                f"--part {k}/{n}: the text has only {counted(slices, 'slice')}; use at most {counted(slices, 'part')}"
+            )
         made = []
         for start, stop in dealt(gaps(shards, window), ranks.count())[ranks.rank()]:
             # a run extends this part's shard that ends where the gap begins

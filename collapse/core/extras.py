@@ -8,7 +8,7 @@ EXTRAS = {
     "bitsandbytes": "quantize",
     "torchao": "quantize",
     "accelerate": "zoo,gguf",
-    "submitit": "zoo",
+    "submitit": "slurm",
     "altair": "report",
     "jinja2": "report",
     "vl_convert": "report",

@@ -58,7 +58,9 @@ def live_model(
             raise UsageError(f"{each}= does not apply to a loaded model: load or change it as you want to measure it")
     if options.get("null") == "untrained":
         raise UsageError("null='untrained' does not apply to a loaded model: collect a model with its initial weights")
+    model = getattr(model, "_orig_mod", model)  # of torch.compile
     refuse_prompts(name, getattr(model, "active_peft_config", None))
+    model = model.get_base_model() if hasattr(model, "get_base_model") else model  # of peft: it runs the adapter too
     tokenizer = options.get("tokenizer")
     if tokenizer is None:
         raise UsageError("a loaded model needs its tokenizer: give tokenizer=")

@@ -44,7 +44,7 @@ def find_logits(loaded: "LanguageModel", tokens_BT: Int[Tensor, "B T"]) -> Logit
 
     handle = loaded.model.get_output_embeddings().register_forward_hook(replace)
     try:
-        logits = loaded.run(tokens_BT[:1, :_PROBED_TOKENS]).logits
+        logits = loaded.run(tokens_BT[:1, :_PROBED_TOKENS]).logits.to(loaded.device)
     finally:
         handle.remove()
     if not given or logits.shape != given[0].shape or not logits.isfinite().all():

@@ -46,17 +46,17 @@ def covered(folder: Path, parts: int | None = None) -> list[Covered]:
     running = running_parts(folder)
     n = running[0][1] if running else parts
     coverage: Mapping[str, Any] = read_manifest(folder)["coverage"] if is_store(folder) else {}
-    found = []
+    found, current = list[Covered](), True
     for phase in ("train", "validation"):
-        if whole := coverage.get(phase):
+        whole, shards = coverage.get(phase), shards_in(folder, phase)
+        if whole and not shards:  # a finished store has shards while further layers are collected
             found.append(Covered(phase, None, whole["slices"], whole["slices"]))
             continue
-        shards = shards_in(folder, phase)
-        runs_now = phase == ("validation" if coverage else "train")
         for part in [(k + 1, n) for k in range(n)] if n else [None]:
-            is_running = runs_now and (part in running if running else part is None and is_locked(folder))
+            is_running = current and (part in running if running else part is None and is_locked(folder))
             if shards or is_running:
                 found.append(_covered(phase, part, shards, is_running))
+        current = False  # the next phase begins after this one
     return found
 
 

@@ -4,8 +4,6 @@ from collections.abc import Sequence
 from itertools import pairwise
 from typing import Protocol, runtime_checkable
 
-from collapse.errors import UsageError, counted
-
 Run = tuple[int, int]
 """Adjacent slices, as a half-open range."""
 
@@ -78,19 +76,10 @@ def spans(runs: Sequence[Run]) -> str:
 
 
 def part_of(slices: int, part: tuple[int, int] | None) -> Run:
-    """Return the slices of a part, as a half-open range.
+    """Return the slices of a part, as a half-open range; there are none if n > slices and k is one of the others.
 
     >>> part_of(10, None), part_of(10, (1, 3)), part_of(10, (3, 3))
     ((0, 10), (0, 3), (6, 10))
-
-    Raises:
-        UsageError: There are fewer slices than parts.
     """
-    if part is None:
-        return 0, slices
-    k, n = part
-    if n > slices:
-        raise UsageError(
-            f"--part {k}/{n}: the text has only {counted(slices, 'slice')}; use at most {counted(slices, 'part')}"
-        )
+    k, n = part or (1, 1)
     return (k - 1) * slices // n, k * slices // n

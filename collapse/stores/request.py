@@ -123,6 +123,28 @@ class Request:
             _remove_folded(folder, done)
         return done.with_names(self.shown_names)
 
+    def missing_parts(self, n: int) -> dict[str, list[int]]:
+        """Return which of n parts the folder lacks, by phase; nothing if the store is complete.
+
+        While no slice of a phase is collected, all parts are missing, because the number of slices is not known.
+
+        Raises:
+            StoreError: As in :meth:`find_or`.
+        """
+        assert self.folder is not None  # parts need one
+        if self._find_in(self.folder):
+            return {}
+        refuse_if_shards_differ(self.folder, self._differences_in(self.folder))
+        store, missing = Store.load(self.folder) if is_store(self.folder) else None, {}
+        if store is None or self.lacks_layers(store):
+            missing["train"] = list(range(1, n + 1))
+        if self.validates and (missing or store is None or self.lacks_validation(store)):
+            missing["validation"] = list(range(1, n + 1))
+        for phase in missing:
+            if shards := shards_in(self.folder, phase):
+                missing[phase] = [k for k in missing[phase] if gaps(shards, part_of(shards[0].slices, (k, n)))]
+        return missing
+
     def _collect_again(self, folder: Path, collect_missing: Callable[[Path | None, Alone], Store | Part]) -> Store:
         """Collect into a subfolder of the locked folder; at the end, the new store replaces the old one."""
         if is_store(folder):

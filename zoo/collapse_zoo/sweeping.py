@@ -5,7 +5,6 @@ run's folder: ``python -m collapse_zoo.sweeping FOLDER``, which torchrun calls f
 """
 
 import logging
-import shutil
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
@@ -13,12 +12,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import submitit
 import torch
 from submitit.helpers import Checkpointable
 
 from collapse.core.progress import Report
-from collapse.errors import CollapseError, UsageError
+from collapse.core.slurm import submit
+from collapse.errors import CollapseError
 from collapse.measurement.results import Row
 from collapse.stores.lock import locked
 from collapse_zoo.grids import GridMember
@@ -159,17 +158,8 @@ def _submit(runs: Sequence[Run], folder: Path, slurm: Mapping[str, Any]) -> dict
     Raises:
         UsageError: SLURM is not available on this machine.
     """
-    if shutil.which("sbatch") is None:
-        raise UsageError(
-            "the command sbatch is not available: run --launcher slurm on a SLURM login node, or remove --launcher"
-        )
-    executor = submitit.AutoExecutor(folder, cluster="slurm", slurm_max_num_timeout=20)  # a job is requeued so often
     srun = ["--cpus-per-task", str(slurm["cpus_per_task"])]  # srun does not inherit it from sbatch
-    executor.update_parameters(name="collapse-zoo", nodes=1, tasks_per_node=1, slurm_srun_args=srun, **slurm)
-    try:
-        jobs = executor.map_array(Job(), runs)
-    except Exception as error:  # a queue can raise anything
-        raise CollapseError(f"the jobs could not be submitted: {str(error).strip()[-500:]}") from error
+    jobs = submit(Job(), runs, folder, name="collapse-zoo", slurm_srun_args=srun, **slurm)
     return {
         run.name: run.record.get("problem") or f"its job failed: see {job.paths.stderr}"
         for run, job in zip(runs, jobs, strict=True)

@@ -1,0 +1,213 @@
+"""``--launcher``: collect in parts, as SLURM jobs or as processes of this machine.
+
+A job runs ``collapse collect … --part k/n``, which resumes by itself. Jobs of the training pass are followed by jobs of
+the validation, and these by the command itself, which completes what is missing.
+"""
+
+import json
+import shutil
+from collections import Counter
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+import click
+
+from collapse.cli.options import with_options
+from collapse.cli.terminal import say
+from collapse.core.paths import expanded
+from collapse.core.reading import read_json
+from collapse.core.slurm import queued, submit
+from collapse.errors import CollapseError, UsageError
+from collapse.inputs.collection_spec import CollectionSpec
+from collapse.stores.lock import locked
+from collapse.stores.writing import write_atomic
+
+JOBS = ".jobs"
+"""Subfolder of a store's folder with the files and logs of its jobs."""
+
+_RECORD = "jobs.json"
+_JOBS_ONLY = ("jobs", "partition", "hours", "slurm")
+
+launching_options = with_options(
+    click.option(
+        "--launcher",
+        type=click.Choice(["slurm", "local"]),
+        help="Collect in parts: as SLURM jobs, or as processes of this machine.",
+    ),
+    click.option("--jobs", type=click.IntRange(min=1), default=4, show_default=True, help="Jobs at a time."),
+    click.option("--partition", metavar="NAME", help="SLURM partition."),
+    click.option(
+        "--hours", type=click.FloatRange(0.02), default=24.0, show_default=True, help="Wall time of a SLURM job."
+    ),
+    click.option("--slurm", multiple=True, metavar="KEY=VALUE", help="Another option of sbatch, such as account=mine."),
+)
+
+
+def launch(
+    models: Sequence[str], place_of: Callable[[str], str | None], store: str | None, given: Mapping[str, Any]
+) -> bool:
+    """Collect models in parts if ``--launcher`` is given; return whether SLURM jobs do the rest.
+
+    Args:
+        models: The models.
+        place_of: Returns the folder of a model's store.
+        store: The given ``--store``, which also holds the files of the jobs.
+        given: Options of :func:`collapse.collect`.
+
+    Raises:
+        UsageError: An option is invalid, or SLURM is not available.
+        CollapseError: A part failed, SLURM rejects the jobs, or as :func:`collapse.collect` raises it.
+    """
+    options = click.get_current_context().params
+    if options["launcher"] is None:
+        if unused := [name for name in _JOBS_ONLY if _is_given(click.get_current_context(), name)]:
+            raise UsageError(f"--{unused[0]} is for jobs: also give --launcher slurm or --launcher local")
+        return False
+    if store is None:
+        raise UsageError("--launcher needs a folder that all jobs share: give --store")
+    for name in ("part", "recollect"):
+        if name in given:
+            raise UsageError(f"--{name} cannot be used with --launcher: remove one of them")
+    places = {str(place_of(model)): model for model in models}  # revisions with equal weights share a store
+    parts, folder = max(1, options["jobs"] // max(1, len(places))), expanded(store) / JOBS
+    if options["launcher"] == "slurm":
+        return _launch_slurm(places, parts, given, folder)
+    from collapse.cli.local_parts import run_parts
+
+    for place, model in places.items():
+        for phase in ("train", "validation"):  # the validation needs the whole training pass
+            if missing := _missing(model, place, parts, given).get(phase):
+                commands = {k: _part_command(model, place, k, parts, given) for k in missing}
+                ended = run_parts(commands, expanded(place), phase, parts, folder)
+                for k in _missing(model, place, parts, given).get(phase, ()):
+                    raise CollapseError(f"{ended[k]}. Run the same command again to resume")
+    shutil.rmtree(folder, ignore_errors=True)
+    return False
+
+
+def submitted(store: Path) -> tuple[int | None, str, bool]:
+    """Return what the last command submitted for a store: the number of parts, a description, and whether it goes on.
+
+    Raises:
+        CollapseError: SLURM's queue cannot be read.
+    """
+    try:
+        record = read_json(store / JOBS / _RECORD)
+    except OSError:
+        return None, "", False
+    jobs = record["jobs"]
+    counts = Counter(state.lower() for state in queued(jobs).values())
+    states = ", ".join(f"{n} {state}" for state, n in counts.items()) or "all have ended"
+    said = f"SLURM jobs {jobs[0]} to {jobs[-1]}: {states}; their logs are in {store / JOBS}"
+    return record["parts"], said, bool(counts)
+
+
+def _launch_slurm(places: Mapping[str, str], parts: int, given: Mapping[str, Any], folder: Path) -> bool:
+    """Submit jobs for what is missing, unless those of an earlier command wait or run; return whether there are any."""
+    with locked(folder, wait=True):
+        _, said, is_running = submitted(folder.parent)
+        if not is_running:
+            missing = {place: _missing(model, place, parts, given) for place, model in places.items()}
+            if not any(missing.values()):
+                return False
+            stages = [
+                [
+                    _part_command(model, place, k, parts, given)
+                    for place, model in places.items()
+                    for k in missing[place].get(phase, ())
+                ]
+                for phase in ("train", "validation")
+            ]
+            _submit([*stages, [_whole_command()]], parts, folder)
+            _, said, _ = submitted(folder.parent)
+    say(f"{said}. How far they are: collapse status {folder.parent}")
+    return True
+
+
+def _submit(stages: Sequence[Sequence[Sequence[str]]], parts: int, folder: Path) -> None:
+    """Submit an array of jobs for the commands of each stage; it begins when the stage before has ended."""
+    options = click.get_current_context().params
+    words = [each.strip("-").partition("=") for each in options["slurm"]]
+    more = {key.replace("-", "_"): value or True for key, _, value in words}
+    how: dict[str, Any] = {
+        "timeout_min": round(options["hours"] * 60),
+        "slurm_partition": options["partition"],
+        "slurm_array_parallelism": options["jobs"],
+        "slurm_additional_parameters": {"requeue": True, **more},
+    }
+    if "cpus_per_task" in more:
+        how["slurm_srun_args"] = ["--cpus-per-task", more["cpus_per_task"]]  # srun does not inherit it from sbatch
+    made: list[str] = []
+    for commands in filter(None, stages):
+        if made:
+            how["slurm_dependency"] = f"afterany:{made[-1].partition('_')[0]}"
+        made += [job.job_id for job in submit(Job(), commands, folder, name="collapse", **how)]
+        write_atomic(folder / _RECORD, json.dumps({"parts": parts, "jobs": made}).encode())
+
+
+class Job:
+    """What submitit runs: a command line; if it is pre-empted or runs out of time, it is queued again."""
+
+    def __call__(self, words: Sequence[str]) -> None:
+        """Run the command line in this process."""
+        from collapse.cli import main
+
+        try:
+            main(list(words))
+        except SystemExit as ended:
+            if ended.code:
+                raise CollapseError(f"the command ended with exit status {ended.code}") from None
+
+    def checkpoint(self, words: Sequence[str]) -> Any:
+        """Return what to run next time."""
+        from submitit.helpers import DelayedSubmission
+
+        return DelayedSubmission(self, words)
+
+
+def _missing(model: str, place: str, parts: int, given: Mapping[str, Any]) -> dict[str, list[int]]:
+    """Return the missing parts of a model's collection by phase; nothing if it is complete."""
+    from collapse.inputs.resolving import resolve
+    from collapse.stores.request import Request
+
+    request = resolve(model, CollectionSpec(**given), expanded(place))
+    assert isinstance(request, Request)  # a published store is used only without a folder
+    return request.missing_parts(parts)
+
+
+def _part_command(model: str, place: str, k: int, parts: int, given: Mapping[str, Any]) -> list[str]:
+    """Return the words of the command line that collects a part."""
+    context = click.get_current_context()
+    own = {each.name for each in fields(CollectionSpec)} & given.keys()
+    options = [f"--store={place}", f"--part={k}/{parts}", *_option_words(context, own)]
+    return [*_option_words(context.parent), "collect", *options, "--", model]
+
+
+def _whole_command() -> list[str]:
+    """Return the words of the current command line without its launcher."""
+    context = click.get_current_context()
+    own = context.params.keys() - {"launcher", *_JOBS_ONLY}
+    arguments = [context.params[each.name] for each in context.command.params if isinstance(each, click.Argument)]
+    words = [word for each in arguments for word in ([each] if isinstance(each, str) else each)]
+    return [*_option_words(context.parent), str(context.info_name), *_option_words(context, own), "--", *words]
+
+
+def _option_words(context: click.Context | None, names: Collection[str] | None = None) -> list[str]:
+    """Return the given options of a command as words; only those with some names, or all."""
+    assert context is not None  # every command is in the group of all commands
+    words = []
+    for each in context.command.params:
+        if isinstance(each, click.Option) and _is_given(context, each.name) and (names is None or each.name in names):
+            value, flag = context.params[each.name], max(each.opts, key=len)
+            if each.is_flag:
+                words += [flag] if value == each.flag_value else []
+            else:
+                several = value if each.multiple else [",".join(map(str, value)) if isinstance(value, tuple) else value]
+                words += [f"{flag}={one}" for one in several]
+    return words
+
+
+def _is_given(context: click.Context, name: str | None) -> bool:
+    return name in context.params and context.get_parameter_source(name) is not click.core.ParameterSource.DEFAULT

@@ -1,0 +1,80 @@
+"""Processes of this machine that collect the parts of a store at the same time. They end with this process."""
+
+import multiprocessing
+import os
+import sys
+import threading
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from multiprocessing.connection import wait
+from pathlib import Path
+
+from collapse.cli.progress_bar import progress
+from collapse.errors import CollapseError
+from collapse.stores.coverage import covered
+
+
+def run_parts(
+    commands: Mapping[int, Sequence[str]], store: Path, phase: str, parts: int, folder: Path
+) -> dict[int, str]:
+    """Run the command lines that collect parts, and wait for them; return how each ended, for messages.
+
+    Args:
+        commands: Words of the command lines by part. Each process gets its share of the threads, and one of the GPUs.
+        store: Folder of the store.
+        phase: The phase, whose progress is shown.
+        parts: Number of parts.
+        folder: Folder of their logs.
+    """
+    import torch
+
+    folder.mkdir(parents=True, exist_ok=True)
+    context = multiprocessing.get_context("spawn")  # a fork after the start of threads can hang
+    threads, gpus = max(1, torch.get_num_threads() // len(commands)), torch.cuda.device_count()
+    logs, processes = {}, {}
+    for k, words in commands.items():
+        at = words.index("collect")  # later options override earlier ones
+        device = [f"--device=cuda:{k % gpus}"] if gpus > 1 else []
+        words = [*words[:at], f"--threads={threads}", words[at], *device, *words[at + 1 :]]
+        logs[k] = folder / f"part-{k}.log"
+        processes[k] = context.Process(target=_run, args=(words, logs[k]))
+    try:
+        with progress() as report:
+            for each in processes.values():
+                each.start()
+            while running := [each.sentinel for each in processes.values() if each.is_alive()]:
+                wait(running, timeout=1)
+                with suppress(CollapseError):  # shards vanish while they are folded
+                    rows = [(each.done, each.slices) for each in covered(store, parts) if each.phase == phase]
+                    if slices := sum(of or 0 for _, of in rows):
+                        report(f"collecting {phase}", sum(done for done, _ in rows), slices)
+    finally:
+        for each in processes.values():
+            each.kill()
+            each.join()
+    return {k: f"part {k}/{parts} failed: {_why(logs[k], each.exitcode)}" for k, each in processes.items()}
+
+
+def _run(words: Sequence[str], log: Path) -> None:
+    """Run a command line in this new process, with its output in a file."""
+    from collapse.cli import main
+
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+    with log.open("w") as file:
+        for stream in (sys.stdout, sys.stderr):
+            os.dup2(file.fileno(), stream.fileno())
+    main(list(words))
+
+
+def _end_with_parent() -> None:
+    parent = multiprocessing.parent_process()
+    assert parent is not None  # run_parts() started this process
+    parent.join()
+    os._exit(1)
+
+
+def _why(log: Path, code: int | None) -> str:
+    """Return the last message of a command line in its log, or how it ended."""
+    lines = log.read_text(errors="replace").splitlines() if log.exists() else []
+    said = [line.removeprefix("collapse: ") for line in lines if line.startswith("collapse: ")]
+    return said[-1] if said else f"it ended with exit status {code}; its log is {log}"

@@ -1,0 +1,56 @@
+"""Arrays of SLURM jobs, submitted through submitit. A job that is pre-empted or runs out of time is queued again."""
+
+import getpass
+import shutil
+import subprocess
+from collections.abc import Callable, Collection, Sequence
+from pathlib import Path
+from typing import Any
+
+from collapse.errors import CollapseError, UsageError
+
+_REQUEUED = 20  # so often is a job queued again that runs out of time
+
+
+def submit(job: Callable[[Any], Any], arguments: Sequence[Any], folder: Path, *, name: str, **parameters: Any) -> Any:
+    """Submit a job for each argument, as one array; return submitit's jobs.
+
+    Args:
+        job: A :class:`submitit.helpers.Checkpointable`, called with an argument.
+        arguments: The arguments.
+        folder: Folder of the jobs' files and logs, which they share.
+        name: Name of the jobs.
+        parameters: Parameters of :class:`submitit.AutoExecutor`.
+
+    Raises:
+        UsageError: SLURM is not available on this machine.
+        CollapseError: SLURM rejects the jobs.
+    """
+    if shutil.which("sbatch") is None:
+        raise UsageError(
+            "the command sbatch is not available: run --launcher slurm on a SLURM login node, or remove --launcher"
+        )
+    import submitit
+
+    try:
+        executor = submitit.AutoExecutor(folder, cluster="slurm", slurm_max_num_timeout=_REQUEUED)
+        executor.update_parameters(name=name, nodes=1, tasks_per_node=1, **parameters)
+        return executor.map_array(job, arguments)
+    except Exception as error:  # a queue can raise anything
+        raise CollapseError(f"the jobs could not be submitted: {str(error).strip()[-500:]}") from error
+
+
+def queued(jobs: Collection[str]) -> dict[str, str]:
+    """Return the states of those jobs that wait or run, such as ``{"123_4": "RUNNING"}``.
+
+    Raises:
+        CollapseError: The queue cannot be read.
+    """
+    command = ["squeue", "--noheader", "--array", "--format=%i %T", "--user", getpass.getuser()]
+    try:
+        lines = subprocess.run(command, capture_output=True, text=True, check=True).stdout.splitlines()
+    except (OSError, subprocess.CalledProcessError) as error:
+        said = getattr(error, "stderr", None) or error
+        raise CollapseError(f"the queue of SLURM jobs cannot be read: {str(said).strip()}") from error
+    states = dict(line.split(maxsplit=1) for line in lines if line.strip())
+    return {job: states[job] for job in jobs if job in states}

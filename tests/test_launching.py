@@ -1,0 +1,108 @@
+"""``--launcher``: parts as processes or SLURM jobs, killed and queued again, end in the store of one process."""
+
+import os
+import random
+import signal
+import time
+
+import pytest
+import torch
+from fake_slurm import Slurm
+
+import collapse
+from collapse.stores.lock import running_parts
+
+
+@pytest.fixture(scope="module")
+def runner(start_runner, tmp_path_factory):
+    return start_runner(tmp_path_factory.mktemp("home"))
+
+
+@pytest.fixture(scope="module")
+def whole(tiny, tmp_path_factory):
+    return collapse.collect(tiny.model, store=tmp_path_factory.mktemp("whole") / "store", **tiny.options())
+
+
+def eventually(holds, seconds=90):
+    deadline = time.monotonic() + seconds
+    while not holds():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+def same(one, other, names=("train", "classifier", "validation")):
+    assert not one.verify()
+    assert one.identity == {**other.identity, **({} if "validation" in names else {"validation": None})}
+    for name in names:
+        for mine, theirs in zip(one.tensors(name).values(), other.tensors(name).values(), strict=True):
+            torch.testing.assert_close(mine, theirs, rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize(("jobs", "kills"), [(2, 1), pytest.param(4, 5, marks=pytest.mark.slow)])
+def test_killed_local_jobs_continue_into_the_store_of_one_process(runner, tiny, whole, tmp_path, jobs, kills):
+    store, log, draw = tmp_path / "store", tmp_path / "log", random.Random(0)
+    command = ["collect", *tiny.words("--store", store, "--launcher", "local", "--jobs", jobs)]
+    if kills == 1:  # quickly, without the processes of the validation
+        at = command.index("--validation-text")
+        command[at : at + 2] = []
+    pid = runner.start(command, log)
+    eventually(lambda: store.exists() and len(running_parts(store)) == jobs)
+    os.kill(pid, signal.SIGKILL)  # only the parent: the others end with it
+    eventually(lambda: not running_parts(store), 10)
+    for _ in range(kills - 1):
+        pid = runner.start(command, log)
+        time.sleep(draw.uniform(3, 20))
+        assert runner.kill(pid)
+    code, said = runner.run(command, log)
+    assert code == 0, said
+    same(collapse.load(store), whole, ("train", "classifier", "validation")[: 2 + (kills > 1)])
+    assert {each.name for each in store.iterdir() if not each.name.startswith(".lock")} == {"collapse.json", "top"}
+
+
+def test_what_cannot_be_launched(tiny, told, tmp_path, monkeypatch):
+    words = tiny.words("--store", tmp_path / "store")
+    assert "--jobs is for jobs: also give --launcher" in told(2, "collect", *words, "--jobs", 3)
+    assert "give --store" in told(2, "measure", *tiny.words("--launcher", "local"))
+    assert "--recollect cannot be used with --launcher" in told(
+        2, "collect", *words, "--launcher", "local", "--recollect"
+    )
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert "the command sbatch is not available" in told(2, "collect", *words, "--launcher", "slurm")
+
+
+def test_slurm_jobs_that_are_preempted_or_time_out_complete_the_store(
+    runner, tiny, whole, run, out, tmp_path, monkeypatch
+):
+    slurm, store = Slurm(tmp_path / "slurm", runner), tmp_path / "store"
+    monkeypatch.setenv("PATH", f"{slurm.folder}:{os.environ['PATH']}")
+    table = tmp_path / "table.csv"
+    how = ["--jobs", 2, "--partition", "gpu", "--hours", 0.1, "--slurm", "account=mine", "--slurm", "cpus-per-task=3"]
+    command = ["measure", *tiny.words("--store", store, "--output", table, "--launcher", "slurm", *how)]
+    assert "SLURM jobs 1_0 to 3" in run(*command).stdout
+    expected = {"array": "0-1%2", "partition": "gpu", "time": "6", "account": "mine", "cpus-per-task": "3"}
+    assert {name: slurm.options(1)[name] for name in expected} == expected
+    assert "--cpus-per-task 3" in (slurm.folder / "1.sh").read_text()
+    assert [slurm.options(job).get("dependency") for job in (1, 2, 3)] == [None, "afterany:1", "afterany:2"]
+
+    def interrupt(job, pid):
+        if slurm.ran.count(job) > 1:
+            return
+        if job == "1_0":
+            eventually(lambda: (1, 2) in running_parts(store))
+            os.kill(pid, signal.SIGSTOP)
+            assert "1 running, 4 pending" in run(*command).stdout  # and does not submit again
+            os.kill(pid, signal.SIGUSR2)
+            os.kill(pid, signal.SIGCONT)
+        if job == "1_1":
+            eventually(lambda: (2, 2) in running_parts(store))
+            slurm.preempt(job, pid)
+
+    slurm.work(interrupt)
+    assert slurm.ran == ["1_0", "1_0", "1_1", "1_1", "2_0", "2_1", "3"]
+    assert set(slurm.states.values()) == {"COMPLETED"}
+    same(collapse.load(store), whole)
+    rows = collapse.Results.read(table).frame()
+    assert list(rows["nc4.agreement"]) == pytest.approx([collapse.measure(whole)["nc4.agreement"]], rel=1e-9)
+    assert "all have ended" in out("status", store)
+    assert "nc4.agreement" in run(*command).stdout
+    assert len(list(slurm.folder.glob("*.sh"))) == 3
