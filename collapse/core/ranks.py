@@ -163,10 +163,10 @@ def together() -> Iterator[None]:
     except Exception as error:
         if _joined is None or _joined.failing:  # otherwise the others do not know it yet
             raise
-        _joined.store.set(f"failed {_joined.meetings}", "")
         try:
+            _joined.store.set(f"failed {_joined.meetings}", "")
             meet(_failure(error))
-        except RankLost:
+        except (RankLost, RuntimeError):  # this rank's own error says more
             pass
         except CollapseError as first:
             if str(first) != _failure(error).text:
