@@ -87,7 +87,7 @@ def read_chunks(folder: Path, about: Mapping[str, Any]) -> Chunks | None:
     """Return the chunks in a folder, or None if there are none or they were altered.
 
     Raises:
-        UsageError: They are other chunks.
+        UsageError: The folder holds other chunks.
     """
     try:
         record = read_json(folder / RECORD)
