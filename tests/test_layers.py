@@ -149,6 +149,28 @@ def test_a_layer_of_another_dimension_is_refused(tiny, tmp_path):
         collapse.collect(folder, store=tmp_path / "s", layers="1", max_chunks=20, **tiny.options())
 
 
+def test_without_a_logit_lens_inner_layers_have_no_decisions_and_a_note_says_why(tiny, tmp_path):
+    config = transformers.ModernBertDecoderConfig(
+        vocab_size=512, hidden_size=32, intermediate_size=64, num_hidden_layers=2, num_attention_heads=4, pad_token_id=0
+    )
+    folder = shutil.copytree(tiny.model, tmp_path / "model")
+    (folder / "model.safetensors").unlink()
+    torch.manual_seed(0)
+    transformers.ModernBertDecoderForCausalLM(config).save_pretrained(folder)
+    options = {"store": tmp_path / "s", "max_chunks": 20, **tiny.options()}
+    collapse.collect(folder, **options)
+    store = collapse.collect(folder, **options, layers="1")
+    inner, top = collapse.measure_layers(store).rows
+    assert inner["nc1.cdnv"] is not None
+    assert inner["nc4.agreement"] is inner["val_loss"] is None
+    assert top["nc4.agreement"] is not None
+    said = [note.text for note in inner.notes if note.measurement == "nc4.agreement"]
+    assert said == [
+        "layer 1 has no decisions: the logit lens is not available, because no single module of "
+        "ModernBertDecoderForCausalLM maps the output of its last block to the input of its output embedding"
+    ]
+
+
 def test_the_table_has_a_row_per_layer_and_files_have_two_more_columns(whole, out, tmp_path):
     shown = out("measure", whole.path, "--layers", "all", "--metrics", "nc1.cdnv", "--output", tmp_path / "all.csv")
     assert [line.split()[0] for line in shown.splitlines()[3:6]] == ["0", "1", "top"]

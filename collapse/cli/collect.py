@@ -58,16 +58,16 @@ def _say_what_is_there(made: "Store | Part", store: str | None, given: Mapping[s
     from collapse.core.paths import expanded
     from collapse.plugin.plugin_manager import plugins
     from collapse.stores.manifest import SHARDS
-    from collapse.stores.shards import Part
+    from collapse.stores.shards import Part, all_shards
 
-    others_missing = "part" in given and store is not None and (expanded(store) / SHARDS).is_dir()
-    if others_missing or isinstance(made, Part):
-        held = made.covered() if isinstance(made, Part) else "a part of the validation"
-        say(f"{made} holds {held}; collect the other parts there too, or merge them: collapse merge STORE… --store DIR")
+    folder = expanded(store or "")
+    if ("part" in given and (folder / SHARDS).is_dir()) or isinstance(made, Part):
+        held = made.covered() if isinstance(made, Part) else f"a part of the {all_shards(folder)[0].phase} pass"
+        say(f"{made} holds {held}; the last part completes it, or merge folders: collapse merge STORE… --store DIR")
     else:
         say(
             f"{made} is {made.state}: {made.size / 1e6:,.1f} MB, digest {made.digest[:12]}; measure it with: "
-            f"collapse measure {made}"
+            f"collapse measure {made}{' --layers all' if len(made.layers) > 1 else ''}"
         )
         wanted = [kind for kind in plugins().statistics.values() if kind.phase == "train" or made.state == "complete"]
         lacking = {kind.name for kind in wanted} - {*made.manifest["statistics"], *given.get("without", ())}

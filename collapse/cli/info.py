@@ -38,6 +38,7 @@ def command(path: str, as_json: bool) -> None:
         manifest, made = store.manifest, {}
         model = store.model + (f" @ {store.revision}" if store.revision else "")
         state = {"store": str(store), "model": model, "state": store.state, "digest": store.digest}
+        state["layers"] = store.layers
         state["pulled from"] = store.pulled_from if store.origin is None else None
         state |= {f"{phase} chunks": (of or {}).get("chunks") for phase, of in manifest["coverage"].items()}
     if as_json:

@@ -7,6 +7,7 @@ from typing import Any
 from collapse.collection.collecting import collect
 from collapse.collection.named_store import check_options, named_store
 from collapse.core.progress import Report, shows_progress
+from collapse.errors import UsageError
 from collapse.inputs.accepted_options import accepts
 from collapse.inputs.collection_spec import CollectionSpec, refuse_options
 from collapse.inputs.live_model import is_live
@@ -19,7 +20,7 @@ from collapse.stores.layers import layers_of
 from collapse.stores.store import Store
 
 
-@accepts("part", "null")
+@accepts("part")
 @shows_progress
 def measure_layers(
     model: Any,
@@ -54,6 +55,8 @@ def measure_layers(
         StoreError: The store does not hold a layer.
         CollapseError: As in :func:`collapse.measure`.
     """
+    if options.get("part") is not None:
+        raise UsageError("measure_layers() takes no part: collect the parts, merge them, and measure the store")
     wanted = plugins().chosen(metrics)  # report an unknown name now, not after hours of collecting
     pick_device(device or "cpu")
     asked = CollectionSpec(**options, layers=layers).layers

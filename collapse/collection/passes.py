@@ -227,6 +227,7 @@ class Collection:
         remedies = ["--batch-size 1"] if phase.is_text else []
         if phase.is_text and not classes:  # in the training pass, fewer chunks also mean fewer classes
             remedies.append("fewer chunks (--max-chunks)")
+        remedies += ["fewer --layers at once"] if len(self.source.layers) > 1 else []
         message = out_of_memory_message(doing, most, dim, self.source.device, *remedies, most=not classes)
         return explaining_out_of_memory(message)
 

@@ -31,8 +31,9 @@ def find_layers(loaded: "LanguageModel", tokens_BT: Int[Tensor, "B T"], layers: 
     states = getattr(loaded.run(tokens, output_hidden_states=True), "hidden_states", None) or ()
     for blocks in _candidates(loaded):
         loaded.blocks = blocks
-        found = loaded.layers(tokens, layers)
-        if all(layer in found and _equal(found[layer], states[int(layer)]) for layer in layers if layer != TOP):
+        found = loaded.layers(tokens, [*map(str, range(len(blocks))), TOP])
+        inputs = [found.get(str(at)) for at in range(len(blocks))]
+        if _agree(inputs, states) or _agree(inputs[1:], states):  # a few models list the outputs of blocks
             break
     else:
         raise CollapseError(
@@ -53,6 +54,12 @@ def _candidates(loaded: "LanguageModel") -> Iterator[nn.ModuleList]:
     for module in loaded.model.modules():
         if isinstance(module, nn.ModuleList) and len(module) == loaded.n_layers:
             yield module
+
+
+def _agree(inputs: Sequence[Tensor | None], states: Sequence[Tensor]) -> bool:
+    """Whether the inputs of blocks are the first of a model's ``hidden_states``."""
+    pairs = [*zip(inputs, states, strict=False)]
+    return 0 < len(inputs) == len(pairs) and all(each is not None and _equal(each, state) for each, state in pairs)
 
 
 def _equal(mine: Tensor, theirs: Tensor) -> bool:

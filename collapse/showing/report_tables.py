@@ -97,6 +97,7 @@ def manifest_table(title: str, state: Mapping[str, Any], manifest: Mapping[str, 
     """
     provenance = dict(manifest["provenance"])
     phases = {"train": provenance, "validation": provenance.pop("validation", None)}
+    phases |= {f"{each['phase']} of {_flat(each['layers'])}": each for each in provenance.pop("layers", [])}
     parts = {f"part {at}": each for at, each in enumerate(provenance.pop("parts", None) or [], 1)}
     facts = {**state, **manifest["identity"], **{f"made, {name}": of for name, of in {**phases, **parts}.items()}}
     rows: list[tuple[str, Any]] = []
