@@ -77,7 +77,7 @@ def slurm(runner, tmp_path, monkeypatch):
     return made
 
 
-def test_only_what_is_missing_is_submitted(tiny, slurm, out, told, tmp_path):
+def test_only_what_is_missing_is_submitted(tiny, slurm, out, told, tmp_path, monkeypatch):
     command = ["collect", *tiny.words("--store", tmp_path / "store", "--launcher", "slurm", "--jobs", 2)]
     collapse.collect(tiny.model, store=tmp_path / "store", part=(1, 2), **tiny.options())
     said = told(1, *command, "--slurm", "account=nobody")
@@ -85,6 +85,9 @@ def test_only_what_is_missing_is_submitted(tiny, slurm, out, told, tmp_path):
     assert "SLURM jobs 1 to 3: all have ended" in out(*command)
     assert [slurm.options(job).get("array") for job in (1, 2, 3)] == [None, "0-1%2", None]
     assert "holds an unfinished collection that differs in max_chunks" in told(1, *command, "--max-chunks", 9)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert "the queue of SLURM jobs cannot be read" in told(1, *command)
+    assert "the queue of SLURM jobs cannot be read" in out("status", tmp_path / "store")
 
 
 def test_slurm_jobs_that_are_queued_again_complete_the_store(slurm, tiny, whole, run, out, tmp_path):
