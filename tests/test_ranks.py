@@ -4,9 +4,11 @@ The long version, of twenty kills, is ``pytest -n0 -m slow tests/test_ranks.py``
 """
 
 import json
+import os
 import random
 import re
 import shutil
+import signal
 import subprocess
 import sys
 import time
@@ -157,7 +159,12 @@ def test_a_death_is_told_once(ranks, tiny, tmp_path, victim):
     pids = ranks.start(*[words_of(tiny, store)] * 3)
     await_shards(ranks, store, 1)
     if victim == "torchrun":
+        for pid in pids:
+            os.killpg(pid, signal.SIGSTOP)
         ranks.store = None
+        time.sleep(1.1)  # they look at most once a second
+        for pid in pids:
+            os.killpg(pid, signal.SIGCONT)
     else:
         assert ranks.warm.kill(pids[victim])
     others = [rank for rank in range(3) if rank != victim]
