@@ -4,9 +4,11 @@ The long version, of twenty kills, is ``pytest -n0 -m slow tests/test_ranks.py``
 """
 
 import json
+import os
 import random
 import re
 import shutil
+import signal
 import subprocess
 import sys
 import time
@@ -23,16 +25,17 @@ from collapse.testing import random_features
 
 
 class Ranks:
-    """Starts the ranks of a command as torchrun does, forked from a warm process."""
+    """Starts the ranks of a command as torchrun does, and again as for --max-restarts, forked from a warm process."""
 
     def __init__(self, warm, folder):
         self.warm, self.folder, self.started, self.store = warm, folder, 0, None
 
     def start(self, *commands, folders=(None, None, None, None)):
         """Start a command for each rank, in a folder; the process ids."""
-        self.store = TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
+        self.store = self.store or TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
         shared = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(self.store.port), "WORLD_SIZE": str(len(commands))}
-        shared |= {"TORCHELASTIC_USE_AGENT_STORE": "True", "COLLAPSE_HOME": f"{self.folder}/home"}
+        shared |= {"TORCHELASTIC_USE_AGENT_STORE": "True", "TORCHELASTIC_RESTART_COUNT": str(self.started)}
+        shared |= {"COLLAPSE_HOME": f"{self.folder}/home"}
         self.started += 1
         return [
             self.warm.start(
@@ -156,7 +159,12 @@ def test_a_death_is_told_once(ranks, tiny, tmp_path, victim):
     pids = ranks.start(*[words_of(tiny, store)] * 3)
     await_shards(ranks, store, 1)
     if victim == "torchrun":
+        for pid in pids:
+            os.killpg(pid, signal.SIGSTOP)
         ranks.store = None
+        time.sleep(1.1)  # they look at most once a second
+        for pid in pids:
+            os.killpg(pid, signal.SIGCONT)
     else:
         assert ranks.warm.kill(pids[victim])
     others = [rank for rank in range(3) if rank != victim]
@@ -201,6 +209,13 @@ def test_torchrun_starts_ranks(tmp_path):
     assert len(json.loads(done.stdout)) == 1
 
 
+def test_a_process_that_inherits_a_rank_is_told_so(run, tiny, tmp_path):
+    done = run(*words_of(tiny, tmp_path / "store"), ok=False, changes={"RANK": "1", "WORLD_SIZE": "2"})
+    assert done.returncode == 1
+    assert done.stderr.startswith("collapse: rank 1 of 2 cannot reach the others (")
+    assert done.stderr.endswith("): start all ranks with torchrun, or unset RANK and WORLD_SIZE\n")
+
+
 def test_only_rank_0_runs_other_commands(ranks):
     assert ranks.run(["metrics"], ["metrics"]) == [0, 0]
     assert "nc1.cdnv" in ranks.said(0, "out")
@@ -224,14 +239,14 @@ class Fragile(Statistic):
 """
 
 
-def test_a_model_that_fails_on_a_rank_leaves_the_next_model(ranks, tiny, whole, tmp_path):
+def test_models_that_fail_on_all_ranks_or_on_one_leave_the_next_model(ranks, tiny, whole, tmp_path):
     (tmp_path / "fragile.py").write_text(FAILS_ONCE)
     copy = shutil.copytree(tiny.model, tmp_path / "copy")
-    words = ["measure", copy, *tiny.words("--batch-size", 1, "-p", tmp_path / "fragile.py", "-v"), "--metrics", "nc1"]
-    assert ranks.run(words, words) == [1, 1]
+    words = ["measure", "a.safetensors", "b.safetensors", copy, *tiny.words("-p", tmp_path / "fragile.py")]
+    assert ranks.run(*[[*words, "-v", "--metrics", "nc1"]] * 2) == [1, 1]
     assert "copy is not measured: rank 1: " in ranks.said()
     assert "ValueError: not this one" in ranks.said()
-    assert "1 of 2 models are not measured" in ranks.said().partition("2 of 2: ")[2]
+    assert "3 of 4 models are not measured" in ranks.said().partition("4 of 4: ")[2]
     assert "nc1.cdnv" in ranks.said(0, "out")
 
 

@@ -46,4 +46,5 @@ def for_each(models: Sequence[str], act: Callable[[str, Report], None], done: st
                 say_error(f"{model} is not {done}: {first_line(error)}")
                 log.debug("the full error:", exc_info=error)
                 failed += 1
+                ranks.meet(None)  # all ranks know of the error, and begin the next model together
     return failed

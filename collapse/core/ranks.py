@@ -87,12 +87,12 @@ def join(words: Sequence[str], *, silent: bool = True) -> None:
     import torch.distributed as dist
 
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # torchrun ends the other ranks of a dead one
-    if own and silent:
-        _mute()
     try:
-        store, own, size = next(dist.rendezvous("env://", timeout=_TO_START))
-        store.set(f"collapse {own}", "here")
-        store.wait([f"collapse {each}" for each in range(size)], _TO_START)
+        held, own, size = next(dist.rendezvous("env://", timeout=_TO_START))
+        attempt = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")  # torchrun's store keeps what earlier ones wrote
+        store = dist.PrefixStore(f"collapse {attempt}", held)
+        store.set(f"{own}", "here")
+        store.wait([f"{each}" for each in range(size)], _TO_START)
         dist.init_process_group("gloo", store=store, rank=own, world_size=size, timeout=_TO_MEET)
     except (RuntimeError, ValueError) as error:
         raise CollapseError(
@@ -100,6 +100,8 @@ def join(words: Sequence[str], *, silent: bool = True) -> None:
             "unset RANK and WORLD_SIZE"
         ) from error
     _joined = _Joined(own, size, store)
+    if own and silent:
+        _mute()
     for other, theirs in enumerate(meet(list(words))):
         if theirs != list(words):
             raise UsageError(f"rank {other} has other arguments than rank {own}: start all ranks with the same command")
@@ -161,10 +163,10 @@ def together() -> Iterator[None]:
     except Exception as error:
         if _joined is None or _joined.failing:  # otherwise the others do not know it yet
             raise
-        _joined.store.set(f"failed {_joined.meetings}", "")
         try:
+            _joined.store.set(f"failed {_joined.meetings}", "")
             meet(_failure(error))
-        except RankLost:
+        except (RankLost, RuntimeError):  # this rank's own error says more
             pass
         except CollapseError as first:
             if str(first) != _failure(error).text:
