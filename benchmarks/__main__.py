@@ -18,7 +18,7 @@ from collapse.cli.terminal import say, say_error
 from collapse.core.threads import prepare
 from collapse.errors import CollapseError, UsageError, near_names
 
-NAMES = ("accumulate", "collect", "validate", "pairs", "train", "startup", "ranks")
+NAMES = ("accumulate", "collect", "validate", "pairs", "train", "pack", "startup", "ranks")
 ON_GPU = ("collect", "validate", "pairs")
 
 
@@ -37,6 +37,7 @@ def command(names: tuple[str, ...], quick: bool, output: str | None, device: str
     validate    the validation pass against one float32 product
     pairs       the pair sweep against its bare Gram products
     train       training of the zoo's models
+    pack        packing of a text against its tokenizer alone
     startup     time to start
     ranks       ranks with one thread, against one with all threads
 

@@ -28,7 +28,7 @@ def test_a_quick_run_prints_and_records_what_was_measured_where(tmp_path):
     for word in ("class moments", "three measurements", "collapse --help", "% of limit", "pairs/s", "transformers'"):
         assert word in done.stdout
     records = {file.stem: json.loads(file.read_text("utf-8")) for file in tmp_path.glob("*.json")}
-    assert sorted(records) == ["accumulate", "collect", "pairs", "ranks", "startup", "train", "validate"]
+    assert sorted(records) == ["accumulate", "collect", "pack", "pairs", "ranks", "startup", "train", "validate"]
     for record in records.values():
         assert record["run"]["quick"]
         assert all(row["seconds"] > 0 for row in record["rows"])

@@ -16,7 +16,7 @@ CUT = {"chunk_length": 32, "shards": 3, "eos_between": True}
 def packed(tiny, tmp_path_factory) -> Path:
     """Both texts of the tiny model, packed with :data:`CUT`."""
     out = tmp_path_factory.mktemp("packed") / "packed"
-    found = collapse.pack(tiny.text, validation_text=tiny.validation, tokenizer=str(tiny.model), out=out, **CUT)
+    found = collapse.pack(tiny.text, validation_text=tiny.validation, tokenizer=tiny.model, out=out, **CUT)
     assert sorted(found) == ["train", "validation"]
     return out
 
@@ -42,7 +42,7 @@ def test_the_store_is_that_of_the_text_also_with_a_limit(packed, tiny, tmp_path,
 
 def test_neither_the_text_nor_the_cache_is_needed(tiny, tmp_path, own_home):
     text, out = shutil.copy(tiny.text, tmp_path / "text.jsonl"), tmp_path / "packed"
-    collapse.pack(text, tokenizer=str(tiny.model), out=out, chunk_length=32)
+    collapse.pack(text, tokenizer=tiny.model, out=out, chunk_length=32)
     Path(text).unlink()
     store = collapse.collect(tiny.model, text=out)
     assert (store.corpus, store.state) == ("text.jsonl", "trained")  # no validation text was packed
@@ -54,7 +54,7 @@ def test_neither_the_text_nor_the_cache_is_needed(tiny, tmp_path, own_home):
 def test_limits_of_packing_hold_and_may_be_lowered_only(tiny, tmp_path):
     limits = {"max_chunks": 30, "max_validation_chunks": 10}
     texts, out = {"text": tiny.text, "validation_text": tiny.validation, "chunk_length": 32}, tmp_path / "packed"
-    collapse.pack(**texts, **limits, tokenizer=str(tiny.model), out=out)
+    collapse.pack(**texts, **limits, tokenizer=tiny.model, out=out)
     of_text = collapse.collect(tiny.model, **texts, **limits, store=tmp_path / "text")
     assert same(of_text, collapse.collect(tiny.model, text=out, store=tmp_path / "own"))
     assert same(
@@ -70,8 +70,8 @@ def test_what_does_not_fit_is_refused_in_one_line(packed, tiny, tmp_path, told):
     right = ["--shards", 3, "--eos-between"]
     assert "eos_between: true (packed), false (requested)" in told(2, *words, "--shards", 3)
     assert "chunk_length: 32 (packed), 64 (requested)" in told(2, *words, *right, "--chunk-length", 64)
-    assert "--text-column story does not apply" in told(2, *words, *right, "--text-column", "story")
-    assert "--split test does not apply" in told(2, *words, *right, "--split", "test")
+    assert "is a packed text: remove --text-column story" in told(2, *words, *right, "--text-column", "story")
+    assert "is a packed text: remove --split test" in told(2, *words, *right, "--split", "test")
     other = shutil.copytree(tiny.model, tmp_path / "other")
     (other / "tokenizer_config.json").write_text('{"tokenizer_class": "PreTrainedTokenizerFast"}')
     assert "tokenizer: sha256:" in told(2, "collect", other, *words[2:], *right)
@@ -96,7 +96,7 @@ def test_the_same_packing_is_found_and_another_or_other_files_are_kept(packed, t
     assert not list(tmp_path.glob("new/*/*"))
     assert "is already packed" in told(2, "pack", packed, *words[2:], tmp_path / "new")
     with pytest.raises(TypeError, match="takes no argument 'dtype'"):
-        collapse.pack(tiny.text, tokenizer=str(tiny.model), out=tmp_path / "new", dtype="float32")
+        collapse.pack(tiny.text, tokenizer=tiny.model, out=tmp_path / "new", dtype="float32")
 
 
 def test_a_packed_text_on_the_hub_is_downloaded_alone_and_found_offline(packed, tiny, hub, as_user, tmp_path):
@@ -123,6 +123,22 @@ def test_the_hub_s_own_texts_keep_their_origin(hub, as_user, tiny, tmp_path):
     for text in (out, "owner/data"):
         as_user("collect", tiny.model, "--text", text, "--chunk-length", 32, "--store", tmp_path / str(text)[-4:])
     assert same(collapse.load(tmp_path / "data"), collapse.load(tmp_path / "cked"))
+
+
+DOWNLOADED = """
+from collapse.hub.remote import reach
+data = reach("owner/data", "dataset")
+for get in (lambda **how: data.fetch("a.bin", **how), lambda **how: data.download(["b*"], **how)):
+    told = []
+    get(report=lambda *words: told.append(words))
+    print(*told[-1], sep=", ")
+"""
+
+
+def test_the_bytes_of_a_download_are_reported(hub, as_user):
+    hub.add("owner/data", {"a.bin": b"a" * 5_000_000, "b1": b"b" * 2_000_000, "b2": b"c" * 1_000_000}, kind="datasets")
+    said = as_user(python=DOWNLOADED).stdout.splitlines()
+    assert said == [f"downloading owner/data, {n}000000, {n}000000, {n} of {n} MB" for n in (5, 3)]
 
 
 def test_the_zoo_trains_on_a_packed_text(packed, tiny, tmp_path):

@@ -63,7 +63,7 @@ def _say_what_is_there(made: "Store | Part", store: str | None, given: Mapping[s
     folder = expanded(store or "")
     if ("part" in given and (folder / SHARDS).is_dir()) or isinstance(made, Part):
         held = made.covered() if isinstance(made, Part) else f"a part of the {all_shards(folder)[0].phase} pass"
-        say(f"{made} holds {held}; the last part completes it, or merge folders: collapse merge STORE… --store DIR")
+        say(f"{made} holds {held}; collect the other parts there too, or merge them: collapse merge STORE… --store DIR")
     else:
         say(
             f"{made} is {made.state}: {made.size / 1e6:,.1f} MB, digest {made.digest[:12]}; measure it with: "

@@ -122,7 +122,7 @@ def _launch_slurm(places: Mapping[str, str], parts: int, given: Mapping[str, Any
             ]
             _submit([*stages, [_whole_command()]], parts, folder)
             _, said, _ = submitted(folder.parent)
-    say(f"{said}. How far they are: collapse status {folder.parent}")
+    say(f"{said}. For their progress: collapse status {folder.parent}")
     return True
 
 

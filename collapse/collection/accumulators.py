@@ -80,7 +80,7 @@ class Validation:
         self.filled = made.filled
 
     def add(self, h: Mapping[str, Tensor], y_n: Tensor, first: int, units: int) -> None:
-        """Add samples of each layer; ``first`` is the index of the first of some units."""
+        """Add samples of each layer; ``first`` is the index of their first unit."""
         for layer, tally in self.tallies.items():
             with _naming(layer):
                 tally.add(h[layer], y_n, first, units, None if layer == TOP else self._read(h[layer]))

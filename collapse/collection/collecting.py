@@ -143,7 +143,7 @@ def _check_shared(folder: Path | None) -> None:
         if folder is None or folder.is_dir():
             return
         time.sleep(1)
-    raise CollapseError(f"{folder} is not here: with several nodes, give a --store on a file system that all share")
+    raise CollapseError(f"{folder} is not on this node: give a --store on a file system that all nodes share")
 
 
 def _collect_missing(

@@ -41,7 +41,7 @@ def measure_layers(
     The nearest class centres are the layer's own.
 
     Args:
-        model: A model, which is collected first, also a loaded one; or a store, its folder or its name on the Hub.
+        model: A model, also a loaded one, which is collected first; or a store, its folder or its name on the Hub.
         layers: ``"all"`` (of a store, all that it holds), ``"every:4"``, or numbers such as ``[0, 4, -2]``. Layer l is
             the input of block l. The last layer, -1, is always measured.
         store, metrics, min_count, classes_of, device, progress, name: As in :func:`collapse.measure`.

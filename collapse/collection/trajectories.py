@@ -40,7 +40,7 @@ def trajectory(
     A checkpoint that cannot be measured has no row; a log record says why. The same call resumes an interrupted one.
 
     Args:
-        model: An id on the Hub, of which branches and tags are measured; or a folder, of which subfolders are.
+        model: An id on the Hub, whose branches and tags are measured, or a folder, whose subfolders are.
         revisions: Their names, or patterns such as ``"step*"``; several are separated by commas, or a list.
         store: Folder of the stores, one for each checkpoint; None for the local cache. Checkpoints with equal weights
             share a store.

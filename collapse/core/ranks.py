@@ -29,7 +29,7 @@ class RankLost(CollapseError):
 
 @dataclass
 class _Joined:
-    """This process among its ranks; ``meetings`` are those so far, and ``failing`` says that the last one raised."""
+    """This process as a rank; ``meetings`` counts the meetings so far, ``failing`` says that the last one raised."""
 
     rank: int
     size: int
@@ -143,7 +143,7 @@ def once(function: Callable[[], T]) -> T:
 
 @contextmanager
 def in_turn() -> Iterator[None]:
-    """Run a block on rank 0, then on a rank of each other machine, then on the others, which find its files cached."""
+    """Run a block on rank 0, then on one rank of each other machine, then on the others, which find cached files."""
     turn = 0 if rank() == 0 else 1 if local_rank() == 0 else 2
     for now in range(3):
         if now == turn:
@@ -173,7 +173,7 @@ def together() -> Iterator[None]:
 
 
 def heed() -> None:
-    """Meet the others if one of them has failed; this looks at most once a second."""
+    """Raise the error of another rank that has failed, by meeting it; check at most once a second."""
     if _joined is None or time.monotonic() < _joined.looked + 1:
         return
     _joined.looked = time.monotonic()

@@ -15,7 +15,7 @@ from collapse.inputs.references import MODEL, ModelReference, find_model, locate
 def find_adapted(
     name: str, adapter: str | None, *, revision: str | None = None, model_args: Mapping[str, Any] = {}
 ) -> ModelReference:
-    """Find a model: itself, with an adapter, or the base model of an adapter.
+    """Find a model, optionally with an adapter; the name of an adapter means its base model with the adapter.
 
     Args:
         name: The folder or id of the model or adapter.
@@ -55,7 +55,7 @@ def apply_adapter(model: Any, adapter: ModelReference, *, merge: bool) -> Any:
     Args:
         model: A transformers model, which is changed.
         adapter: The adapter.
-        merge: Whether its weights are added to those of the model. Otherwise modules of their own compute them.
+        merge: Whether its weights are added to those of the model. Otherwise, additional modules apply them.
 
     Raises:
         CollapseError: The adapter belongs to another model, or is of a kind that adds tokens.
@@ -73,7 +73,7 @@ def apply_adapter(model: Any, adapter: ModelReference, *, merge: bool) -> Any:
             wanted = peft.get_peft_model_state_dict(adapted, save_embedding_layers=False)
             held = peft.utils.load_peft_weights(str(weights.parent), device="cpu")
             if lacking := [key for key in wanted if key not in held]:
-                raise CollapseError(f"the adapter {adapter.name} lacks weights ({some(lacking)}): save it again")
+                raise CollapseError(f"the adapter {adapter.name} lacks weights ({some(lacking)}): use a complete copy")
             differ = [key for key in wanted if held[key].shape != wanted[key].shape]
             if not (differ := differ or peft.set_peft_model_state_dict(adapted, held).unexpected_keys):
                 return adapted.merge_and_unload() if merge else adapted.get_base_model()

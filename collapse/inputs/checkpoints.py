@@ -137,8 +137,8 @@ def loading_error(reference: ModelReference, what: str, error: Exception) -> Col
         reason = f"a file of its weights is damaged or incomplete: download it again ({reason})"
     if "automatic conversion of the weights" in text:
         reason = (
-            "transformers cannot convert its weights to --quantize, or from their quantization, with the installed "
-            "packages on this device; its from_pretrained() reports why"
+            "transformers cannot quantize or dequantize its weights with the installed packages on this device; call "
+            "its from_pretrained() to see why"
         )
     said = missing_package(error) or reason
     return CollapseError(f"{reference.name} cannot be loaded as {what}: {said}{reference.files.remedy}")

@@ -58,7 +58,7 @@ class Chunks:
     def first(self, n: int) -> "Chunks":
         """Return the first n chunks; there may be fewer."""
         tokens = self.tokens[:n]
-        return Chunks(tokens, self.starts, sha256(tokens.tobytes()).hexdigest())
+        return Chunks(tokens, self.starts, sha256(tokens.data).hexdigest())
 
     def blocks(self, start: int, stop: int) -> np.ndarray:
         """Return the block number of each token in some chunks, shape (stop − start, T)."""
@@ -87,7 +87,7 @@ def read_chunks(folder: Path, about: Mapping[str, Any]) -> Chunks | None:
     """Return the chunks in a folder, or None if there are none or they were altered.
 
     Raises:
-        UsageError: They are other chunks.
+        UsageError: The folder holds other chunks.
     """
     try:
         record = read_json(folder / RECORD)

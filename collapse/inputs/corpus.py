@@ -122,7 +122,7 @@ def _packed_corpus(packed: PackedText, given: Mapping[str, str | None]) -> Corpu
     origin = packed.record["corpus"]
     for (option, value), held in zip(given.items(), (origin.get("split"), origin["column"]), strict=True):
         if value not in (None, held):
-            raise UsageError(f"{option} {value} does not apply: {packed.name} is a packed text; remove the option")
+            raise UsageError(f"{packed.name} is a packed text: remove {option} {value}")
     return Corpus(packed.record["name"], column=origin["column"], split=origin.get("split"), packed=packed)
 
 

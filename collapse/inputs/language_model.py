@@ -92,7 +92,7 @@ class LanguageModel:
 
     @property
     def device(self) -> torch.device:
-        """The device of the output embedding, where embeddings are delivered."""
+        """The device of the output embedding, to which embeddings are moved."""
         return self.weight.device
 
     @property

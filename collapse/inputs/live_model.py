@@ -40,7 +40,7 @@ def live_model(
 ) -> Iterator[tuple[ModelReference, CollectionSpec]]:
     """Yield a reference to a loaded model that can be run in place, and the options of its collection.
 
-    Embeddings of a probe stand for the fingerprint of its weights.
+    Its embeddings of fixed tokens, the probe, are used as the fingerprint of its weights.
 
     Args:
         model: The model.
@@ -123,7 +123,7 @@ def _is_name(text: Any) -> bool:
 
 
 def _probe(loaded: LanguageModel, folder: Path | None) -> str:
-    """Return some embeddings of fixed tokens as text; that of a folder's collection if it is equal up to rounding."""
+    """Return some embeddings of fixed tokens as text; the probe of the folder's collection, if equal up to rounding."""
     tokens = torch.arange(_PROBED)[None] * 7919 % loaded.input_rows
     numbers = loaded.embeddings(tokens)[0, 7::8, :16].float().cpu().numpy()
     held = _held(folder)

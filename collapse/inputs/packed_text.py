@@ -32,7 +32,7 @@ class PackedText:
 
 
 def find_packed(files: Files, *, validation: bool) -> PackedText | None:
-    """Find a packed text in a folder or repository; for validation, its training text if it holds no other."""
+    """Find a packed text in a folder or repository; for validation, the training text if no other was packed."""
     for name in (VALIDATION, TRAINING) if validation else (TRAINING,):
         if "corpus" in (record := json_of(files, name)):
             return PackedText(files, name.split("/")[0], record)

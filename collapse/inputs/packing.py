@@ -193,7 +193,7 @@ def _chunks(
 def _tokenized(
     runs: Iterable[tuple[int, int]], texts: Iterator[str], tokenize: Tokenize, *, ahead: bool
 ) -> Iterator[tuple[int, int, Sequence[Sequence[int]]]]:
-    """Yield each run with the token ids of its further texts; with ``ahead``, the next one is tokenized meanwhile."""
+    """Yield each run with the token ids of its new texts; with ``ahead``, the next run is tokenized in the meantime."""
     waiting: deque[tuple[int, int, Future[Sequence[Sequence[int]]]]] = deque()
     with ThreadPoolExecutor(1) as thread:
         done = 0

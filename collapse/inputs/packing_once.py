@@ -34,7 +34,7 @@ first id, int64; `chunks.json` the origin, the options and the sha256 of both.
 @accepts(*options_of().keys() - {*OF_PACKING})
 @shows_progress
 def pack(
-    text: TextNames, *, tokenizer: str, out: str | Path, progress: Report | None = None, **options: Any
+    text: TextNames, *, tokenizer: str | Path, out: str | Path, progress: Report | None = None, **options: Any
 ) -> dict[str, Chunks]:
     """Tokenize and pack texts into a folder, which ``text=`` of other functions accepts in place of the texts.
 
@@ -56,11 +56,11 @@ def pack(
     """
     if strange := options.keys() - {*OF_PACKING}:
         raise TypeError(f"pack() takes no argument {min(strange)!r}")
-    folder, spec = expanded(out), CollectionSpec(text=text, tokenizer=tokenizer, **options)
+    folder, spec = expanded(out), CollectionSpec(text=text, **options)
     ours = {"train", "validation", "README.md"}
     if folder.is_dir() and (other := sorted({each.name for each in folder.glob("[!.]*")} - ours)):
         raise UsageError(f"{folder} holds other files ({', '.join(other[:3])}): {ANOTHER_FOLDER}")
-    reference = find_tokenizer(tokenizer)
+    reference = find_tokenizer(str(tokenizer))
     spec = replace(spec, chunk_length=chunk_length_of(reference, spec.chunk_length))
     texts, key = find_texts(spec), tokenizer_key(reference, spec)
     loaded = load_tokenizer(reference, trust_remote_code=spec.trust_remote_code)

@@ -174,8 +174,8 @@ def note_store(numbers: Numbers, store: Store) -> None:
         )
         numbers.note("*", "special_tokens", text)
     if scale := head.get("scale"):
-        text = f"the model multiplies its logits by {scale:.6g}: so does the classifier here"
+        text = f"the model multiplies its logits by {scale:.6g}; the classifier here includes this factor"
         numbers.note("*", "logit_scale", text)
     if cap := head.get("cap"):
-        text = f"the model caps its logits at {cap:g}: so do val_loss and perplexity; decisions are the same"
+        text = f"the model caps its logits at {cap:g}; val_loss and perplexity include the cap, decisions do not change"
         numbers.note("*", "logit_cap", text)

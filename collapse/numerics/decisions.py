@@ -193,7 +193,7 @@ class ValidationTally:
     ) -> None:
         """Add a batch of whole units of equal length; ``first`` is the index of the first unit.
 
-        ``read_Bd`` is what the head reads, if not the embeddings.
+        ``read_Bd`` is the input of the head, if it is not the embeddings.
         """
         device = self.decider.weight.device
         given = [each.to(device, torch.float64) for each in (h_Bd, read_Bd) if each is not None]

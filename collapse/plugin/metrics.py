@@ -207,7 +207,10 @@ def pair_derived(function: Function) -> Function:
 
 
 def analysis(name: str) -> Callable[[Function], Function]:
-    """Declare ``f(results, *, options...)``: its annotated keyword parameters become command-line options."""
+    """Declare ``f(results, *, options...)``: its annotated keyword parameters become command-line options.
+
+    Of a table with several layers, it gets the rows of ``top``, unless an option names the column ``layer``.
+    """
     check_name("analysis", name)
     return lambda function: declare(function, Analysis(function, name))
 
