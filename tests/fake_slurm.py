@@ -14,6 +14,8 @@ import json, pathlib, shutil, subprocess, sys
 folder, (name, *words) = pathlib.Path("{folder}"), sys.argv
 if name.endswith("sbatch"):
     subprocess.run(["bash", "-n", words[-1]], check=True)
+    if "nobody" in pathlib.Path(words[-1]).read_text():
+        sys.exit("sbatch: error: invalid account nobody")
     job = len(list(folder.glob("*.sh"))) + 1
     shutil.copy(words[-1], folder / f"{{job}}.sh")
     print(f"Submitted batch job {{job}}")

@@ -88,7 +88,9 @@ def test_measurements_equal_float64_on_dumped_embeddings(each, tiny, tmp_path, r
     assert head == {"tied": each.tied, "bias": each.bias, "scale": pytest.approx(each.scale), "cap": each.cap}
     model = transformers.AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32, **given).eval()
     features, own_loss = dumped(each, model, folder, {"train": tiny.text, "validation": tiny.validation})
-    measured = collapse.measure(store).measurements
+    row = collapse.measure(store)
+    measured, noted = row.measurements, {note.kind for note in row.notes}
+    assert ("logit_scale" in noted, "logit_cap" in noted) == (each.scale != 1, each.cap is not None)
     for name, value in reference.everything(features).items():
         assert measured[name] == pytest.approx(value, rel=1e-9, abs=1e-12), name
     assert measured["val_loss"] == pytest.approx(own_loss, rel=1e-5)

@@ -70,12 +70,28 @@ def test_what_cannot_be_launched(tiny, told, tmp_path, monkeypatch):
     assert "the command sbatch is not available" in told(2, "collect", *words, "--launcher", "slurm")
 
 
-def test_slurm_jobs_that_are_preempted_or_time_out_complete_the_store(
-    runner, tiny, whole, run, out, tmp_path, monkeypatch
-):
-    slurm, store = Slurm(tmp_path / "slurm", runner), tmp_path / "store"
-    monkeypatch.setenv("PATH", f"{slurm.folder}:{os.environ['PATH']}")
-    table = tmp_path / "table.csv"
+@pytest.fixture
+def slurm(runner, tmp_path, monkeypatch):
+    made = Slurm(tmp_path / "slurm", runner)
+    monkeypatch.setenv("PATH", f"{made.folder}:{os.environ['PATH']}")
+    return made
+
+
+def test_only_what_is_missing_is_submitted(tiny, slurm, out, told, tmp_path, monkeypatch):
+    command = ["collect", *tiny.words("--store", tmp_path / "store", "--launcher", "slurm", "--jobs", 2)]
+    collapse.collect(tiny.model, store=tmp_path / "store", part=(1, 2), **tiny.options())
+    said = told(1, *command, "--slurm", "account=nobody")
+    assert said.endswith("collapse: the jobs could not be submitted: sbatch: error: invalid account nobody\n")
+    assert "SLURM jobs 1 to 3: all have ended" in out(*command)
+    assert [slurm.options(job).get("array") for job in (1, 2, 3)] == [None, "0-1%2", None]
+    assert "holds an unfinished collection that differs in max_chunks" in told(1, *command, "--max-chunks", 9)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert "the queue of SLURM jobs cannot be read" in told(1, *command)
+    assert "the queue of SLURM jobs cannot be read" in out("status", tmp_path / "store")
+
+
+def test_slurm_jobs_that_are_queued_again_complete_the_store(slurm, tiny, whole, run, out, tmp_path):
+    store, table = tmp_path / "store", tmp_path / "table.csv"
     how = ["--jobs", 2, "--partition", "gpu", "--hours", 0.1, "--slurm", "account=mine", "--slurm", "cpus-per-task=3"]
     command = ["measure", *tiny.words("--store", store, "--output", table, "--launcher", "slurm", *how)]
     assert "SLURM jobs 1_0 to 3" in run(*command).stdout

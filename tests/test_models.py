@@ -104,6 +104,9 @@ def test_bfloat16_is_kept_as_it_came(tiny, tmp_path):
     assert store.tensors("classifier")["weight"].dtype == torch.bfloat16
     assert store.tensors("train")["means"].dtype == torch.float64
     row = collapse.measure(store)
+    assert [note.text for note in row.notes if note.kind == "low_precision"] == [
+        "bfloat16 rounds each entry of an embedding by up to 0.39%: compare only rows of one dtype"
+    ]
     # the text is short, so that noise decides the debiased interference
     assert {name for name, value in row.measurements.items() if value is None} <= {"nc2.interference_debiased"}
 

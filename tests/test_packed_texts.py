@@ -51,6 +51,14 @@ def test_neither_the_text_nor_the_cache_is_needed(tiny, tmp_path, own_home):
     assert not (own_home / "chunks").exists()
 
 
+def test_another_tokenizer_that_does_the_same_fits(packed, tiny, tmp_path):
+    other, file = shutil.copytree(tiny.model, tmp_path / "other"), tmp_path / "other" / "tokenizer_config.json"
+    file.write_text(json.dumps({**json.loads(file.read_text()), "chat_template": "{{ messages }}"}))
+    texts = {"text": tiny.text, "validation_text": tiny.validation}
+    of_text = collapse.collect(other, **texts, **CUT, store=tmp_path / "text")
+    assert same(of_text, collapse.collect(other, text=packed, **CUT, store=tmp_path / "packed"))
+
+
 def test_limits_of_packing_hold_and_may_be_lowered_only(tiny, tmp_path):
     limits = {"max_chunks": 30, "max_validation_chunks": 10}
     texts, out = {"text": tiny.text, "validation_text": tiny.validation, "chunk_length": 32}, tmp_path / "packed"
@@ -72,8 +80,8 @@ def test_what_does_not_fit_is_refused_in_one_line(packed, tiny, tmp_path, told):
     assert "chunk_length: 32 (packed), 64 (requested)" in told(2, *words, *right, "--chunk-length", 64)
     assert "is a packed text: remove --text-column story" in told(2, *words, *right, "--text-column", "story")
     assert "is a packed text: remove --split test" in told(2, *words, *right, "--split", "test")
-    other = shutil.copytree(tiny.model, tmp_path / "other")
-    (other / "tokenizer_config.json").write_text('{"tokenizer_class": "PreTrainedTokenizerFast"}')
+    other, file = shutil.copytree(tiny.model, tmp_path / "other"), tmp_path / "other" / "tokenizer.json"
+    file.write_text(file.read_text().replace('"add_prefix_space": false', '"add_prefix_space": true'))
     assert "tokenizer: sha256:" in told(2, "collect", other, *words[2:], *right)
     copy = shutil.copytree(packed, tmp_path / "copy")
     (copy / "train" / "tokens.bin").write_bytes(b"\0" * 64)

@@ -2,11 +2,13 @@
 
 import copy
 import json
+import shutil
 
 import pytest
 import torch
 import transformers
-from test_whole_models import saved
+from safetensors.torch import load_file
+from test_whole_models import add, saved
 
 import collapse
 from collapse.errors import CollapseError
@@ -51,6 +53,13 @@ def test_an_offloaded_model_has_the_same_numbers(llama, tmp_path, disk):
         assert torch.equal(placed.weight, plain.weight)
         assert torch.equal(placed.embeddings(tokens), plain.embeddings(tokens))
         assert (placed.tied, placed.n_params, placed.input_rows) == (plain.tied, plain.n_params, plain.input_rows)
+
+
+def test_copies_are_compared_with_offloaded_embeddings(untied, tmp_path):
+    model = shutil.copytree(untied, tmp_path / "llama")
+    add(model, {"embeddings": load_file(untied / "model.safetensors")["model.embed_tokens.weight"].clone()})
+    folder = {"offload_folder": str(tmp_path / "offloaded")}
+    assert load(model, device_map=dict.fromkeys(PARTS, "disk"), model_args=folder).weight.is_cpu
 
 
 def test_a_device_map_is_not_part_of_the_key(llama, tiny, tmp_path):
@@ -101,6 +110,8 @@ def test_a_quantized_model_has_the_numbers_of_its_rounded_weights(untied, tiny, 
     loaded.model.save_pretrained(tmp_path / "saved")
     again = collected(tmp_path / "saved", tiny)
     assert torch.equal(again.tensors("train")["means"], store.tensors("train")["means"])
+    with pytest.raises(CollapseError, match="does not apply to a model that is already quantized: remove it"):
+        collected(tmp_path / "saved", tiny, quantize=quantize)
     assert again.manifest["model"]["n_params"] == store.manifest["model"]["n_params"]
 
 

@@ -7,6 +7,8 @@ import json
 import random
 import re
 import shutil
+import subprocess
+import sys
 import time
 
 import pytest
@@ -26,8 +28,8 @@ class Ranks:
     def __init__(self, warm, folder):
         self.warm, self.folder, self.started, self.store = warm, folder, 0, None
 
-    def start(self, *commands):
-        """Start a command for each rank; the process ids."""
+    def start(self, *commands, folders=(None, None, None, None)):
+        """Start a command for each rank, in a folder; the process ids."""
         self.store = TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
         shared = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(self.store.port), "WORLD_SIZE": str(len(commands))}
         shared |= {"TORCHELASTIC_USE_AGENT_STORE": "True", "COLLAPSE_HOME": f"{self.folder}/home"}
@@ -38,13 +40,14 @@ class Ranks:
                 self.log(rank),
                 out=self.log(rank, "out"),
                 environment=shared | {"RANK": str(rank), "LOCAL_RANK": str(rank)},
+                folder=folders[rank],
             )
             for rank, words in enumerate(commands)
         ]
 
-    def run(self, *commands):
+    def run(self, *commands, **options):
         """Run a command for each rank; its exit codes."""
-        return [self.warm.wait(pid) for pid in self.start(*commands)]
+        return [self.warm.wait(pid) for pid in self.start(*commands, **options)]
 
     def log(self, rank, kind="err"):
         return self.folder / f"{self.started}-{rank}.{kind}"
@@ -170,6 +173,32 @@ def test_an_error_of_a_rank_is_told_by_rank_0(ranks, tiny, tmp_path):
     assert ranks.run(*[["collect", "--xyzzy"]] * 2) == [2, 2]
     assert ranks.said().endswith("collapse: No such option '--xyzzy'.\n")
     assert not ranks.said(1)
+
+
+def test_a_launcher_is_refused(ranks, tiny, tmp_path):
+    words = [*words_of(tiny, tmp_path / "store"), "--launcher", "local"]
+    assert ranks.run(words, words) == [2, 2]
+    assert ranks.said() == "collapse: --launcher starts processes of its own: run the command without torchrun\n"
+
+
+def test_ranks_with_other_texts_are_refused(ranks, tiny, tmp_path):
+    for name, lines in (("one", 300), ("two", 200)):
+        (tmp_path / name).mkdir()
+        text = "".join(tiny.text.read_text().splitlines(keepends=True)[:lines])
+        (tmp_path / name / "text.jsonl").write_text(text)
+    words = ["collect", tiny.model, "--text", "text.jsonl", "--chunk-length", 32, "--store", tmp_path / "store"]
+    assert ranks.run(words, words, folders=(tmp_path / "one", tmp_path / "two")) == [1, 1]
+    assert re.search("collapse: rank 1: the ranks differ in corpus.sha256: .* give all of them", ranks.said())
+    assert not (tmp_path / "store").exists()
+
+
+def test_torchrun_starts_ranks(tmp_path):
+    save_file(random_features(40, 8, 400), tmp_path / "features.safetensors")
+    words = ["collapse", "measure", tmp_path / "features.safetensors", "--metrics", "nc1.cdnv", "--json"]
+    torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "-m"]
+    done = subprocess.run([*torchrun, *map(str, words)], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert len(json.loads(done.stdout)) == 1
 
 
 def test_only_rank_0_runs_other_commands(ranks):

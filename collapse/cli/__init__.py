@@ -103,7 +103,7 @@ def _run(arguments: list[str] | None) -> int:
     try:
         _refuse_empty(words)
         words = with_config(cli, _ahead(words))
-        with ranks.one_speaks(), ranks.together():
+        with ranks.left_at_the_end(), ranks.together():
             outcome: Any = cli.main(args=words, prog_name="collapse", standalone_mode=False)
         return outcome if isinstance(outcome, int) else 0
     except click.exceptions.Exit as done:

@@ -16,6 +16,7 @@ import click
 
 from collapse.cli.options import with_options
 from collapse.cli.terminal import say
+from collapse.core import ranks
 from collapse.core.paths import expanded
 from collapse.core.reading import read_json
 from collapse.core.slurm import queued, submit
@@ -65,6 +66,8 @@ def launch(
         if unused := [name for name in _JOBS_ONLY if _is_given(click.get_current_context(), name)]:
             raise UsageError(f"--{unused[0]} is for jobs: also give --launcher slurm or --launcher local")
         return False
+    if ranks.count() > 1:
+        raise UsageError("--launcher starts processes of its own: run the command without torchrun")
     if store is None:
         raise UsageError("--launcher needs a folder that all jobs share: give --store")
     for name in ("part", "recollect"):

@@ -6,7 +6,7 @@ import click
 
 from collapse.cli.formats import deliver, prints_a_table
 from collapse.cli.launching import submitted
-from collapse.errors import UsageError
+from collapse.errors import CollapseError, UsageError
 
 if TYPE_CHECKING:
     from collapse.stores.coverage import Covered
@@ -31,7 +31,10 @@ def command(stores: tuple[str, ...], format_: str | None, output: str | None) ->
 
     rows, jobs = list[list[Any]](), list[str]()
     for folder in map(expanded, stores):
-        parts, said, _ = submitted(folder)
+        try:
+            parts, said, _ = submitted(folder)
+        except CollapseError as error:  # SLURM may not be on this machine
+            parts, said = None, str(error)
         rows_of = {each: covered(each, parts) for each in (folder, *sorted(folder.glob("*/")))}
         if not (said or any(rows_of.values())):
             raise UsageError(f"there is no collection in {folder}: give the --store of collapse collect")

@@ -186,8 +186,9 @@ def heed() -> None:
 
 
 @contextmanager
-def one_speaks() -> Iterator[None]:
-    """If the block is interrupted, or a rank is lost, let only one rank print it."""
+def left_at_the_end() -> Iterator[None]:
+    """Leave the other ranks at the end of a block; if it is interrupted, or a rank is lost, only one rank prints it."""
+    global _joined
     try:
         yield
     except (RankLost, KeyboardInterrupt):
@@ -201,6 +202,12 @@ def one_speaks() -> Iterator[None]:
             else:
                 _mute()
         raise
+    finally:
+        if _joined is not None:
+            import torch.distributed as dist
+
+            _joined = None
+            dist.destroy_process_group()  # otherwise its threads may abort the process when it exits
 
 
 def _mute() -> None:

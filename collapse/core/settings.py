@@ -81,7 +81,7 @@ def gguf_reported(what: str, report: Report | None) -> Iterator[None]:
 
 
 def bytes_reported(what: str, report: Report | None) -> type | None:
-    """Return a class for the Hub client's progress bars that reports the bytes of a download; None without a report."""
+    """Return a class for the Hub client's progress bars that reports the bytes of a download of a megabyte or more."""
     if report is None:
         return None
     tqdm: Any = import_module("tqdm").tqdm
@@ -93,8 +93,8 @@ def bytes_reported(what: str, report: Report | None) -> type | None:
             super().__init__(*arguments, **options | {"file": StringIO(), "leave": False})
 
         def display(self, *_: Any, **__: Any) -> None:
-            if report and self.counts and self.n:
-                report(what, int(self.n), self.total, f"{self.n / 1e6:,.0f} of {(self.total or 0) / 1e6:,.0f} MB")
+            if report and self.counts and self.n and (self.total or 0) >= 1e6:
+                report(what, int(self.n), self.total, f"{self.n / 1e6:,.0f} of {self.total / 1e6:,.0f} MB")
 
         def update_transfer(self, n: float) -> None:
             pass

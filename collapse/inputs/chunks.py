@@ -18,7 +18,7 @@ from collapse.stores.manifest import differences
 from collapse.stores.writing import write_atomic
 
 FILES = ("tokens.bin", "starts.bin")
-NOT_COMPARED = frozenset(("libraries", "name", "rows", "sha256"))
+NOT_COMPARED = frozenset(("libraries", "name", "rows", "sha256", "tokenization"))
 """Fields of the record that may differ from those of a request."""
 
 

@@ -74,7 +74,7 @@ class LanguageModel:
         """
         head, inputs = model.get_output_embeddings(), model.get_input_embeddings()
         try:
-            found = None if head is None else _classifier(head, model.dtype)
+            found = None if head is None else classifier_of(head, model.dtype)
         except Exception as error:  # the model's code, or a hook that loads offloaded weights, can raise anything
             raise CollapseError(
                 f"the output embedding of {type(model).__name__} cannot be read: {type(error).__name__}: "
@@ -191,7 +191,7 @@ class LanguageModel:
 
 
 @torch.no_grad()
-def _classifier(head: torch.nn.Module, dtype: torch.dtype) -> tuple[Tensor, Tensor | None] | None:
+def classifier_of(head: torch.nn.Module, dtype: torch.dtype) -> tuple[Tensor, Tensor | None] | None:
     """Return weight and bias of a linear module, even if they are offloaded, quantized or have an adapter.
 
     None if the module has no matrix.

@@ -80,6 +80,14 @@ def tokenizer_key(tokenizer: ModelReference, spec: CollectionSpec) -> str:
     return sha256_of([tokenizer.tokenizer, *chosen]) if chosen else tokenizer.tokenizer
 
 
+def _tokenization(tokenizer: Any) -> str | None:
+    """Return a hash of what a fast tokenizer does; tokenizers of other files, such as saved copies, may do the same."""
+    if (backend := getattr(tokenizer, "backend_tokenizer", None)) is None:
+        return None
+    more = [getattr(tokenizer, name, None) for name in ("eos_token_id", "split_special_tokens")]
+    return sha256_of([type(tokenizer).__name__, backend.to_str(), *more])
+
+
 def pack(
     corpus: Corpus,
     tokenizer: Any,
@@ -111,6 +119,7 @@ def pack(
         "format": _FORMAT,
         "corpus": corpus.identity(),
         "tokenizer": tokenizer_key,
+        "tokenization": _tokenization(tokenizer),
         "libraries": {name: versions().get(name) for name in ("transformers", "tokenizers")},
         **{name: getattr(spec, name) for name in ("chunk_length", "shards", "eos_between", "special_tokens")},
         "max_chunks": spec.max_chunks,
@@ -138,7 +147,9 @@ def _packed(text: PackedText, about: Mapping[str, Any], progress: Report | None)
     """Read the chunks of a packed text, or fewer chunks if there is a limit."""
     limit, packed = about["max_chunks"], text.record.get("max_chunks")
     is_less = limit is not None and (packed is None or limit < packed)
-    apart = NOT_COMPARED | ({"max_chunks"} if is_less else frozenset())
+    apart = NOT_COMPARED | ({"max_chunks"} if is_less else set())
+    if about["tokenization"] and about["tokenization"] == text.record.get("tokenization"):
+        apart |= {"tokenizer"}
     if differ := differences(text.record, about, apart=apart, sides=("packed", "requested")):
         raise UsageError(
             f"{text.name} was packed with other options: {'; '.join(differ)}. Give the same options, or pack the text "

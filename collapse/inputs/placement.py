@@ -27,12 +27,14 @@ def placement(spec: CollectionSpec, config: Mapping[str, Any], target: torch.dev
         target: The device of a model without a device map. A quantized model cannot be moved afterwards.
 
     Raises:
-        UsageError: The device map cannot be read, or the quantization is unknown.
+        UsageError: The device map cannot be read, or the quantization is unknown or does not apply.
         CollapseError: A package is missing.
     """
     device_map = _device_map(spec.device_map) or config.get("device_map")
-    quantized = _quantization(spec)
-    if quantized is None and not config.get("quantization_config"):
+    quantized, already = _quantization(spec), config.get("quantization_config")
+    if quantized and already:
+        raise UsageError(f"--quantize {spec.quantize} does not apply to a model that is already quantized: remove it")
+    if not quantized and not already:
         return {"device_map": device_map} if device_map else {}
     # it repeats a warning for each layer and batch
     logging.getLogger("bitsandbytes.autograd._functions").setLevel(logging.ERROR)

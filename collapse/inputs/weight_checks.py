@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from collapse.errors import CollapseError, counted, some
+from collapse.inputs.language_model import classifier_of
 
 log = logging.getLogger("collapse")
 
@@ -111,7 +112,8 @@ def _is_computed(key: str, tensor: Tensor, model: Any) -> bool:
         return True
     last = key.rpartition(".")[2]
     own = [buffer for name, buffer in model.named_buffers() if name.rpartition(".")[2] == last]
-    own += [each.weight for each in (model.get_input_embeddings(), model.get_output_embeddings()) if each is not None]
+    modules = [each for each in (model.get_input_embeddings(), model.get_output_embeddings()) if each is not None]
+    own += [found[0] for found in (classifier_of(each, model.dtype) for each in modules) if found is not None]
     if any(tensor.shape == each.shape and _equal(tensor, each) for each in own):
         return True
     square = tensor.squeeze()  # a causal mask

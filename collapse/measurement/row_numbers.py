@@ -3,6 +3,7 @@
 import math
 from dataclasses import dataclass, field
 
+import torch
 from torch import Tensor
 
 from collapse.errors import counted
@@ -173,6 +174,10 @@ def note_store(numbers: Numbers, store: Store) -> None:
             "see --no-special-tokens and --ignore-tokens"
         )
         numbers.note("*", "special_tokens", text)
+    if (dtype := identity.get("dtype")) in ("bfloat16", "float16"):
+        rounding = torch.finfo(getattr(torch, dtype)).eps / 2
+        text = f"{dtype} rounds each entry of an embedding by up to {rounding:.2%}: compare only rows of one dtype"
+        numbers.note("*", "low_precision", text)
     if scale := head.get("scale"):
         text = f"the model multiplies its logits by {scale:.6g}; the classifier here includes this factor"
         numbers.note("*", "logit_scale", text)

@@ -261,10 +261,10 @@ class Ranking:
         return sample_K, row_K, best_GB, rest_GB
 
     def _terms(self, score_br: Tensor, highest_b1: Tensor, offset_b1: Tensor) -> Tensor:
-        """Return exp2(score − highest) of capped scores; overwrite the scores if there is no cap."""
+        """Return exp2(score − highest) of capped scores; overwrite the scores."""
         if self._cap is None:
             return score_br.sub_(highest_b1).exp2_()
-        return self._cap.capped(score_br + offset_b1).sub_(self._cap.capped(highest_b1 + offset_b1)).exp2_()
+        return self._cap.capped(score_br.add_(offset_b1)).sub_(self._cap.capped(highest_b1 + offset_b1)).exp2_()
 
     def _near_in_float64(
         self, x_Pd: Float[Tensor, "P d"], share: float, g: int, near_Pr: Bool[Tensor, "P r"]

@@ -5,6 +5,7 @@ while it looks for what is done and while it folds. Any other writer waits until
 """
 
 import logging
+import re
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -98,8 +99,8 @@ def _release(lock: BaseFileLock) -> None:
 
 def running_parts(folder: Path) -> list[tuple[int, int]]:
     """Return the parts k of n that processes are collecting into a folder."""
-    names = (each.name.removeprefix(f"{LOCK}-").split("-of-") for each in folder.glob(f"{LOCK}-*"))
-    parts = sorted((int(k), int(n)) for k, n in names)
+    names = (re.fullmatch(rf"{re.escape(LOCK)}-(\d+)-of-(\d+)", each.name) for each in folder.glob(f"{LOCK}-*"))
+    parts = sorted((int(name[1]), int(name[2])) for name in names if name)
     return [part for part in parts if is_locked(folder, part)]
 
 

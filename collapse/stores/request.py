@@ -116,11 +116,11 @@ class Request:
                     with alone():
                         repair_shards(folder, self.part)
                         if is_store(folder):
-                            _remove_folded(folder, Store.load(folder))
+                            _remove_folded(folder, Store.load(folder), self.part)
                         done = self._find_in(folder) or self._part_in(folder)
                     done = done or collect_missing(folder, alone)
         if isinstance(done, Store):
-            _remove_folded(folder, done)
+            _remove_folded(folder, done, self.part)
         return done.with_names(self.shown_names)
 
     def missing_parts(self, n: int) -> dict[str, list[int]]:
@@ -215,10 +215,13 @@ def cached_folder(identity: Mapping[str, Any]) -> Path:
     return home() / "stores" / sha256_of([VERSION, identity])[:40]
 
 
-def _remove_folded(folder: Path, store: Store) -> None:
+def _remove_folded(folder: Path, store: Store, part: tuple[int, int] | None) -> None:
     """Remove the shards that a killed process left after the store held their content."""
     with suppress(StoreError):  # a damaged shard stays
-        if not any(store.lacking(shard.phase, shard.header["layers"]) for shard in all_shards(folder)):
+        shards = all_shards(folder)
+        if part is not None and not shards:  # another part may be writing its first one
+            return
+        if not any(store.lacking(shard.phase, shard.header["layers"]) for shard in shards):
             remove_shards(folder)
 
 

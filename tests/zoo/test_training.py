@@ -142,7 +142,7 @@ def test_micro_batches_give_the_losses_of_whole_batches(source, tmp_path):
     assert weights(tmp_path / "resumed-2") == weights(pieces.path)
     assert losses(pieces) == pytest.approx(losses(whole), abs=1e-5)
     assert pieces.record["arguments"]["gradient_accumulation_steps"] == 4
-    as_argument = train(small(trainer={"gradient_accumulation_steps": 4}), source, tmp_path / "argument")
+    as_argument = train(small(trainer={"gradient_accumulation_steps": 4.0}), source, tmp_path / "argument")
     assert losses(as_argument) == losses(pieces)
 
 

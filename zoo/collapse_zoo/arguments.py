@@ -17,6 +17,8 @@ _FREE = ("lr_scheduler_type", "dataloader_pin_memory", "report_to")
 _SAME = "learning_rate weight_decay adam_beta1 adam_beta2 adam_epsilon max_grad_norm seed data_seed".split()
 """Fields of a recipe with the same name in the Trainer."""
 
+_PIECES = "gradient_accumulation_steps"
+
 _RELIED_ON = ("save_total_limit", "save_only_model", "logging_steps")
 """Arguments that must keep the Trainer's default, because runs depend on them."""
 
@@ -40,11 +42,11 @@ def arguments_of(
             "use another number of processes, or another --batch-size (of all processes together)"
         )
     share = recipe.batch_size // processes
-    pieces = share / micro_batch if micro_batch else recipe.trainer.get("gradient_accumulation_steps", 1)
+    pieces = share / micro_batch if micro_batch else recipe.trainer.get(_PIECES, 1)
     if pieces not in range(1, share + 1) or share % pieces:
         raise UsageError(
             f"each process's {counted(share, 'chunk')} of a batch cannot be divided into equal micro-batches: "
-            f"--micro-batch, or gradient_accumulation_steps, must be a divisor of {share}"
+            f"--micro-batch, or {_PIECES}, must be a divisor of {share}"
         )
     values: dict[str, Any] = {
         **{name: getattr(recipe, name) for name in _SAME},
@@ -53,7 +55,6 @@ def arguments_of(
         "max_steps": recipe.max_steps or -1,
         "per_device_train_batch_size": share // int(pieces),
         "per_device_eval_batch_size": share // int(pieces),
-        **({"gradient_accumulation_steps": int(pieces)} if micro_batch else {}),
         "lr_scheduler_type": "linear",
         "bf16": recipe.precision == "bf16",
         "save_strategy": "steps" if save_every else "epoch",
@@ -71,11 +72,12 @@ def arguments_of(
         "ddp_timeout": 24 * 3600,  # other processes wait while one packs the text
         "dataloader_pin_memory": not cpu,
     }
-    if fixed := sorted(recipe.trainer.keys() & ({*values, *_RELIED_ON} - {*_FREE})):
+    reserved = {*values, *_RELIED_ON, *([_PIECES] if micro_batch else [])} - {*_FREE}
+    if fixed := sorted(recipe.trainer.keys() & reserved):
         raise UsageError(f"--trainer-arg cannot set {', '.join(fixed)}: use another option, or keep the default")
     with quiet("transformers", "accelerate"):
         try:
-            arguments = transformers.TrainingArguments(**values | dict(recipe.trainer))
+            arguments = transformers.TrainingArguments(**values | dict(recipe.trainer) | {_PIECES: int(pieces)})
         except (TypeError, ValueError) as error:
             raise UsageError(f"the Trainer rejects these arguments: {first_line(error)}") from error
         arguments._n_gpu = min(arguments.n_gpu, 1)  # DataParallel would multiply the batch; torchrun uses several GPUs
