@@ -91,7 +91,7 @@ def launch(
 
 
 def submitted(store: Path) -> tuple[int | None, str, bool]:
-    """Return what the last command submitted for a store: the number of parts, a description, and whether it goes on.
+    """Return what the last command submitted for a store: the number of parts, a description, and if jobs are left.
 
     Raises:
         CollapseError: SLURM's queue cannot be read.
