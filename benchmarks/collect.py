@@ -45,11 +45,12 @@ def benchmark(quick: bool, device: str) -> Record:
         folder = Path(made)
         make(folder, quick, length, chunks)
         works = {_BARE: bare(made, length, chunks), "collection": ours(made, length, chunks)}
+        works["collection of all layers"] = ours(made, length, chunks, layers="all")
         times = in_turn(works, 1 if quick else 2)
         sizes = {"folder": made, "length": length, "chunks": 4 * _BATCH}
-        functions = {} if quick else dict(zip(works, (bare, ours), strict=True))
+        functions = {} if quick else {_BARE: bare, "collection": ours}
         peaks = {work: peak_growth(function, **sizes) for work, function in functions.items()}
-        classes = len(collapse.load(folder / "store").tensors("train")["classes"])
+        classes = len(collapse.load(folder / TOP).tensors("train")["classes"])
     title = f"GPT-Neo {'2x64' if quick else '4x256'}, C = {classes:,}, {chunks} chunks of {length:,}"
     record.add(title, times, amount=chunks * length, unit="tokens", limit=_BARE, peaks=peaks)
     return record
@@ -115,11 +116,12 @@ def make(folder: Path, quick: bool, length: int, chunks: int) -> None:
     write_stories(folder / "train.jsonl", chunks * length // STORY + 1, seed=1)
 
 
-def ours(folder: str, length: int, chunks: int) -> Callable[[], object]:
+def ours(folder: str, length: int, chunks: int, layers: str = TOP) -> Callable[[], object]:
     """Return a function that collects this number of chunks, each time from the beginning."""
     return lambda: collapse.collect(
         f"{folder}/model",
-        store=f"{folder}/store",
+        store=f"{folder}/{layers}",
+        layers=layers,
         text=f"{folder}/train.jsonl",
         chunk_length=length,
         max_chunks=chunks,
