@@ -42,7 +42,10 @@ def merge(parts: Iterable[str | Path | Part | Store], *, store: str | Path) -> S
     # a part of the first pass is not in a store, and a part of a later pass is in a copy of the store that it extends
     for each in stores:
         if len(stores) < len(folders) or (each.state == "complete" and not all_shards(Path(str(each.path)))):
-            raise StoreError(f"{each} is a {each.state} store, not a part of a collection: merge the parts without it")
+            raise StoreError(
+                f"{each} already holds the statistics of a whole text, so it is not a part of a collection: merge the "
+                "parts without it"
+            )
     phase = "validation" if stores and not shards_in(folders[0], "train") else "train"
     shards = _covering(folders, phase)
     if stores:
