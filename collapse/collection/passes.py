@@ -1,6 +1,7 @@
 """The two passes of a collection: class moments of training samples, decisions and loss of validation samples.
 
-A pass collects the slices that no shard in the folder holds. Shards that cover the text are folded into the store.
+A pass collects the slices that no shard in the folder holds; stores/slice_ranges.py divides them among ranks. Shards
+that cover the text are folded into the store.
 """
 
 import logging
@@ -29,10 +30,10 @@ from collapse.stores.folding import Kinds, fold_training, fold_validation, train
 from collapse.stores.joining import ordered
 from collapse.stores.layers import TOP
 from collapse.stores.manifest import OF_VALIDATION, differences, is_store, shape_of
-from collapse.stores.missing_slices import dealt, gaps, part_of
 from collapse.stores.provenance import Clock, device_name, versions
 from collapse.stores.request import refuse_if_shards_differ
 from collapse.stores.shards import Part, Shard, fields_to_compare, shards_in
+from collapse.stores.slice_ranges import dealt, gaps, part_of
 from collapse.stores.store import Store
 from collapse.stores.store_folder import Alone
 

@@ -17,8 +17,8 @@ from collapse.errors import StoreError
 from collapse.stores.files import sha256_of
 from collapse.stores.layers import layers_of
 from collapse.stores.manifest import KNOWN_LATER, OF_VALIDATION, SHARDS, VERSION, differences, is_store
-from collapse.stores.missing_slices import gaps, part_of
 from collapse.stores.shards import Part, Shard, all_shards, remove_shards, repair_shards, shards_in
+from collapse.stores.slice_ranges import gaps, part_of
 from collapse.stores.store import Store, another_store
 from collapse.stores.store_folder import RECOLLECTED, Alone, locked_store_folder, replace_by_recollected
 
