@@ -62,7 +62,7 @@ def errors_of_parts(
 def _shards_of_parts(store: Store, parts: Parts) -> list[list[Shard]]:
     """Return the shards of each part of a store; they must cover its training text."""
     part = joined(parts)
-    differ = differences(store.identity, part.identity, apart=OF_VALIDATION, sides=("store", "part"))
+    differ = differences(store.identity, part.identity, ignoring=OF_VALIDATION, sides=("store", "part"))
     if differ:
         raise UsageError(f"{part} is not a part of {store}: they differ in {'; '.join(differ)}")
     if gaps(part.shards):
