@@ -83,18 +83,21 @@ def new_files(folder: Path) -> Iterator[Callable[[str, bytes], None]]:
         CollapseError: A file cannot be written.
     """
     written: list[Path] = []
+    folders: set[Path] = set()
 
     def write(name: str, data: bytes) -> None:
+        folders.add((folder / name).parent)
         write_atomic(folder / name, data)
         written.append(folder / name)
 
     try:
         yield write
     except BaseException:
-        with suppress(OSError):
-            for file in written:
+        for file in written:
+            with suppress(OSError):
                 file.unlink()
-            for above in {file.parent for file in written} - {folder}:
+        for above in folders - {folder}:
+            with suppress(OSError):  # it also holds files from before
                 above.rmdir()
         raise
 
