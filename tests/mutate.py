@@ -52,7 +52,7 @@ TESTS = {
     "collapse/plugin/measures.py": f"tests/test_measures.py {PAIRS}",
     "collapse/inputs/packing.py": "tests/test_packing.py",
     "collapse/collection/running_slices.py": "tests/test_slice_runs.py",
-    "collapse/stores/missing_slices.py": "tests/test_shards.py tests/test_requests.py tests/test_merging.py",
+    "collapse/stores/slice_ranges.py": "tests/test_shards.py tests/test_requests.py tests/test_merging.py",
     "collapse/stores/shards.py": "tests/test_shards.py tests/test_merging.py",
     "collapse/stores/folding.py": "tests/test_merging.py",
 }

@@ -10,7 +10,7 @@ from collapse.inputs.collection_spec import CollectionSpec, options_of
 from collapse.inputs.corpus import find_corpus
 from collapse.inputs.references import find_model
 from collapse.inputs.text_request import asked_model, text_request
-from collapse.stores.missing_slices import part_of
+from collapse.stores.slice_ranges import part_of
 
 
 @pytest.fixture

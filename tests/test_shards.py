@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 from collapse.errors import StoreError
 from collapse.stores.manifest import SHARDS, read_manifest
-from collapse.stores.missing_slices import gaps
 from collapse.stores.shards import Part, Shard, remove_shards, repair_shards, shards_in
+from collapse.stores.slice_ranges import gaps
 
 ABOUT = {
     "identity": {"weights": "w", "chunk_length": 4},

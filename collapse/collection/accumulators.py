@@ -16,7 +16,7 @@ from collapse.stores.folding import Kinds
 from collapse.stores.layers import TOP, joined_states, state_of
 from collapse.stores.store import Store
 
-State = Mapping[str, Tensor]
+SavedState = Mapping[str, Tensor]
 
 
 class Training:
@@ -29,7 +29,7 @@ class Training:
         state: The state of an earlier run to resume, or None.
     """
 
-    def __init__(self, source: Source, layers: Sequence[str], kinds: Kinds, state: State | None) -> None:
+    def __init__(self, source: Source, layers: Sequence[str], kinds: Kinds, state: SavedState | None) -> None:
         self.source, self.device = source, float64_device(source.device)
         self.moments: dict[str, ClassMoments] = {}
         for layer in layers:
@@ -68,7 +68,7 @@ class Validation:
         kinds, state: As in :class:`Training`.
     """
 
-    def __init__(self, source: Source, deciders: Mapping[str, Decider], kinds: Kinds, state: State | None) -> None:
+    def __init__(self, source: Source, deciders: Mapping[str, Decider], kinds: Kinds, state: SavedState | None) -> None:
         phase = source.validation
         assert phase is not None
         self.lens, self.tallies = source.lens, dict[str, ValidationTally]()

@@ -1,4 +1,9 @@
-"""Collect a model on a text into a store: :func:`collect` opens an existing store, or collects what it lacks."""
+"""Collect a model on a text into a store: :func:`collect` opens an existing store, or collects what it lacks.
+
+``collect`` makes a :class:`Request <collapse.stores.request.Request>`. ``Request.find_or`` returns what the folder
+already holds, or locks it and calls back: ``_with_all_ranks`` → ``_collect_missing`` → ``Request.load`` (opens model
+and texts) → ``Collection.run`` (passes.py) → folding.py.
+"""
 
 import time
 from contextlib import nullcontext
@@ -120,7 +125,11 @@ def _checked(spec: CollectionSpec, store: str | Path | None) -> CollectionSpec:
 
 
 def _with_all_ranks(request: Request, report: Report | None) -> Store | Part:
-    """Open or collect a request's store or part: rank 0 locks the folder, and the others help it to collect."""
+    """Open or collect a request's store or part: rank 0 locks the folder, and the others help it to collect.
+
+    The other ranks wait for what rank 0 shares. A tuple asks for help: it has the last arguments of
+    :func:`_collect_missing`. Anything else is the result.
+    """
 
     def with_all(folder: Path | None, alone: Alone) -> Store | Part:
         with ranks.together():  # all ranks end before the folder is unlocked
@@ -129,12 +138,12 @@ def _with_all_ranks(request: Request, report: Report | None) -> Store | Part:
 
     if ranks.rank() == 0:
         return ranks.shared(request.find_or(with_all))
-    given: Any = ranks.shared(None)
-    while isinstance(given, tuple):
+    from_first: Any = ranks.shared(None)
+    while isinstance(from_first, tuple):
         _check_shared(request.folder)
-        _collect_missing(request, report, *given)
-        given = ranks.shared(None)
-    return cast("Store | Part", given)
+        _collect_missing(request, report, *from_first)
+        from_first = ranks.shared(None)
+    return cast("Store | Part", from_first)
 
 
 def _check_shared(folder: Path | None) -> None:

@@ -89,7 +89,7 @@ def collect_nulls(
             made[null] = _GGUF
             continue
         found = collect(model, null=null, progress=progress, **wanted)
-        differ = differences(store.identity, found.identity, apart=KNOWN_LATER | {"null"})
+        differ = differences(store.identity, found.identity, ignoring=KNOWN_LATER | {"null"})
         if differ:
             raise CollapseError(
                 f"cannot collect the null of {store.model}: it would differ from the store in {'; '.join(differ)}. "

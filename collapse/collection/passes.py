@@ -1,6 +1,7 @@
 """The two passes of a collection: class moments of training samples, decisions and loss of validation samples.
 
-A pass collects the slices that no shard in the folder holds. Shards that cover the text are folded into the store.
+A pass collects the slices that no shard in the folder holds; stores/slice_ranges.py divides them among ranks. Shards
+that cover the text are folded into the store.
 """
 
 import logging
@@ -14,7 +15,7 @@ from typing import Any
 
 import torch
 
-from collapse.collection.accumulators import State, Training, Validation, deciders_of
+from collapse.collection.accumulators import SavedState, Training, Validation, deciders_of
 from collapse.collection.running_slices import run_slices
 from collapse.core import ranks
 from collapse.core.progress import Report
@@ -29,16 +30,16 @@ from collapse.stores.folding import Kinds, fold_training, fold_validation, train
 from collapse.stores.joining import ordered
 from collapse.stores.layers import TOP
 from collapse.stores.manifest import OF_VALIDATION, differences, is_store, shape_of
-from collapse.stores.missing_slices import dealt, gaps, part_of
 from collapse.stores.provenance import Clock, device_name, versions
 from collapse.stores.request import refuse_if_shards_differ
 from collapse.stores.shards import Part, Shard, fields_to_compare, shards_in
+from collapse.stores.slice_ranges import dealt, gaps, part_of
 from collapse.stores.store import Store
 from collapse.stores.store_folder import Alone
 
 log = logging.getLogger("collapse")
 
-NewAccumulator = Callable[[Kinds, State | None], Training | Validation]
+NewAccumulator = Callable[[Kinds, SavedState | None], Training | Validation]
 
 
 @dataclass
@@ -76,11 +77,11 @@ class Collection:
                 first.check()
         if new := source.layers if store is None else store.lacking("train", source.layers):
             assert source.train is not None  # the training samples are needed
-            identity = source.identity if store is None else self._identity_beside(store)
+            identity = source.identity if store is None else self._identity_for_next_pass(store)
             with self._explaining_out_of_memory(source.train):
                 shards = self._pass(source.train, new, partial(Training, source, new), store, identity=identity)
                 fold = partial(fold_training, self.folder, kinds=self.kinds, store=store)
-                trained = ranks.once(partial(self._folded, "train", new, shards, fold))
+                trained = ranks.once(partial(self._fold_if_whole, "train", new, shards, fold))
                 if trained is None:
                     assert self.folder is not None  # arrays have no parts
                     return store or Part(self.folder, shards)
@@ -88,36 +89,36 @@ class Collection:
             self._clock = Clock()
         assert store is not None  # now it is trained
         if source.validation is not None and (new := store.lacking("validation", source.layers)):
-            fields = {"identity": self._identity_beside(store), "trained": training_hash(store, new)}
+            fields = {"identity": self._identity_for_next_pass(store), "trained": training_hash(store, new)}
             with self._explaining_out_of_memory(source.validation, shape_of(store.manifest)[0]):
                 validation = partial(Validation, source, deciders_of(store, source, new))
                 shards = self._pass(source.validation, new, validation, store, **fields)
-                fold = partial(fold_validation, self.folder, store, kinds=self.kinds)
-                store = ranks.once(partial(self._folded, "validation", new, shards, fold)) or store
+                fold = partial(fold_validation, self.folder, kinds=self.kinds, store=store)
+                store = ranks.once(partial(self._fold_if_whole, "validation", new, shards, fold)) or store
         return store
 
-    def _folded(
+    def _fold_if_whole(
         self, phase: str, layers: Sequence[str], shards: list[Shard], fold: Callable[[list[Shard]], Store]
     ) -> Store | None:
         """Fold the shards of a phase, also those of other parts; return None while slices are missing."""
         with self.alone():
             if self.folder is not None and self.part is not None:
-                if store := self._folded_by_another(phase, layers):
+                if store := self._store_folded_by_another(phase, layers):
                     return store
                 shards = ordered(shards_in(self.folder, phase))
             return None if not shards or gaps(shards) else fold(shards)
 
-    def _folded_by_another(self, phase: str, layers: Sequence[str]) -> Store | None:
+    def _store_folded_by_another(self, phase: str, layers: Sequence[str]) -> Store | None:
         """Return the store if another part has meanwhile folded a phase of some layers."""
         if self.folder is None or self.part is None or not is_store(self.folder):
             return None
         store = Store.load(self.folder)
         return None if store.lacking(phase, layers) else store
 
-    def _identity_beside(self, store: Store) -> dict[str, Any]:
+    def _identity_for_next_pass(self, store: Store) -> dict[str, Any]:
         """Return the identity for the next pass of a store; raise StoreError if it is of another model."""
         identity = self.source.identity
-        if differ := differences(store.identity, identity, apart=OF_VALIDATION):
+        if differ := differences(store.identity, identity, ignoring=OF_VALIDATION):
             raise StoreError(
                 f"{self.folder} holds the training pass of another collection, which differs in {'; '.join(differ)}. "
                 "Give the same model and options, or another --store"
@@ -146,7 +147,7 @@ class Collection:
             kinds, _ = usable(kinds, store.manifest)
             self._refuse_other_text(store, phase)
         shards = ranks.once(partial(self._shards_in, phase.name, layers))
-        if shards is None:
+        if shards is None:  # another part has folded them, and _fold_if_whole() returns its store
             return []
         for shard in shards:
             differ = differences(fields_to_compare(shard.header), fields_to_compare(fields))
@@ -169,7 +170,7 @@ class Collection:
     def _shards_in(self, phase: str, layers: Sequence[str]) -> list[Shard] | None:
         """Return the shards of a phase in the folder; None if another part has meanwhile folded it."""
         with self.alone():
-            if self._folded_by_another(phase, layers):
+            if self._store_folded_by_another(phase, layers):
                 return None
             return [] if self.folder is None else shards_in(self.folder, phase)
 

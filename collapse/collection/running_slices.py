@@ -1,6 +1,6 @@
 """Run a phase in slices: fixed runs of its units, after each of which the state can be saved.
 
-stores/missing_slices.py says which slices are missing.
+stores/slice_ranges.py says which slices are missing and divides them among ranks.
 
 Slices depend only on the source, never on the batch size, and no batch crosses the border of a slice. A killed run
 resumes after the last saved slice, and gives the same bytes.

@@ -95,7 +95,7 @@ def read_chunks(folder: Path, about: Mapping[str, Any]) -> Chunks | None:
             return None
     except (OSError, ValueError):
         return None
-    if differ := differences(record, about, apart=NOT_COMPARED, sides=("packed", "requested")):
+    if differ := differences(record, about, ignoring=NOT_COMPARED, sides=("packed", "requested")):
         raise UsageError(f"{folder} holds another packed text: {'; '.join(differ)}. Choose another --out")
     shape = record["rows"], record["chunk_length"]
     tokens = np.memmap(folder / FILES[0], dtype="<i4", mode="r", shape=shape)

@@ -1,6 +1,6 @@
 """Find the blocks of a loaded model, whose inputs are its layers, and its final norm, for the logit lens.
 
-Shapes: B chunks of T tokens, d dimensions.
+collection/accumulators.py applies the lens. Shapes: B chunks of T tokens, d dimensions.
 """
 
 from collections.abc import Iterator, Sequence

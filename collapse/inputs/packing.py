@@ -147,10 +147,10 @@ def _packed(text: PackedText, about: Mapping[str, Any], progress: Report | None)
     """Read the chunks of a packed text, or fewer chunks if there is a limit."""
     limit, packed = about["max_chunks"], text.record.get("max_chunks")
     is_less = limit is not None and (packed is None or limit < packed)
-    apart = NOT_COMPARED | ({"max_chunks"} if is_less else set())
+    ignored = NOT_COMPARED | ({"max_chunks"} if is_less else set())
     if about["tokenization"] and about["tokenization"] == text.record.get("tokenization"):
-        apart |= {"tokenizer"}
-    if differ := differences(text.record, about, apart=apart, sides=("packed", "requested")):
+        ignored |= {"tokenizer"}
+    if differ := differences(text.record, about, ignoring=ignored, sides=("packed", "requested")):
         raise UsageError(
             f"{text.name} was packed with other options: {'; '.join(differ)}. Give the same options, or pack the text "
             "again: collapse pack"

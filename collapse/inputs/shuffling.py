@@ -1,7 +1,7 @@
 """A permutation of a text's samples, for the null of shuffled labels; it keeps each class's number of samples.
 
 It is computed sample by sample (a Feistel network, Luby & Rackoff 1988) instead of drawn as a whole. So it needs no
-memory, and sample i has the same label in every run, resumed run or part.
+memory, and sample i has the same label in every run, resumed run or part. source.py applies it.
 """
 
 import numpy as np

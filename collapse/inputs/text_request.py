@@ -62,15 +62,16 @@ def text_request(
     """
     held = Store.load(folder) if folder and is_store(folder) and not spec.recollect else None
     tokenizer = find_tokenizer(spec.tokenizer) if spec.tokenizer else reference
-    whole = _with_texts(spec, reference, held)
-    texts, trained_on = _texts_of(spec, whole, reference, held, _open_fields(whole) if leave_open else frozenset())
-    whole = texts.fitted(whole)
-    open_fields = _open_fields(whole) if leave_open else frozenset()
-    if whole.chunk_length or not leave_open:
-        whole = replace(whole, chunk_length=chunk_length_of(reference, whole.chunk_length))
+    full = _with_texts(spec, reference, held)
+    texts, trained_on = _texts_of(spec, full, reference, held, _open_fields(full) if leave_open else frozenset())
+    full = texts.fitted(full)
+    # again: a packed text has a chunk length and limits of its own, which are then not open
+    open_fields = _open_fields(full) if leave_open else frozenset()
+    if full.chunk_length or not leave_open:
+        full = replace(full, chunk_length=chunk_length_of(reference, full.chunk_length))
     if held is not None and spec.validation_text is None and spec.validation_split is None:  # it is the held store's
         texts = replace(texts, optional=True)
-    identity = text_identity(whole, reference, tokenizer, texts) | ({"corpus": trained_on} if trained_on else {})
+    identity = text_identity(full, reference, tokenizer, texts) | ({"corpus": trained_on} if trained_on else {})
     if same_texts(identity):
         log.warning(SAME_TEXTS)
     training = {name: str(value) for name, value in reference.training.items()}
@@ -86,7 +87,7 @@ def text_request(
             **own,
             **texts.shown_names,
         },
-        load=partial(open_texts, identity=identity, spec=whole, reference=reference, tokenizer=tokenizer, texts=texts),
+        load=partial(open_texts, identity=identity, spec=full, reference=reference, tokenizer=tokenizer, texts=texts),
         validates=texts.validation is not None,
         split_may_be_absent=texts.optional,
         folder=folder or cached_folder(identity),
@@ -97,20 +98,20 @@ def text_request(
 
 def _texts_of(
     spec: CollectionSpec,
-    whole: CollectionSpec,
+    full: CollectionSpec,
     reference: ModelReference,
     held: Store | None,
     open_fields: frozenset[str],
 ) -> tuple[Texts, dict[str, Any] | None]:
     """Return the texts of a request, and the identity of its training text if only the held store knows it.
 
-    ``whole`` has also the options that the store or a plugin adds; ``open_fields`` of the identity may have any value.
+    ``full`` has ``spec`` and the options that the store or a plugin adds; ``open_fields`` may have any value.
     """
     if "corpus" in open_fields:  # any training text matches
-        return Texts(None, find_validation(whole, whole.validation_text) if whole.validation_text else None), None
-    if held is not None and whole.text is None:  # only the store knows the training text
-        # use spec, because the store's limits in whole do not apply to a newly given text
-        texts = Texts(None, find_named_validation(whole if whole.validation_text else spec))
+        return Texts(None, find_validation(full, full.validation_text) if full.validation_text else None), None
+    if held is not None and full.text is None:  # only the store knows the training text
+        # use spec, because the store's limits in ``full`` do not apply to a newly given text
+        texts = Texts(None, find_named_validation(full if full.validation_text else spec))
         layers = layers_of(spec.layers, held.depth())
         if missing := held.lacking("train", layers):
             raise UsageError(f"{held} lacks the layers {', '.join(missing)}: give its training text again with --text")
@@ -118,7 +119,7 @@ def _texts_of(
             raise UsageError(f"{held} lacks its validation: give its validation text again with --validation-text")
         return texts, held.identity["corpus"]
     # the given text, or the text in the model's card
-    return find_texts(whole if whole.text else replace(whole, text=_text_of_card(reference))), None
+    return find_texts(full if full.text else replace(full, text=_text_of_card(reference))), None
 
 
 def _with_texts(spec: CollectionSpec, model: ModelReference, held: Store | None) -> CollectionSpec:

@@ -16,8 +16,8 @@ from collapse.plugin.plugin_manager import plugins
 from collapse.stores.folding import statistics_of
 from collapse.stores.joining import Parts, joined
 from collapse.stores.manifest import OF_VALIDATION, differences
-from collapse.stores.missing_slices import gaps
 from collapse.stores.shards import Shard
+from collapse.stores.slice_ranges import gaps
 from collapse.stores.store import Store
 
 Error = tuple[float, int, str]
@@ -62,7 +62,7 @@ def errors_of_parts(
 def _shards_of_parts(store: Store, parts: Parts) -> list[list[Shard]]:
     """Return the shards of each part of a store; they must cover its training text."""
     part = joined(parts)
-    differ = differences(store.identity, part.identity, apart=OF_VALIDATION, sides=("store", "part"))
+    differ = differences(store.identity, part.identity, ignoring=OF_VALIDATION, sides=("store", "part"))
     if differ:
         raise UsageError(f"{part} is not a part of {store}: they differ in {'; '.join(differ)}")
     if gaps(part.shards):

@@ -1,7 +1,7 @@
-"""Look up the values of a plugin's function by the names of its parameters, as pytest looks up fixtures.
+"""Say what each parameter name of a plugin's function refers to, as pytest does for fixtures.
 
-A parameter's name is the name of another declared function in the same module, a name in
-:mod:`collapse.plugin.names`, or the name of a statistic.
+numerics/values.py computes the values. A parameter's name is the name of another declared function in the
+same module, a name in :mod:`collapse.plugin.names`, or the name of a statistic.
 """
 
 from collections.abc import Callable, Collection, Iterator

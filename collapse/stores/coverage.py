@@ -1,4 +1,4 @@
-"""The progress of a collection: which slices the shards in a folder hold, by phase and part."""
+"""The progress of a collection by phase and part, for ``collapse status`` and for local launches."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -7,8 +7,8 @@ from typing import Any
 
 from collapse.stores.lock import is_locked, running_parts
 from collapse.stores.manifest import is_store, read_manifest
-from collapse.stores.missing_slices import gaps, part_of
 from collapse.stores.shards import Shard, shards_in
+from collapse.stores.slice_ranges import gaps, part_of
 
 
 @dataclass(frozen=True)

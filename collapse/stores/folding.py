@@ -43,7 +43,7 @@ _ABOUT = ("identity", "model", "corpus", "coverage", "statistics", "statistics_b
 
 
 def fold_training(
-    folder: Path | None, shards: Sequence[Shard], kinds: Kinds | None = None, store: Store | None = None
+    folder: Path | None, shards: Sequence[Shard], kinds: Kinds | None = None, *, store: Store | None = None
 ) -> Store:
     """Make a store, not yet validated, from the shards of a training pass, or add their layers to a store.
 
@@ -53,7 +53,7 @@ def fold_training(
         kinds: The statistics to fold; None for all that are registered.
         store: A store of other layers, or None.
     """
-    by_layer, head = _folded(shards, _common(shards, kinds))
+    by_layer, head = _merged_moments(shards, _common(shards, kinds))
     files: dict[str, Mapping[str, Tensor]] = {}
     for layer, s in by_layer.items():
         moments = {name: getattr(s, name) for name in ("classes", "counts", "means", "variances")}
@@ -66,20 +66,20 @@ def fold_training(
     about = {
         **{name: first[name] for name in ("identity", "model", "corpus")},
         "coverage": {"train": first["coverage"], "validation": None},
-        "statistics": dict(s.versions),
+        "statistics": dict(s.versions),  # every layer has the same
         "statistics_by": dict(s.makers),
     }
     return build(folder, about, files, provenance=made)
 
 
-def fold_validation(folder: Path | None, store: Store, shards: Sequence[Shard], kinds: Kinds | None = None) -> Store:
+def fold_validation(folder: Path | None, shards: Sequence[Shard], kinds: Kinds | None = None, *, store: Store) -> Store:
     """Add the validation to a trained store, from shards that cover the validation text.
 
     Args:
         folder: Folder of the result, locked by the caller; None for a store in memory.
-        store: The trained store.
         shards: The shards in the order of their slices.
         kinds: The statistics to fold; None for all that are registered.
+        store: The trained store.
     """
     kinds = _common(shards, kinds)
     states = [shard.tensors() for shard in shards]
@@ -99,7 +99,7 @@ def fold_validation(folder: Path | None, store: Store, shards: Sequence[Shard], 
         "identity": first["identity"],
         "corpus": {**held["corpus"], "validation": first["corpus"]["validation"]},
         "coverage": {**held["coverage"], "validation": first["coverage"]},
-        "statistics": {**held["statistics"], **filled.versions},
+        "statistics": {**held["statistics"], **filled.versions},  # every layer has the same
         "statistics_by": {**held.get("statistics_by", {}), **filled.makers},
     }
     return _extended(store, folder, about, files, {"validation": _provenance(shards)})
@@ -176,7 +176,7 @@ def statistics_of(shards: Sequence[Shard]) -> EmbeddingStatistics:
     Args:
         shards: The shards in the order of their slices; they need not cover the text.
     """
-    by_layer, head = _folded(shards, _common(shards))
+    by_layer, head = _merged_moments(shards, _common(shards))
     about = shards[0].header
     return replace(
         by_layer[TOP],
@@ -187,7 +187,7 @@ def statistics_of(shards: Sequence[Shard]) -> EmbeddingStatistics:
     )
 
 
-def _folded(shards: Sequence[Shard], kinds: Kinds) -> tuple[dict[str, EmbeddingStatistics], dict[str, Tensor]]:
+def _merged_moments(shards: Sequence[Shard], kinds: Kinds) -> tuple[dict[str, EmbeddingStatistics], dict[str, Tensor]]:
     """Return the merged moments of shards by layer, and the head's rows of their classes, if top is a layer."""
     total: dict[str, ClassMoments] = {}
     heads: list[tuple[Tensor, dict[str, Tensor]]] = []

@@ -7,8 +7,8 @@ from pathlib import Path
 from collapse.core.paths import expanded
 from collapse.errors import StoreError, UsageError
 from collapse.stores.manifest import differences, is_part
-from collapse.stores.missing_slices import spans
 from collapse.stores.shards import Part, Shard, fields_to_compare
+from collapse.stores.slice_ranges import spans
 
 Parts = str | Path | Part | Iterable[Part | str | Path]
 """Parts of a collection or their folders; or, as one text, the folder that holds them."""

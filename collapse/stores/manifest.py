@@ -111,7 +111,7 @@ def differences(
     mine: Mapping[str, Any],
     theirs: Mapping[str, Any],
     *,
-    apart: Set[str] = frozenset(),
+    ignoring: Set[str] = frozenset(),
     prefix: str = "",
     sides: tuple[str, str] = ("stored", "requested"),
 ) -> list[str]:
@@ -122,7 +122,7 @@ def differences(
     Args:
         mine: An identity.
         theirs: Another identity.
-        apart: Top-level fields that are not compared.
+        ignoring: Top-level fields that are not compared.
         prefix: Prefix of the names of fields.
         sides: Names of the two identities in the result.
 
@@ -130,7 +130,7 @@ def differences(
     ['corpus.split: a (stored), b (requested)']
     """
     found = []
-    for key in sorted({*mine, *theirs} - apart):
+    for key in sorted({*mine, *theirs} - ignoring):
         a, b = mine.get(key), theirs.get(key)
         if isinstance(a, Mapping) and isinstance(b, Mapping):
             found += differences(a, b, prefix=f"{prefix}{key}.", sides=sides)

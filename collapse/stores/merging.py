@@ -10,8 +10,8 @@ from collapse.plugin.guarding import outside_inference_mode
 from collapse.stores.folding import fold_training, fold_validation, training_hash
 from collapse.stores.joining import ordered
 from collapse.stores.manifest import is_store
-from collapse.stores.missing_slices import gaps, spans
 from collapse.stores.shards import Part, Shard, all_shards, shards_in
+from collapse.stores.slice_ranges import gaps, spans
 from collapse.stores.store import Store, load_same
 from collapse.stores.store_folder import locked_store_folder
 
@@ -38,23 +38,23 @@ def merge(parts: Iterable[str | Path | Part | Store], *, store: str | Path) -> S
     if not folders:
         raise UsageError("nothing to merge: give the folders of the parts")
     target = expanded(store)
-    stores = [Store.load(folder) for folder in folders if is_store(folder)]
     # a part of the first pass is not in a store, and a part of a later pass is in a copy of the store that it extends
-    for each in stores:
-        if len(stores) < len(folders) or (each.state == "complete" and not all_shards(Path(str(each.path)))):
+    copies = [Store.load(folder) for folder in folders if is_store(folder)]
+    for each in copies:
+        if len(copies) < len(folders) or (each.state == "complete" and not all_shards(Path(str(each.path)))):
             raise StoreError(
                 f"{each} already holds the statistics of a whole text, so it is not a part of a collection: merge the "
                 "parts without it"
             )
-    phase = "validation" if stores and not shards_in(folders[0], "train") else "train"
+    phase = "validation" if copies and not shards_in(folders[0], "train") else "train"
     shards = _covering(folders, phase)
-    if stores:
-        _check_copies(stores, shards)
+    if copies:
+        _check_copies(copies, shards)
     fold: Callable[[Path | None], Store]
     if phase == "validation":
-        fold = partial(fold_validation, store=stores[0].check(), shards=shards)
+        fold = partial(fold_validation, shards=shards, store=copies[0].check())
     else:
-        fold = partial(fold_training, shards=shards, store=stores[0].check() if stores else None)
+        fold = partial(fold_training, shards=shards, store=copies[0].check() if copies else None)
     with locked_store_folder(target):
         if not is_store(target):
             return fold(target)
@@ -86,10 +86,10 @@ def _covering(folders: Sequence[Path], phase: str) -> list[Shard]:
     return shards
 
 
-def _check_copies(stores: Sequence[Store], shards: Sequence[Shard]) -> None:
-    """Raise StoreError unless all stores are copies of one store, the trained one that the validations used."""
-    first = stores[0]
-    for other in stores[1:]:
+def _check_copies(copies: Sequence[Store], shards: Sequence[Shard]) -> None:
+    """Raise StoreError unless all are copies of one store, the trained one that the validations used."""
+    first = copies[0]
+    for other in copies[1:]:
         if other.digest != first.digest:
             raise StoreError(f"{first} and {other} are not copies of one trained store: validate copies of one of them")
     of_validation = (shard.header for shard in shards if shard.phase == "validation")

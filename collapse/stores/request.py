@@ -17,8 +17,8 @@ from collapse.errors import StoreError
 from collapse.stores.files import sha256_of
 from collapse.stores.layers import layers_of
 from collapse.stores.manifest import KNOWN_LATER, OF_VALIDATION, SHARDS, VERSION, differences, is_store
-from collapse.stores.missing_slices import gaps, part_of
 from collapse.stores.shards import Part, Shard, all_shards, remove_shards, repair_shards, shards_in
+from collapse.stores.slice_ranges import gaps, part_of
 from collapse.stores.store import Store, another_store
 from collapse.stores.store_folder import RECOLLECTED, Alone, locked_store_folder, replace_by_recollected
 
@@ -62,10 +62,10 @@ class Request:
 
         Validation fields are not compared if the store is only trained, because it may be validated on any text.
         """
-        apart = KNOWN_LATER | self.open_fields
+        ignored = KNOWN_LATER | self.open_fields
         if trained or (identity.get("validation") is None and (self.split_may_be_absent or not self.validates)):
-            apart |= OF_VALIDATION
-        return differences(identity, self.identity, apart=apart)
+            ignored |= OF_VALIDATION
+        return differences(identity, self.identity, ignoring=ignored)
 
     def lacks_validation(self, store: Store) -> bool:
         """Whether a requested layer of a store is not validated although the request asks for its validation."""
@@ -105,7 +105,7 @@ class Request:
             return collect_missing(None, nullcontext).with_names(self.shown_names)
         done: Store | Part | None = None
         if is_store(folder):
-            done = None if self.recollect else self._find_in(folder)  # readers need no lock
+            done = None if self.recollect else self._finished_store(folder)  # readers need no lock
         elif self.published and (found := self.published()):
             return found
         if done is None:
@@ -117,7 +117,7 @@ class Request:
                         repair_shards(folder, self.part)
                         if is_store(folder):
                             _remove_folded(folder, Store.load(folder), self.part)
-                        done = self._find_in(folder) or self._part_in(folder)
+                        done = self._finished_store(folder) or self._finished_part(folder)
                     done = done or collect_missing(folder, alone)
         if isinstance(done, Store):
             _remove_folded(folder, done, self.part)
@@ -132,7 +132,7 @@ class Request:
             StoreError: As in :meth:`find_or`.
         """
         assert self.folder is not None  # parts need one
-        if self._find_in(self.folder):
+        if self._finished_store(self.folder):
             return {}
         refuse_if_shards_differ(self.folder, self._differences_in(self.folder))
         store, missing = Store.load(self.folder) if is_store(self.folder) else None, {}
@@ -169,12 +169,12 @@ class Request:
             discarding = "%s: discarding an unfinished collection of --recollect: %s. Collecting again from the start"
             log.warning(discarding, folder, "; ".join(differ))
             shutil.rmtree(new)
-        if self._find_in(new) is None:
+        if self._finished_store(new) is None:
             collect_missing(new, nullcontext)
         replace_by_recollected(folder)
         return Store.load(folder)
 
-    def _find_in(self, folder: Path) -> Store | None:
+    def _finished_store(self, folder: Path) -> Store | None:
         """Return the store in a folder if it holds everything requested; None if something is missing."""
         if not is_store(folder):
             return None
@@ -183,14 +183,18 @@ class Request:
         store = Store.load(folder)
         return None if self.lacks_layers(store) or self.lacks_validation(store) else store
 
-    def _part_in(self, folder: Path) -> Store | Part | None:
+    def _finished_part(self, folder: Path) -> Store | Part | None:
         """Return the part in a locked folder, or the store with a part of its next pass, if the part is finished."""
         store = Store.load(folder) if is_store(folder) else None
         shards = all_shards(folder)
         refuse_if_shards_differ(folder, self._shard_differences(shards, store))
-        if not self.part or not shards or not gaps(shards):  # shards of the whole text must still be folded
+        if not self.part or not shards:
             return None
-        return None if gaps(shards, part_of(shards[0].slices, self.part)) else store or Part(folder, shards)
+        if not gaps(shards):  # the whole text is collected, and must still be folded
+            return None
+        if gaps(shards, part_of(shards[0].slices, self.part)):
+            return None
+        return store or Part(folder, shards)
 
     def _differences_in(self, folder: Path) -> list[str]:
         """Describe how the store in a folder, or else its training shards, differ from the request."""
@@ -206,8 +210,8 @@ class Request:
         layers = layers_of(self.layers, header["model"].get("n_layers"))
         if store is not None:
             layers = store.lacking(phase, store.layers_with(self.layers))
-        mine, theirs = ({"layers": ", ".join(each)} for each in (header["layers"], layers))
-        return differences(mine, theirs) + self.identity_differences(header["identity"])
+        stored, requested = ({"layers": ", ".join(each)} for each in (header["layers"], layers))
+        return differences(stored, requested) + self.identity_differences(header["identity"])
 
 
 def cached_folder(identity: Mapping[str, Any]) -> Path:

@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING, Any
 from collapse.errors import StoreError
 from collapse.stores.files import canonical, sha256_of
 from collapse.stores.manifest import SHARDS, is_store
-from collapse.stores.missing_slices import part_of, runs_of, spans
 from collapse.stores.naming import Named
+from collapse.stores.slice_ranges import part_of, runs_of, spans
 from collapse.stores.tensor_files import hash_of, tensor_bytes
 from collapse.stores.writing import write_atomic
 

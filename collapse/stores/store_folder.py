@@ -22,6 +22,7 @@ RECOLLECTED = ".collapse-recollect"
 """Subfolder into which ``--recollect`` collects, until the new store is complete."""
 
 Alone = Callable[[], AbstractContextManager[None]]
+"""Returns a context in which no other process changes a store's folder, also while other parts are collected."""
 
 
 @contextmanager

@@ -1,4 +1,4 @@
-"""Which slices of a phase are missing: half-open ranges of slices that shards hold or lack, or that a part covers."""
+"""Ranges of the slices of a phase: those that shards hold or lack, those of a part, and those dealt to each rank."""
 
 from collections.abc import Sequence
 from itertools import pairwise
@@ -35,8 +35,8 @@ def gaps(shards: Sequence[Holding], window: Run | None = None) -> list[Run]:
     return [*missing, (start, stop)] if start < stop else missing
 
 
-def dealt(runs: Sequence[Run], hands: int) -> list[list[Run]]:
-    """Deal the slices of some runs: adjacent ones to each hand, and to each the same number or one more.
+def dealt(runs: Sequence[Run], ranks: int) -> list[list[Run]]:
+    """Divide slices among ranks: each rank gets adjacent ones, and the same number or one more.
 
     >>> dealt([(0, 4), (6, 8)], 2)
     [[(0, 3)], [(3, 4), (6, 8)]]
@@ -44,7 +44,7 @@ def dealt(runs: Sequence[Run], hands: int) -> list[list[Run]]:
     places = [0]
     for start, stop in runs:
         places.append(places[-1] + stop - start)
-    edges = [hand * places[-1] // hands for hand in range(hands + 1)]
+    edges = [rank * places[-1] // ranks for rank in range(ranks + 1)]
     return [
         [
             (start + max(low - place, 0), min(start + high - place, stop))
