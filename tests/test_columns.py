@@ -102,8 +102,8 @@ def test_choose_rows(where, models):
     [
         ("model", "write column=glob"),
         ("modle=a*", r"no column is called 'modle' \(--where\); did you mean model\?"),
-        ("model=c*", r"no row matches --where 'model=c\*': model holds a@0, a@1, B\[x\]@0, b@0"),
-        ("dim=65", r"dim holds 64, 128, \(nothing\)"),
+        ("model=c*", r"no row matches --where 'model=c\*': use a value of model: a@0, a@1, B\[x\]@0, b@0"),
+        ("dim=65", r"use a value of dim: 64, 128, \(nothing\)"),
     ],
 )
 def test_filters_that_cannot_be(where, said):

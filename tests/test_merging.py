@@ -83,10 +83,10 @@ def test_slices_that_are_lacking_or_twice_there_are_named(parts, validated, tmp_
 
 
 def test_a_whole_store_among_parts_is_named(parts, trained, validated, tmp_path):
-    with pytest.raises(StoreError, match="/s is a trained store, not a part of a collection"):
+    with pytest.raises(StoreError, match="/s already holds the statistics of a whole text, so it is not a part"):
         collapse.merge([*parts.values(), trained], store=tmp_path / "merged")
     complete = collapse.merge([validated[part] for part in PARTS[:3]], store=tmp_path / "complete")
-    with pytest.raises(StoreError, match="/complete is a complete store, not a part of a collection"):
+    with pytest.raises(StoreError, match="/complete already holds the statistics of a whole text"):
         collapse.merge([validated[1, 2], complete], store=tmp_path / "merged")
     with pytest.raises(StoreError, match=r"arrays \(in memory\) is not a part of a collection"):
         collapse.merge(collapse.collect_arrays(torch.eye(4), [0, 1, 0, 1], torch.eye(2, 4)), store=tmp_path / "merged")

@@ -78,8 +78,8 @@ def test_what_does_not_fit_is_refused_in_one_line(packed, tiny, tmp_path, told):
     right = ["--shards", 3, "--eos-between"]
     assert "eos_between: true (packed), false (requested)" in told(2, *words, "--shards", 3)
     assert "chunk_length: 32 (packed), 64 (requested)" in told(2, *words, *right, "--chunk-length", 64)
-    assert "is a packed text: remove --text-column story" in told(2, *words, *right, "--text-column", "story")
-    assert "is a packed text: remove --split test" in told(2, *words, *right, "--split", "test")
+    assert "which cannot be changed: remove --text-column story" in told(2, *words, *right, "--text-column", "story")
+    assert "was packed with another column or split, which" in told(2, *words, *right, "--split", "test")
     other, file = shutil.copytree(tiny.model, tmp_path / "other"), tmp_path / "other" / "tokenizer.json"
     file.write_text(file.read_text().replace('"add_prefix_space": false', '"add_prefix_space": true'))
     assert "tokenizer: sha256:" in told(2, "collect", other, *words[2:], *right)

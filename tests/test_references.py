@@ -176,7 +176,7 @@ def test_what_is_neither_a_folder_nor_on_the_hub_is_told_with_near_names(hub, mo
     for suffix in (".safetensors", ".gguf", ".bin", ".json", ".csv"):
         with pytest.raises(UsageError, match=r"is called owner/m"):
             find_model(f"owner/m{suffix}")
-    with pytest.raises(CollapseError, match=r"is called other/m; .*it is not cached"):
+    with pytest.raises(CollapseError, match=r"is called other/m; .*other/m is not in the cache"):
         find_model("other/m")
 
 

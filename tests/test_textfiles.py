@@ -52,7 +52,7 @@ def test_names_and_globs_stand_for_files_in_order(tmp_path, monkeypatch):
         (["c.csv"], "must be .txt, .jsonl, .json or .parquet files, all of the same kind, got c.csv"),
         (
             ["d"],
-            r"d has files of several splits \(test.parquet, x.parquet\): give those of one, for example 'd/train\*'",
+            "d has files of several splits, such as d/x.parquet and d/test.parquet: give the files or the folder of",
         ),
         (["none"], "no file matches none; texts are"),
         (["a.tx"], r"no file matches a.tx; did you mean a.txt\?$"),

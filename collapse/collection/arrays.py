@@ -88,4 +88,7 @@ def array_tensor(called: str, name: str, values: Any) -> Tensor:
         array = np.asarray(values)
         return torch.from_numpy(np.ascontiguousarray(array, dtype=array.dtype.newbyteorder("=")))
     except (TypeError, ValueError, RuntimeError) as error:
-        raise CollapseError(f"{called}: {name} cannot be read as an array of numbers: {first_line(error)}") from error
+        raise CollapseError(
+            f"{called}: {name} cannot be read as an array of numbers ({first_line(error)}): give a NumPy array or a "
+            "torch tensor"
+        ) from error

@@ -51,6 +51,9 @@ def queued(jobs: Collection[str]) -> dict[str, str]:
         lines = subprocess.run(command, capture_output=True, text=True, check=True).stdout.splitlines()
     except (OSError, subprocess.CalledProcessError) as error:
         said = getattr(error, "stderr", None) or error
-        raise CollapseError(f"the queue of SLURM jobs cannot be read: {str(said).strip()}") from error
+        raise CollapseError(
+            f"the queue of SLURM jobs cannot be read ({str(said).strip()}): check that squeue works on this machine, "
+            "then run the command again"
+        ) from error
     states = dict(line.split(maxsplit=1) for line in lines if line.strip())
     return {job: states[job] for job in jobs if job in states}

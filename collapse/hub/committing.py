@@ -50,8 +50,8 @@ def commit_files(
 ) -> "CommitInfo | None":
     """Send files to a repository in one commit; return None if nothing changed.
 
-    A store replaces the store in its folder: other files in that folder are deleted in the same commit. The client's
-    progress bars are shown on a terminal.
+    If a store is among the files, it replaces the old store in its folder: the same commit deletes all other files
+    there. The client's progress bars are shown on a terminal.
 
     Args:
         remote: The head of the branch; the commit fails if the branch has moved since.

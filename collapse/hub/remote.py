@@ -234,7 +234,7 @@ def reach(name: str, kind: str = "model") -> Remote:
         folder = snapshot_download(repo, allow_patterns=[], local_files_only=True, **at)
     except errors.LocalEntryNotFoundError as error:
         raise CollapseError(
-            f"{kind} {repo} is not available: the Hub cannot be reached ({reason}), and it is not cached. "
+            f"{kind} {repo} is not in the cache, and the Hub cannot be reached ({reason}). "
             f"{how_to_fetch(repo, revision, kind)}; or give local files"
             f"{'' if Path(repo).is_dir() else f' (there is no folder {repo})'}"
         ) from error

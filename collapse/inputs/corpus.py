@@ -122,7 +122,10 @@ def _packed_corpus(packed: PackedText, given: Mapping[str, str | None]) -> Corpu
     origin = packed.record["corpus"]
     for (option, value), held in zip(given.items(), (origin.get("split"), origin["column"]), strict=True):
         if value not in (None, held):
-            raise UsageError(f"{packed.name} is a packed text: remove {option} {value}")
+            raise UsageError(
+                f"{packed.name} was packed with another column or split, which cannot be changed: remove {option} "
+                f"{value}"
+            )
     return Corpus(packed.record["name"], column=origin["column"], split=origin.get("split"), packed=packed)
 
 

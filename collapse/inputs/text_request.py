@@ -53,7 +53,8 @@ def text_request(
         spec: The options.
         folder: Folder of the store; None for a folder in the user's cache. If it holds a store, this store's text and
             limits apply unless the spec gives others.
-        leave_open: Whether stores with any text, length and limits match if the spec does not give them.
+        leave_open: If True and the spec gives no text, length or limits, a store matches whatever its own text, length
+            or limits are.
 
     Raises:
         UsageError: No corpus is given and the model's card names none, or an option is invalid.

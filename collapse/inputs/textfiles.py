@@ -57,10 +57,11 @@ def _matching(name: str) -> list[str]:
     if is_folder:
         matching = [file for file in matching if kind_of(file) in KINDS]
         held_out = [file for file in matching if _HELD_OUT.search(str(Path(file).relative_to(path)))]
-        if 0 < len(held_out) < len(matching):
+        others = [file for file in matching if file not in held_out]
+        if held_out and others:
             raise UsageError(
-                f"{name} has files of several splits ({show_names(matching)}): give those of one, for example "
-                f"'{path}/train*'"
+                f"{name} has files of several splits, such as {others[0]} and {held_out[0]}: give the files or the "
+                "folder of one split"
             )
     if not matching:
         near = [each.name for each in path.parent.iterdir() if each.is_file()] if path.parent.is_dir() else []

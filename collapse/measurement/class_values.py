@@ -48,9 +48,9 @@ def vectors(store: Measurable, name: str, *, min_count: int = 1) -> Vector:
 
     Args:
         store: A store or its folder, or an :class:`collapse.EmbeddingStatistics`.
-        name: A measurement of a class metric; of a pair metric (its mean, std, ... over each class's pairs); or of a
-            metric that declares a vector (nc4.agreement and val_loss: a value per label of the validation text). Or
-            ``counts`` or ``variances``.
+        name: A measurement of a class metric; a measurement of a pair metric, such as a mean or std, which is then
+            taken over the pairs of each class; or a measurement with a value per validation label, such as
+            nc4.agreement or val_loss. Also ``counts`` or ``variances``.
         min_count: As in :func:`collapse.measure`.
 
     Returns:

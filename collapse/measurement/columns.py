@@ -166,9 +166,9 @@ def choose_rows(frame: "pd.DataFrame", where: str | Sequence[str] | None) -> "pd
         kept = [text == glob or fnmatchcase(text, glob) for text in texts]
         if not any(kept):
             different = list(dict.fromkeys(texts))
-            shown = ", ".join(text or "(nothing)" for text in different[:6]) or "no rows"
+            shown = ", ".join(text or "(nothing)" for text in different[:6]) or "none"
             more = f", … ({len(different):,} different)" if len(different) > 6 else ""
-            raise UsageError(f"no row matches --where {each!r}: {name} holds {shown}{more}")
+            raise UsageError(f"no row matches --where {each!r}: use a value of {name}: {shown}{more}")
         frame = frame.loc[kept]
     return frame
 

@@ -101,7 +101,11 @@ def _joined(said: Mapping[str, str]) -> str:
 
 
 def notes_on(records: Sequence[Mapping[str, Any]], marks: Sequence[str], yardsticks: Errors) -> list[str]:
-    """Return the notes below a comparison, a line each: numbered caveats, yardsticks, intervals and meanings."""
+    """Return the notes below a comparison, one line each.
+
+    They are the numbered caveats, where the limits of noise come from, how many intervals there are, and what the words
+    in ``meaning`` say.
+    """
     notes = [f"[{at}] {_in_a_line(text)}" for at, text in enumerate(marks, 1)]
     compared = [each["measurement"] for each in records if each["meaning"]]
     used = [(word, *errors[name][1:]) for word, errors in yardsticks.items() for name in compared if name in errors]

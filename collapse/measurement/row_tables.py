@@ -175,7 +175,7 @@ def remarks_of(rows: Sequence[Row]) -> list[str]:
 
 
 def by_line(lines: Sequence[Sequence[str]], names: Sequence[str]) -> list[str]:
-    """Return each line of some models once, with the names of its models unless it applies to all."""
+    """Return each different line of several models once, preceded by the names of its models unless all have it."""
     models: dict[str, list[str]] = {}
     for said, name in zip(lines, names, strict=True):
         for line in said:

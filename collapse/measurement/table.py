@@ -23,8 +23,8 @@ class Table:
         columns: Headings.
         rows: Values, one list per row; None prints as –.
         notes: Remarks, one per line.
-        shown: The table to print instead, if people need another form, with intervals, bounds and marks; it is printed
-            with this table's title and notes.
+        shown: A version for people, with intervals, bounds and marks, which is printed instead of this table with the
+            same title and notes; None if this table is printed itself.
         keys: Number of leading columns that name a row; they are repeated when a wide table is divided.
         average: The average over everything as a row, if ``rows`` show only some; otherwise None.
         source: The results table that CSV, JSON and Parquet contain instead, if this table shows a part of it.

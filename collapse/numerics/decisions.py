@@ -221,6 +221,7 @@ class ValidationTally:
         length = len(y_B if kept_P is None else kept_P) // units
         chunk_B = place_B // length + first
         block_B = chunk_B if self._blocks_of is None else self._blocks_of(first, first + units).to(device)[place_B]
+        # the columns are the fields of ValidationTotals
         per_sample = torch.stack([ones_B.double(), agree_B.double(), hit_B.double(), linear.loss], dim=1)
         self._blocks = with_samples(self._blocks, per_sample, chunk_B, block_B)
         if self.filled:

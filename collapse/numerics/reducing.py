@@ -79,7 +79,7 @@ class Tally:
         return self.added, self.nan, self.infinite, [each.cpu() for each in self._states.values()]
 
     def hold(self, parts: Sequence[tuple[Any, ...]]) -> None:
-        """Hold what all :meth:`held` parts together hold, in their order."""
+        """Set the counts and states to those of several parts merged in order; each is a result of :meth:`held`."""
         *counts, states = zip(*parts, strict=True)
         self.added, self.nan, self.infinite = map(sum, counts)
         for (key, measure), of_parts in zip(self._by_key.items(), zip(*states, strict=True), strict=True):

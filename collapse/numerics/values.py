@@ -106,7 +106,7 @@ def plain(value: Any) -> Any:
 
 
 def remarked(given: Any, value: Any) -> Any:
-    """Return a value with the remark of another value, if that has one."""
+    """Return ``value``, with the remark of ``given`` if ``given`` has one."""
     return Noted(value, given.text, given.kind) if isinstance(given, Noted) else value
 
 

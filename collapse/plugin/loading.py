@@ -130,7 +130,7 @@ def register(manager: pluggy.PluginManager, name: str, module: Any) -> tuple[str
 
 
 def declarations(module: Any) -> Iterator[Any]:
-    """Yield the functions and statistics that a module itself declares, including those in its lists, in order."""
+    """Yield the declared functions and statistics defined in a module, also those in its lists and tuples, in order."""
     for value in list(vars(module).values()):
         for each in value if isinstance(value, list | tuple) else (value,):
             if getattr(each, "__module__", None) == module.__name__ and _is_declared(each):

@@ -87,7 +87,7 @@ class Measure:
         return a + b
 
     def result(self, state: "Tensor") -> "Tensor":
-        """Return the number of each group of a state, shape (G,); nan for a group without values."""
+        """Return the measured value of each group from its state, shape (G,); nan for a group without values."""
         raise NotImplementedError
 
     def skipped(self, state: "Tensor") -> "Tensor":

@@ -42,7 +42,10 @@ def merge(parts: Iterable[str | Path | Part | Store], *, store: str | Path) -> S
     copies = [Store.load(folder) for folder in folders if is_store(folder)]
     for each in copies:
         if len(copies) < len(folders) or (each.state == "complete" and not all_shards(Path(str(each.path)))):
-            raise StoreError(f"{each} is a {each.state} store, not a part of a collection: merge the parts without it")
+            raise StoreError(
+                f"{each} already holds the statistics of a whole text, so it is not a part of a collection: merge the "
+                "parts without it"
+            )
     phase = "validation" if copies and not shards_in(folders[0], "train") else "train"
     shards = _covering(folders, phase)
     if copies:

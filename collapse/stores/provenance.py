@@ -114,7 +114,9 @@ def without_folders(value: Any) -> Any:
 
 
 def shown_word(word: str) -> str:
-    """Return what a manifest records of a word of a command: only the last part of a path that may reveal its owner.
+    """Return a word of a command line as the manifest records it.
+
+    Of a path that may reveal the user's name, only the last part is recorded.
 
     >>> shown_word("/home/ann/texts/a.jsonl"), shown_word("owner/model")
     ('a.jsonl', 'owner/model')

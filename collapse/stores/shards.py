@@ -86,7 +86,7 @@ class Shard:
         except (SafetensorError, ValueError, OSError) as error:
             raise StoreError(f"{self.path} is damaged or is not a shard of a collection") from error
         if not intact:
-            raise StoreError(f"{self.path} was altered or is damaged: collect these slices again")
+            raise StoreError(f"{self.path} was altered or is damaged: run again the command that collected it")
         return tensors
 
     def write(self, folder: Path) -> "Shard":

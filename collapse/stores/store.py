@@ -151,7 +151,9 @@ class Store(Named):
 
         file = file_of(name, layer)
         if file not in self.manifest["files"]:
-            raise StoreError(f"{self} holds no {file}; it holds {', '.join(sorted(self.manifest['files']))}")
+            raise StoreError(
+                f"{self} holds no {file}: choose one of its files: {', '.join(sorted(self.manifest['files']))}"
+            )
         if self.path is None:
             return {key: tensor.clone() for key, tensor in self._files[file].items()}
         tensors = load_file(self.file(file))

@@ -79,7 +79,10 @@ def unseen_label(features: Features) -> Features:
 
 
 def simplex(classes: int, dim: int) -> Features:
-    """Return features at full collapse: the means an exact simplex, every sample at its mean, the classifier equal."""
+    """Return features at full collapse.
+
+    The means form an exact simplex, every sample equals its class mean, and the classifier's rows equal the means.
+    """
     means = torch.zeros(classes, dim, dtype=torch.float64)
     means[:, :classes] = 10 * (torch.eye(classes, dtype=torch.float64) - 1 / classes)
     y = torch.arange(classes).repeat(4)

@@ -81,9 +81,10 @@ def tokens(
 
     Args:
         store: A store, its folder or name on the Hub, or an :class:`collapse.EmbeddingStatistics`.
-        tokens: Texts, verbatim. ``" Tim"`` and ``"Tim"`` are different tokens; for either, both get a row.
+        tokens: Texts, verbatim. ``" Tim"`` and ``"Tim"`` are different tokens; if you give one, the
+            table has a row for each of the two.
         ids: Token ids. Without tokens, ids, top and least, the table has all classes.
-        top, least: Number of classes with the largest or smallest values of ``by``.
+        top, least: How many classes to show with the largest (``top``) or smallest (``least``) values of ``by``.
         by: ``count`` or a measurement with a value per class, which becomes a column; by default ``nc1.cdnv``.
         tokenizer: Folder or Hub id of the tokenizer, or a tokenizer of transformers; None for the tokenizer that the
             store records.

@@ -128,7 +128,10 @@ def choose(
     tested, controls = others[: len(tested)], others[len(tested) :]
     groupings = [groups_of(frame, names) for names in ([groups] if joint else [[name] for name in groups]) if names]
     if any(len(np.unique(groups_n)) == len(frame) for groups_n in groupings):
-        raise UsageError(f"every row has a different {' or '.join(groups)}: choose a --within with larger groups")
+        raise UsageError(
+            f"--within {','.join(groups)} puts every row into a group of its own: name a column whose values several "
+            "rows share"
+        )
     model = linear_model(len(frame), groupings, [each.values for each in controls])
     return _varying(Chosen(frame, goal, tested, controls, groups, groupings, model, notes), left_out)
 

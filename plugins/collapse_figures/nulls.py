@@ -28,7 +28,10 @@ _NO_P = "No p is shown: {sizes} and are not exchangeable; size alone can give a 
     source="the test of Wu & Papyan 2024, §3.8",
 )
 def permutation_null(results: Results) -> Drawing:
-    """Pearson's r with the loss of each measurement of the paper's Table 1 under permutation, and the r observed."""
+    """For each measurement of the paper's Table 1, its Pearson correlation with the loss and the null distribution.
+
+    The null distribution is that of the correlation when the loss is permuted.
+    """
     whole = measured(results, needs=["val_loss"])
     names = one_of(whole, TABLE_1)
     frame = whole.dropna(subset=names)

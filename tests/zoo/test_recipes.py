@@ -84,7 +84,7 @@ def test_names_as_published():
         ("0x64", "depth must be at least 1, got 0"),
         ("2x100", "the width must be divisible by the 16 heads"),
         ("2x64_10z", "no weight decay is called 'z'; there are d (0.0005), L (0.1), n (0.0)"),
-        ("2x64_10L@10", "the last checkpoint of a run of 10 epochs is @9"),
+        ("2x64_10L@10", "a run of 10 epochs has no checkpoint @10: use @9 or lower"),
     ],
 )
 def test_what_is_no_name(text, said):
@@ -121,7 +121,7 @@ def test_a_product_of_sizes_and_seeds():
     assert [member.name.short for member in grid("1x16", seeds=[42, 1])] == ["01x0016_01di42", "01x0016_01di01"]
     with pytest.raises(UsageError, match="no grid is called 'papers'; did you mean paper"):
         grid("papers")
-    with pytest.raises(UsageError, match="--vary init applies only to the grid seeds, not to paper"):
+    with pytest.raises(UsageError, match="--vary init works only with the grid named seeds, not with paper: remove it"):
         grid("paper", vary="init")
 
 

@@ -51,7 +51,10 @@ def grid(
     ['01x0064_01d00', '01x0064_01d01', '02x0064_01d00', '02x0064_01d01']
     """
     if vary is not None and text != "seeds":
-        raise UsageError(f"--vary {vary} applies only to the grid seeds, not to {text}: use --seeds or --data-seeds")
+        raise UsageError(
+            f"--vary {vary} works only with the grid named seeds, not with {text}: remove it; to vary seeds here, use "
+            "--seeds or --data-seeds"
+        )
     if text == "paper":
         sizes = product(DEPTHS, WIDTHS, _RUNS.items())
         members = [GridMember(parse(f"{depth}x{width}_{run}"), ks) for depth, width, (run, ks) in sizes]

@@ -230,7 +230,10 @@ def parse(text: str) -> Name:
     numbers = {part: int(value) for part, value in parts.items() if value is not None}
     name = Name(decay=decay, corpus=corpus, **numbers)
     if name.checkpoint is not None and name.checkpoint >= name.epochs:
-        raise UsageError(f"{text!r}: the last checkpoint of a run of {name.epochs} epochs is @{name.epochs - 1}")
+        raise UsageError(
+            f"{text!r}: a run of {name.epochs} epochs has no checkpoint @{name.checkpoint}: use @{name.epochs - 1} or "
+            "lower"
+        )
     name.recipe(heads=1)  # raises for impossible sizes; the check of heads must wait for --heads
     return name
 
