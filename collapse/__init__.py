@@ -31,7 +31,7 @@ _PUBLIC = {
     "measurement.comparing": "compare",
     "measurement.table": "Table",
     "numerics.statistics": "EmbeddingStatistics ValidationStatistics cov row_cosine",
-    "numerics.values": "ValidationTotals",
+    "numerics.validation_totals": "ValidationTotals",
     "plugin.batch": "Batch ValidationBatch",
     "plugin.figures": "Drawing figure",
     "plugin.hookspecs": "API hookimpl",
@@ -79,7 +79,7 @@ if TYPE_CHECKING:
     from collapse.numerics.statistics import ValidationStatistics as ValidationStatistics
     from collapse.numerics.statistics import cov as cov
     from collapse.numerics.statistics import row_cosine as row_cosine
-    from collapse.numerics.values import ValidationTotals as ValidationTotals
+    from collapse.numerics.validation_totals import ValidationTotals as ValidationTotals
     from collapse.plugin.batch import Batch as Batch
     from collapse.plugin.batch import ValidationBatch as ValidationBatch
     from collapse.plugin.figures import Drawing as Drawing

@@ -51,6 +51,8 @@ def launch(
 ) -> bool:
     """Collect models in parts if ``--launcher`` is given; return whether SLURM jobs do the rest.
 
+    Otherwise the caller continues as without ``--launcher``: it opens what is complete, and collects what is missing.
+
     Args:
         models: The models.
         place_of: Returns the folder of a model's store.

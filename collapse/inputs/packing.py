@@ -181,7 +181,7 @@ def _chunks(
     tokenized = _tokenized(maps(counts, spec.shards), texts, tokenize, ahead=most is None)
     for _, run in groupby(tokenized, itemgetter(0)):
         token_rows: list[Sequence[int]] = []
-        for _, done, rows in run:  # noqa: B007
+        for _, done, rows in run:  # noqa: B007  # done is read after the loop
             token_rows += rows
             if most is not None and sum(map(len, token_rows)) >= (most - made) * chunk_length:
                 break

@@ -1,4 +1,8 @@
-"""Measure a store with metrics: the result is a row. If a metric fails, only its own measurements are missing."""
+"""Measure a store with metrics: the result is a row. If a metric fails, only its own measurements are missing.
+
+``measured`` → ``evaluate_store`` (opens the store, keeps classes) → numerics/evaluating.py (all metrics) →
+numerics/pairs.py (pair metrics, one sweep) → row_numbers.py (numbers and notes) → ``Row``.
+"""
 
 from collections.abc import Sequence
 from pathlib import Path

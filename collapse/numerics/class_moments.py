@@ -87,13 +87,13 @@ class ClassMoments:
         Raises:
             NotFinite: An embedding is NaN or infinite; the message and ``error.row`` give its row.
         """
-        batch, squares_K = self._split(h_Bd, y_B if isinstance(y_B, Labels) else Labels.of(y_B, self.device))
+        batch, squares_K = self._by_class(h_Bd, y_B if isinstance(y_B, Labels) else Labels.of(y_B, self.device))
         before = self._merge(batch.side, squares_K)
         if self.filled:
             self.filled.take(batch, before)
 
     @torch.inference_mode()  # so that torch refuses a write by a statistic
-    def _split(self, h_Bd: Tensor, labels: Labels) -> tuple[Batch, Tensor]:
+    def _by_class(self, h_Bd: Tensor, labels: Labels) -> tuple[Batch, Tensor]:
         """Return a batch by class, in memory that the next batch reuses, and the squared deviations of each class."""
         memory_Bd, deviations_Bd = self.scratch.rows(len(h_Bd))
         h_Bd = memory_Bd.copy_(h_Bd)
@@ -152,19 +152,20 @@ class ClassMoments:
 
     def _merge(self, theirs: Side, squares_K: Tensor) -> Side:
         """Merge counts, means and squares; return the counts and means from before, which statistics need."""
-        rows_K = self._rows_adding(theirs.classes)
+        rows_K = self._ensure_rows(theirs.classes)
         before_counts_K = self._counts[rows_K].double()
         before_means_Kd = self._means.index_select(0, rows_K)
         total_K = before_counts_K + theirs.counts
         share_K = theirs.counts / total_K
         delta_Kd = theirs.means - before_means_Kd
-        # Chan et al. 1983: M2 = M2a + M2b + ‖δ‖² na nb / n; a new class has na = 0 and gets exactly the other mean
+        # Chan et al. 1983: M2 = M2a + M2b + ‖δ‖² na nb / n, mean = mean_a + δ nb / n, with share_K = nb / n.
+        # A new class has na = 0 and mean_a = 0, so it gets exactly the other mean.
         self._squares[rows_K] += squares_K + _row_squares(delta_Kd) * (before_counts_K * share_K)
         self._means[rows_K] = torch.addcmul(before_means_Kd, delta_Kd, share_K.unsqueeze(1), out=delta_Kd)
         self._counts[rows_K] = total_K.long()
         return Side(classes=theirs.classes, counts=before_counts_K, means=before_means_Kd)
 
-    def _rows_adding(self, classes_K: Tensor) -> Tensor:
+    def _ensure_rows(self, classes_K: Tensor) -> Tensor:
         """Add the classes that are missing here, and return the rows of all, in the order in which they were added."""
         top = int(classes_K.max()) if len(classes_K) else -1
         if top >= len(self._row_of):
@@ -200,7 +201,7 @@ class ClassMoments:
     ) -> "ClassMoments":
         """Restore an accumulator from :meth:`state`, with these statistics."""
         made = cls(state["means"].shape[1], device, Filled.from_state(state, device, kinds))
-        made._rows_adding(state["classes"].to(device))
+        made._ensure_rows(state["classes"].to(device))
         made._counts[: made._used] = state["counts"].to(device)
         made._means[: made._used] = state["means"].to(device)
         made._squares[: made._used] = state["squares"].to(device)

@@ -103,18 +103,18 @@ class Decider:
         return LinearDecisions(*map(torch.cat, zip(*parts, strict=True)))
 
     def _linear_piece(self, h_Bd: Tensor, y_B: Tensor) -> LinearDecisions:
-        share, capped = self._logits.scale, self._logits.capped
-        h_Bd = h_Bd * share
-        found = self._head.search(h_Bd, share=share, sums=True, exact=self._exact_loss)
+        scale, capped = self._logits.scale, self._logits.capped
+        h_Bd = h_Bd * scale
+        found = self._head.search(h_Bd, bias_factor=scale, sums=True, exact=self._exact_loss)
         sample_K, row_K = found.samples, found.rows
-        score_K = self._head.scores_of(h_Bd, sample_K, row_K, share)
+        score_K = self._head.scores_of(h_Bd, sample_K, row_K, scale)
         best_B, vocabulary_B = highest(len(h_Bd), sample_K, row_K, score_K)
         with_mean_B = vocabulary_B
         if not bool(self.has_mean[vocabulary_B].all()):
             # the candidates include the best class with a mean, because Ranking also searches its first part alone
             kept_K = self.has_mean[row_K]
             _, with_mean_B = highest(len(h_Bd), sample_K[kept_K], row_K[kept_K], score_K[kept_K])
-        own_B = self._head.scores_of(h_Bd, torch.arange(len(h_Bd), device=h_Bd.device), y_B, share)
+        own_B = self._head.scores_of(h_Bd, torch.arange(len(h_Bd), device=h_Bd.device), y_B, scale)
         best_B, own_B = capped(best_B), capped(own_B)
         rest_B = found.rest(best_B)
         loss_B = (best_B - own_B).clamp(min=0) + rest_B.log1p()
@@ -129,14 +129,14 @@ class Decider:
         x_Bd = h_Bd - self.global_mean
         scale = max(_power_of_two(x_Bd), self._scale)
         x_Bd /= scale
-        share = self._scale / scale
-        found = self._centres.search(x_Bd, share=share)
+        bias_factor = self._scale / scale
+        found = self._centres.search(x_Bd, bias_factor=bias_factor)
         index_B = self.classes.new_zeros(len(h_Bd))
         index_B[found.samples] = found.rows
         several_K = torch.bincount(found.samples, minlength=len(h_Bd))[found.samples] > 1
         if bool(several_K.any()):
             sample_K, row_K = found.samples[several_K], found.rows[several_K]
-            score_K = self._centres.scores_of(x_Bd, sample_K, row_K, share)
+            score_K = self._centres.scores_of(x_Bd, sample_K, row_K, bias_factor)
             best_B, _ = highest(len(h_Bd), sample_K, row_K, score_K)
             error_B = self._centres.error(x_Bd.norm(dim=1), torch.float64, best_B).amax(dim=0)
             near_K = score_K >= (best_B - 2 * error_B)[sample_K]
@@ -196,12 +196,12 @@ class ValidationTally:
         ``read_Bd`` is the input of the head, if it is not the embeddings.
         """
         device = self.decider.weight.device
-        given = [each.to(device, torch.float64) for each in (h_Bd, read_Bd) if each is not None]
-        h_Bd, y_B = given[0], y_B.to(device)
-        for each in given:
+        h_Bd, y_B = h_Bd.to(device, torch.float64), y_B.to(device)
+        read_Bd = h_Bd if read_Bd is None else read_Bd.to(device, torch.float64)
+        for each in (h_Bd,) if read_Bd is h_Bd else (h_Bd, read_Bd):
             if not within_range(each):
                 check_finite(each)
-        linear, ncc_B = self.decider.linear(given[-1], y_B), self.decider.nearest(h_Bd)
+        linear, ncc_B = self.decider.linear(read_Bd, y_B), self.decider.nearest(h_Bd)
         agree_B, hit_B = linear.with_mean == ncc_B, linear.vocabulary == y_B
         ones_B = torch.ones_like(y_B)
         for name, class_B, values in (
@@ -221,6 +221,7 @@ class ValidationTally:
         length = len(y_B if kept_P is None else kept_P) // units
         chunk_B = place_B // length + first
         block_B = chunk_B if self._blocks_of is None else self._blocks_of(first, first + units).to(device)[place_B]
+        # the columns are the fields of ValidationTotals
         per_sample = torch.stack([ones_B.double(), agree_B.double(), hit_B.double(), linear.loss], dim=1)
         self._blocks = with_samples(self._blocks, per_sample, chunk_B, block_B)
         if self.filled:

@@ -39,7 +39,7 @@ def sweep(
     """
     means = values.s.means
     tile = tile or tile_of(means.device)
-    kept = set().union(*(functions_of_pairs(each.metric.function) for each in wanted))
+    asked_for = set().union(*(functions_of_pairs(each.metric.function) for each in wanted))
     for each in wanted:
         with each.on_its_own():
             _prepare(values, each.metric.function)
@@ -49,7 +49,7 @@ def sweep(
         memory = torch.empty(tile * tile, dtype=torch.float64, device=means.device)
     walk = list(tiles(len(means), tile))[ranks.rank() :: ranks.count()]
     for done, (rows, columns) in enumerate(walk, start=1):
-        piece = Tile(geometry, values, rows, columns, _product(geometry.means, rows, columns, memory), kept)
+        piece = Tile(geometry, values, rows, columns, _product(geometry.means, rows, columns, memory), asked_for)
         for each in wanted:
             if each.failed is None:
                 with each.on_its_own():
@@ -70,26 +70,26 @@ def _prepare(values: Values, function: Callable[..., Any]) -> None:
             values.argument(each)
 
 
-def _add(each: MetricResult, tile: Tile) -> None:
+def _add(result: MetricResult, tile: Tile) -> None:
     """Add a metric's values of a tile; a diagonal tile holds every pair twice, and each is added once."""
-    found = tile.value(each.metric.function)
-    each.remark = found if isinstance(found, Noted) else each.remark
-    values = plain(found)
+    noted = tile.value(result.metric.function)
+    result.remark = noted if isinstance(noted, Noted) else result.remark
+    values = plain(noted)
     if values is None:
         return
-    assert each.tally is not None  # every pair metric has one
-    if each.top is not None:
-        each.top.add(values, tile.rows, tile.columns)
-    if each.class_tally is not None:
+    assert result.tally is not None  # every pair metric has one
+    if result.top is not None:
+        result.top.add(values, tile.rows, tile.columns)
+    if result.class_tally is not None:
         if not tile.diagonal:
-            each.class_tally.add(values, tile.rows)
-            each.class_tally.add(values.T, tile.columns)
+            result.class_tally.add(values, tile.rows)
+            result.class_tally.add(values.T, tile.columns)
         elif len(values) > 1:
-            each.class_tally.add(_without_diagonal(values), tile.rows)
+            result.class_tally.add(_without_diagonal(values), tile.rows)
     if tile.diagonal:
         row_n, column_n = torch.triu_indices(len(values), len(values), 1, device=values.device)
         values = values[row_n, column_n]
-    each.tally.add(values.view(1, -1))
+    result.tally.add(values.view(1, -1))
 
 
 def tile_of(device: torch.device) -> int:

@@ -100,22 +100,22 @@ class Ranking:
         self._is_first = self._first_of_equal(matrix if originals is None else originals)
 
     def search(
-        self, x_Bd: Float[Tensor, "B d"], *, share: float = 1.0, sums: bool = False, exact: bool = False
+        self, x_Bd: Float[Tensor, "B d"], *, bias_factor: float = 1.0, sums: bool = False, exact: bool = False
     ) -> Found:
         """Find the rows that may have the highest scores.
 
         Args:
             x_Bd: Samples, float64.
-            share: The bias is multiplied by this.
+            bias_factor: The bias is multiplied by this.
             sums: Whether to sum exp(score) too.
             exact: Compute all scores in float64. With ``sums`` this also happens if float32 is not accurate enough.
         """
-        x_Bd, share = x_Bd * _LOG2_E, share * _LOG2_E
+        x_Bd, bias_factor = x_Bd * _LOG2_E, bias_factor * _LOG2_E
         norm_B = x_Bd.norm(dim=1)
         exact = exact or (sums and not self._sums_in_float32(norm_B))
         dtype = torch.float64 if exact else torch.float32
-        offset_B = x_Bd @ self._mean + share * self._highest_bias
-        highest_GB, total_GB = self._screen(x_Bd, share, dtype, offset_B, sums=sums)
+        offset_B = x_Bd @ self._mean + bias_factor * self._highest_bias
+        highest_GB, total_GB = self._screen(x_Bd, bias_factor, dtype, offset_B, sums=sums)
         error_GB = self.error(norm_B, dtype, highest_GB)
         least_GB, least_B = torch.empty_like(highest_GB), torch.full_like(norm_B, -torch.inf)
         for blocks in self._groups:  # a lower bound of the highest score in this and earlier groups
@@ -124,7 +124,7 @@ class Ranking:
         open_GB = highest_GB + error_GB >= least_GB
         near_GB = (least_GB - error_GB).to(dtype)  # error() is twice the needed bound, which covers rounding to dtype
         sample_K, row_K, best_GB, rest_GB = self._reopen(
-            x_Bd, share, dtype, offset_B, open_GB, near_GB, highest_GB, total_GB, sums=sums
+            x_Bd, bias_factor, dtype, offset_B, open_GB, near_GB, highest_GB, total_GB, sums=sums
         )
         top_B, others_B = best_GB.masked_fill(~open_GB, -torch.inf).amax(dim=0), torch.zeros_like(norm_B)
         if sums:
@@ -139,12 +139,12 @@ class Ranking:
         return Found(sample_K, row_K, (top_B + offset_B) / _LOG2_E, others_B)
 
     def scores_of(
-        self, x_Bd: Float[Tensor, "B d"], sample_K: Int[Tensor, " K"], row_K: Int[Tensor, " K"], share: float = 1.0
+        self, x_Bd: Float[Tensor, "B d"], sample_K: Int[Tensor, " K"], row_K: Int[Tensor, " K"], bias_factor: float
     ) -> Float[Tensor, " K"]:
         """Compute the scores of (sample, row) pairs in float64; equal rows get equal scores."""
         pieces = zip(*(each.split(max(1, self._work.gathered // self._dim)) for each in (sample_K, row_K)), strict=True)
         score_K = torch.cat([torch.linalg.vecdot(self._matrix[row].double(), x_Bd[sample]) for sample, row in pieces])
-        return score_K if self._all_biases is None else score_K + share * self._all_biases[row_K].double()
+        return score_K if self._all_biases is None else score_K + bias_factor * self._all_biases[row_K].double()
 
     def error(
         self, norm_B: Float[Tensor, " B"], dtype: torch.dtype, score: Float[Tensor, "*G B"]
@@ -183,17 +183,17 @@ class Ranking:
             rows_rd = (self._exact(block) - self._mean).to(x_Bd.dtype)
         return product(x_Bd, rows_rd, None if bias_n is None else bias_n[block])
 
-    def _biases(self, share: float, dtype: torch.dtype) -> Float[Tensor, " n"] | None:
+    def _biases(self, bias_factor: float, dtype: torch.dtype) -> Float[Tensor, " n"] | None:
         if self._bias is None:
             return None
-        bias_n = share * (self._bias - self._highest_bias)
+        bias_n = bias_factor * (self._bias - self._highest_bias)
         return bias_n.clamp(min=torch.finfo(dtype).min / 8).to(dtype)  # finite in float32 too
 
     def _screen(
-        self, x_Bd: Float[Tensor, "B d"], share: float, dtype: torch.dtype, offset_B: Tensor, *, sums: bool
+        self, x_Bd: Float[Tensor, "B d"], bias_factor: float, dtype: torch.dtype, offset_B: Tensor, *, sums: bool
     ) -> tuple[Float[Tensor, "G B"], Float[Tensor, "G B"]]:
         """Return the highest score m of each block and, with ``sums``, the sum of exp2(score − m); float64."""
-        x_Bd, bias_n = x_Bd.to(dtype).contiguous(), self._biases(share, dtype)
+        x_Bd, bias_n = x_Bd.to(dtype).contiguous(), self._biases(bias_factor, dtype)
         offset_B1 = offset_B.to(dtype).unsqueeze(1)
         highest_GB = x_Bd.new_empty(len(self._blocks), len(x_Bd))
         total_GB = torch.zeros_like(highest_GB)
@@ -210,7 +210,7 @@ class Ranking:
     def _reopen(
         self,
         x_Bd: Float[Tensor, "B d"],
-        share: float,
+        bias_factor: float,
         dtype: torch.dtype,
         offset_B: Float[Tensor, " B"],
         open_GB: Bool[Tensor, "G B"],
@@ -224,7 +224,7 @@ class Ranking:
 
         Args:
             x_Bd: Samples, float64.
-            share: The bias is multiplied by this.
+            bias_factor: The bias is multiplied by this.
             dtype: dtype of the scores.
             offset_B: What was subtracted from all scores of a sample.
             open_GB: Whether a block is open for a sample.
@@ -237,7 +237,7 @@ class Ranking:
             of open blocks are new: the highest score m, and the sum of exp2(score − m) without the row of m. That row's
             term is 1, and adding it would cost small terms their digits.
         """
-        given_Bd, bias_n = x_Bd.to(dtype), self._biases(share, dtype)
+        given_Bd, bias_n = x_Bd.to(dtype), self._biases(bias_factor, dtype)
         candidates = []
         best_GB, rest_GB = (highest_GB.clone(), total_GB.clone()) if sums else (highest_GB, total_GB)
         samples = open_GB.nonzero()[:, 1].split(open_GB.sum(dim=1).tolist())
@@ -248,7 +248,7 @@ class Ranking:
             near_Pr = (score_Pr >= near_GB[g, sample_P].unsqueeze(1)) & self._is_first[block]
             place_K, row_K = near_Pr.nonzero().unbind(dim=1)
             if len(row_K) > _MANY * len(sample_P) and dtype == torch.float32:
-                near_Pr = self._near_in_float64(x_Bd[sample_P], share, g, near_Pr)
+                near_Pr = self._near_in_float64(x_Bd[sample_P], bias_factor, g, near_Pr)
                 place_K, row_K = near_Pr.nonzero().unbind(dim=1)
             candidates.append((sample_P[place_K], self._ids[block][row_K]))
             if sums:
@@ -267,10 +267,10 @@ class Ranking:
         return self._cap.capped(score_br.add_(offset_b1)).sub_(self._cap.capped(highest_b1 + offset_b1)).exp2_()
 
     def _near_in_float64(
-        self, x_Pd: Float[Tensor, "P d"], share: float, g: int, near_Pr: Bool[Tensor, "P r"]
+        self, x_Pd: Float[Tensor, "P d"], bias_factor: float, g: int, near_Pr: Bool[Tensor, "P r"]
     ) -> Bool[Tensor, "P r"]:
         """Return which candidates of a block are still candidates in float64."""
-        score_Pr = self._scores(x_Pd, self._blocks[g], self._biases(share, torch.float64))
+        score_Pr = self._scores(x_Pd, self._blocks[g], self._biases(bias_factor, torch.float64))
         highest_P = score_Pr.masked_fill(~near_Pr, -torch.inf).amax(dim=1)
         error_P = self.error(x_Pd.norm(dim=1), torch.float64, highest_P)[g]
         return near_Pr & (score_Pr >= (highest_P - 2 * error_P).unsqueeze(1))

@@ -189,16 +189,17 @@ class MetricResult:
     standard_error: float | None = None
     error_failure: Failed | None = None
 
-    def swept(self) -> tuple[Any, ...]:
+    def of_this_rank(self) -> tuple[Any, ...]:
         """Return the failure and, of a pair metric, what a rank's tiles added: remark, tallies, largest pairs."""
         if self.failed or self.tally is None or self.metric.kind != "pair":
             return self.failed, None
+        # a remark's value is a tile, which the other ranks do not need; None says that there are no numbers
         remark = self.remark and replace(self.remark, value=None if self.remark.value is None else True)
         of_classes = self.class_tally and self.class_tally.held()
         return None, remark, self.tally.held(), of_classes, self.top and (self.top.pairs.cpu(), self.top.values.cpu())
 
     def merge(self, parts: Sequence[tuple[Any, ...]]) -> None:
-        """Hold what the ranks found, given by :meth:`swept`; a metric that failed on one of them has failed."""
+        """Hold what the ranks found, given by :meth:`of_this_rank`; a metric that failed on one of them has failed."""
         self.failed = next((each[0] for each in parts if each[0]), None)
         if self.failed or len(parts[0]) == 2:
             return
@@ -236,7 +237,7 @@ def merge_ranks(results: Sequence[MetricResult], pair_counts: Counter[str]) -> C
     Raises:
         Wrote: On some rank, a metric wrote to a shared tensor.
     """
-    found = ranks.meet(([each.swept() for each in results], pair_counts))
+    found = ranks.meet(([each.of_this_rank() for each in results], pair_counts))
     for each, parts in zip(results, zip(*(of_rank for of_rank, _ in found), strict=True), strict=True):
         with each.on_its_own():
             each.merge(parts)

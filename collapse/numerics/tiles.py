@@ -35,7 +35,8 @@ class Points:
 
     Attributes:
         at: Returns the points of some classes, to full precision, shape (n, d).
-        sqnorms: Squared norms of all points, shape (C,).
+        sqnorms: Squared norms of the vectors in the tile's product, shape (C,): of all points; for class means, of the
+            centred means, because only differences of points count.
         rounding: Rounding error of each point, shape (C,); two points nearer than the sum of their errors are equal.
         close: Squared distance below which unequal points are counted as close.
     """
@@ -47,12 +48,12 @@ class Points:
 
     @cached_property
     def _inaccurate_below(self) -> float:
-        """If no squared distance of a tile is below this, nothing is recomputed."""
+        """The largest bound of a pair in :meth:`correct`: without a distance below it, nothing is recomputed."""
         return 2 * _REDO * float(self.sqnorms.max())
 
     @cached_property
     def _equal_up_to(self) -> float:
-        """Two points with a squared distance above this differ."""
+        """The largest squared rounding of a pair: without a distance up to it, no points are equal."""
         return 4 * float(self.rounding.max()) ** 2
 
     def correct(self, sqdist: Float[Tensor, "R S"], rows: slice, columns: slice) -> tuple[int, int]:

@@ -4,6 +4,7 @@ Shapes: B samples, K rows to add, S blocks.
 """
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import torch
 from jaxtyping import Float, Int
@@ -17,6 +18,26 @@ SUMS = {
     "loss_sum": torch.float64,
 }
 """The sums of a validation pass that have one number per class, and their dtypes."""
+
+
+@dataclass(frozen=True)
+class ValidationTotals:
+    """Totals over the validation text, summed over its blocks, each a float64 number.
+
+    The fields are the first four columns of ``block_totals``; the fifth is the block's number. Standard errors are
+    derivatives in these totals.
+
+    Attributes:
+        samples: Validation samples.
+        agreements: Samples for which the linear and the nearest-class-centre rule predict the same class.
+        hits: Samples that the argmax over the whole vocabulary predicts correctly.
+        loss: Sum of cross-entropy over the whole vocabulary, in nats.
+    """
+
+    samples: Float[Tensor, ""]
+    agreements: Float[Tensor, ""]
+    hits: Float[Tensor, ""]
+    loss: Float[Tensor, ""]
 
 
 def with_samples(

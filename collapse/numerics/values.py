@@ -6,14 +6,14 @@ exception when a plugin writes to one; everything is then evaluated again withou
 
 from collections.abc import Callable, Sequence
 from copy import deepcopy
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import torch
-from jaxtyping import Float
 from torch import Tensor
 
 from collapse.numerics.statistics import EmbeddingStatistics
+from collapse.numerics.validation_totals import ValidationTotals
 from collapse.plugin.guarding import Failed, call
 from collapse.plugin.metrics import Noted
 from collapse.plugin.parameters import Asked, asked
@@ -22,25 +22,6 @@ _LARGE = ("unit_means", "centred_rows")
 """Values of C × d numbers that are computed again for each function, because keeping them would take more memory."""
 
 _ATTRIBUTES = {"ids": "classes", "C": "n_classes", "d": "dim"}
-
-
-@dataclass(frozen=True)
-class ValidationTotals:
-    """Totals over the validation text, summed over its blocks, each a float64 number.
-
-    Standard errors are derivatives in these totals.
-
-    Attributes:
-        samples: Validation samples.
-        agreements: Samples for which the linear and the nearest-class-centre rule predict the same class.
-        hits: Samples that the argmax over the whole vocabulary predicts correctly.
-        loss: Sum of cross-entropy over the whole vocabulary, in nats.
-    """
-
-    samples: Float[Tensor, ""]
-    agreements: Float[Tensor, ""]
-    hits: Float[Tensor, ""]
-    loss: Float[Tensor, ""]
 
 
 class Values:

@@ -50,17 +50,17 @@ class Filled:
         """
         theirs = batch.side
         for each in self:
-            part = type(each)(batch.classes.clone(), batch.h.shape[1])
+            of_batch = type(each)(batch.classes.clone(), batch.h.shape[1])
             try:
-                call(part.update, batch)
-                part.check(batch.h.shape[1])
+                call(of_batch.update, batch)
+                of_batch.check(batch.h.shape[1])
             except PluginError as error:
                 raise PluginError(
-                    f"plugin {plugins().owner(type(part).__module__).name}: statistic {part.name}: "
+                    f"plugin {plugins().owner(type(each).__module__).name}: statistic {each.name}: "
                     f"{error.text if isinstance(error, Failed) else error}. Correct the plugin, or add --without "
-                    f"{part.name}, and run the same command again to resume after the last saved slice"
+                    f"{each.name}, and run the same command again to resume after the last saved slice"
                 ) from error
-            each.merge(part, before, theirs)  # before is None in the validation phase, which has no "chan"
+            each.merge(of_batch, before, theirs)  # before is None in the validation phase, which has no "chan"
 
     def merge(self, other: "Filled", mine: Side | None = None, theirs: Side | None = None) -> None:
         """Merge other statistics of the same kinds; training statistics need both sides' counts and means."""

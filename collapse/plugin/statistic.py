@@ -120,7 +120,7 @@ class Statistic:
 
     def merge(self, other: "Statistic", mine: Side | None, theirs: Side | None) -> None:
         """Merge another statistic of the same kind; "chan" needs both sides' counts and means."""
-        rows = self._rows_adding(other)
+        rows = self._ensure_rows(other)
         for name, each in self.state.items():
             held, added = getattr(self, name).to(getattr(other, name).device), getattr(other, name)
             if each.per_class:
@@ -135,7 +135,7 @@ class Statistic:
                 held = _shifted(each, held, mine, theirs)
             setattr(self, name, held)
 
-    def _rows_adding(self, other: "Statistic") -> Tensor:
+    def _ensure_rows(self, other: "Statistic") -> Tensor:
         """Add the other statistic's classes that are missing here, and return the rows of its classes, which ascend."""
         mine, theirs = self.classes.to(other.classes.device), other.classes
         at = torch.searchsorted(mine, theirs)
