@@ -109,6 +109,8 @@ class LanguageModel:
     def tied(self) -> bool:
         """Whether input and output embedding are the same tensor."""
         inputs, head = self._plain.get_input_embeddings(), self._plain.get_output_embeddings()
+        if any(hasattr(each, "base_layer") for each in (inputs, head)):  # an adapter changes one or both
+            return False
         return inputs is not None and inputs.weight is getattr(head, "weight", None)
 
     @property
