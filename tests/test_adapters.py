@@ -129,7 +129,7 @@ def test_another_base_model_costs_a_warning(base, tmp_path, caplog):
     assert re.fullmatch(r"the adapter \S+/a was trained on \S+/llama, and is applied to \S+/other", said)
 
 
-def test_what_does_not_fit_costs_a_line(base, tmp_path):
+def test_what_does_not_fit_costs_a_line(base, tiny, tmp_path):
     other = saved(tmp_path / "other", hidden_size=32, tie_word_embeddings=False)
     fewer = saved(tmp_path / "fewer", hidden_size=64, num_hidden_layers=1, tie_word_embeddings=False)
     neox = saved(tmp_path / "neox", "GPTNeoX", hidden_size=64)
@@ -141,6 +141,9 @@ def test_what_does_not_fit_costs_a_line(base, tmp_path):
             load(model, tmp_path / "a")
     with pytest.raises(UsageError, match="is itself a PEFT adapter"):
         load(tmp_path / "a", tmp_path / "a")
+    offloaded = {"device_map": {"": "disk"}, "model_args": {"offload_folder": str(tmp_path / "offloaded")}}
+    with pytest.raises(CollapseError, match="cannot be applied to offloaded weights"):
+        collapse.collect(base, adapter=str(tmp_path / "a"), tokenizer=str(tiny.model), **tiny.options(), **offloaded)
     weights = load_file(tmp_path / "a" / "adapter_model.safetensors")
     save_file(dict([*weights.items()][:-1]), tmp_path / "a" / "adapter_model.safetensors")
     with pytest.raises(CollapseError, match=r"^the adapter a lacks weights \(base_model\."):

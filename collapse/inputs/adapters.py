@@ -70,10 +70,15 @@ def apply_adapter(model: Any, adapter: ModelReference, *, merge: bool) -> Any:
         merge: Whether its weights are added to those of the model. Otherwise, additional modules apply them.
 
     Raises:
-        CollapseError: The adapter belongs to another model, or is of a kind that adds tokens.
+        CollapseError: The adapter belongs to another model, or is of a kind that adds tokens; or weights are offloaded.
     """
     import peft
 
+    if any(each.is_meta for each in model.parameters()):  # peft would leave them as they are
+        raise CollapseError(
+            f"the adapter {adapter.name} cannot be applied to offloaded weights: use a device map without disk, and "
+            "without CPU beside GPUs; or merge it into its model first"
+        )
     weights = adapter.files.fetch(adapter_weights(adapter.files)[0])
     folder = str(adapter.files.fetch(ADAPTER).parent)
     try:
