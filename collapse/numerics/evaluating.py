@@ -107,7 +107,8 @@ def _evaluate_all(
     counts = merge_ranks(wanted, counts)
     for each in pairs:
         with each.on_its_own():
-            if not each.failed and (each.remark is None or each.remark.value is not None):
+            has_values = each.remark is None or each.remark.value is not None  # a remark may stand in place of them
+            if has_values and not each.failed:
                 each.reduce()
                 if each.class_tally is not None:
                     of_class = each.class_tally.numbers

@@ -109,19 +109,24 @@ class Request:
         elif self.published and (found := self.published()):
             return found
         if done is None:
-            with locked_store_folder(folder, self.part) as alone:
-                if self.recollect:
-                    done = self._collect_again(folder, collect_missing)
-                else:
-                    with alone():
-                        repair_shards(folder, self.part)
-                        if is_store(folder):
-                            _remove_folded(folder, Store.load(folder), self.part)
-                        done = self._finished_store(folder) or self._finished_part(folder)
-                    done = done or collect_missing(folder, alone)
+            done = self._find_or_collect_locked(folder, collect_missing)
         if isinstance(done, Store):
             _remove_folded(folder, done, self.part)
         return done.with_names(self.shown_names)
+
+    def _find_or_collect_locked(
+        self, folder: Path, collect_missing: Callable[[Path | None, Alone], Store | Part]
+    ) -> Store | Part:
+        """Lock the folder; another process may have collected meanwhile what was missing."""
+        with locked_store_folder(folder, self.part) as alone:
+            if self.recollect:
+                return self._collect_again(folder, collect_missing)
+            with alone():
+                repair_shards(folder, self.part)
+                if is_store(folder):
+                    _remove_folded(folder, Store.load(folder), self.part)
+                done = self._finished_store(folder) or self._finished_part(folder)
+            return done or collect_missing(folder, alone)
 
     def missing_parts(self, n: int) -> dict[str, list[int]]:
         """Return which of n parts the folder lacks, by phase; nothing if the store is complete.
