@@ -5,11 +5,15 @@ import random
 import signal
 import time
 
+import click
 import pytest
 import torch
 from fake_slurm import Slurm
 
 import collapse
+from collapse.cli.collect import command as collect
+from collapse.cli.launching import option_words
+from collapse.cli.measure import command as measure
 from collapse.stores.lock import running_parts
 
 
@@ -68,6 +72,26 @@ def test_what_cannot_be_launched(tiny, told, tmp_path, monkeypatch):
     )
     monkeypatch.setenv("PATH", str(tmp_path))
     assert "the command sbatch is not available" in told(2, "collect", *words, "--launcher", "slurm")
+
+
+@pytest.mark.parametrize("command", [collect, measure])
+def test_jobs_have_every_option_of_the_command(command):
+    def words_of(option):
+        if option.is_flag:
+            return option.opts
+        choices = getattr(option.type, "choices", None)
+        value = choices[0] if choices else "a=b, c.csv" if option.type is click.STRING else "3"
+        return [f"{option.opts[0]}={value}"] * (1 + option.multiple)
+
+    def parsed(words):
+        return command.make_context(None, [*words, "model"], resilient_parsing=True)
+
+    options = [each for each in command.params if isinstance(each, click.Option)]
+    lines = [words_of(each) for each in options]
+    for words in [*lines, [word for line in lines for word in line]]:
+        context = parsed(words)
+        assert context.params != parsed([]).params, words
+        assert parsed(option_words(context)).params == context.params
 
 
 @pytest.fixture

@@ -40,7 +40,7 @@ def command(model: str, revisions: str | None, store: str, **options: Any) -> in
     from collapse.collection.named_store import store_among
 
     plugins_reporting_problems()
-    given, names, of_weights = given_options(options), named_models([model], revisions), dict[tuple[str, str], str]()
+    given, names, of_weights = given_options(options), named_models([model], revisions), dict[tuple[str, ...], str]()
 
     def place_of(name: str) -> str:
         return store_among(name, store, of_weights, given) if revisions else store

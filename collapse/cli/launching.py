@@ -186,8 +186,8 @@ def _part_command(model: str, place: str, k: int, parts: int, given: Mapping[str
     """Return the words of the command line that collects a part."""
     context = click.get_current_context()
     own = {each.name for each in fields(CollectionSpec)} & given.keys()
-    options = [f"--store={place}", f"--part={k}/{parts}", *_option_words(context, own)]
-    return [*_option_words(context.parent), "collect", *options, "--", model]
+    options = [f"--store={place}", f"--part={k}/{parts}", *option_words(context, own)]
+    return [*option_words(context.parent), "collect", *options, "--", model]
 
 
 def _whole_command() -> list[str]:
@@ -196,10 +196,10 @@ def _whole_command() -> list[str]:
     own = context.params.keys() - {"launcher", *_JOBS_ONLY}
     arguments = [context.params[each.name] for each in context.command.params if isinstance(each, click.Argument)]
     words = [word for each in arguments for word in ([each] if isinstance(each, str) else each)]
-    return [*_option_words(context.parent), str(context.info_name), *_option_words(context, own), "--", *words]
+    return [*option_words(context.parent), str(context.info_name), *option_words(context, own), "--", *words]
 
 
-def _option_words(context: click.Context | None, names: Collection[str] | None = None) -> list[str]:
+def option_words(context: click.Context | None, names: Collection[str] | None = None) -> list[str]:
     """Return the given options of a command as words; only those with some names, or all."""
     assert context is not None  # every command is in the group of all commands
     words = []
@@ -207,7 +207,7 @@ def _option_words(context: click.Context | None, names: Collection[str] | None =
         if isinstance(each, click.Option) and _is_given(context, each.name) and (names is None or each.name in names):
             value, flag = context.params[each.name], max(each.opts, key=len)
             if each.is_flag:
-                words += [flag] if value == each.flag_value else []
+                words += [flag] if value in (True, each.flag_value) else []  # the flag_value of --json is "json"
             else:
                 several = value if each.multiple else [",".join(map(str, value)) if isinstance(value, tuple) else value]
                 words += [f"{flag}={one}" for one in several]
