@@ -41,8 +41,6 @@ def test_agreement_says_for_how_many_samples_there_is_no_mean():
         "and 1 have a most probable token without a mean",
     )
     assert given(agreement, validated(classes=[0, 2], counts=[4, 0])) == 0.75  # predicted only
-    fewer = replace(validated(classes=[0, 2]), left_out=1)
-    assert given(agreement, fewer) == 0.75  # of the classes that are left, who knows
 
 
 def test_kappa_of_two_rules_that_always_say_the_same_class_is_undefined():
