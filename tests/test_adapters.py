@@ -1,6 +1,7 @@
 """PEFT adapters: the numbers of the adapted model, under a key with the adapter's content."""
 
 import json
+import re
 import shutil
 
 import pytest
@@ -13,6 +14,7 @@ import collapse
 from collapse.errors import CollapseError, UsageError
 from collapse.inputs.adapters import find_adapted
 from collapse.inputs.collection_spec import CollectionSpec
+from collapse.inputs.language_model import LanguageModel
 from collapse.inputs.model_loading import load_model
 
 peft = pytest.importorskip("peft")
@@ -64,6 +66,20 @@ def test_an_adapter_has_the_numbers_of_the_adapted_model(base, tiny, tmp_path):
     assert len(keys) == len({*keys.values()}) == 3
 
 
+@pytest.mark.parametrize("target", [["q_proj", "lm_head"], ["embed_tokens"], ["embed_tokens", "lm_head"]])
+def test_an_adapter_of_tied_embeddings_changes_only_its_own(tiny, tmp_path, target):
+    tied = saved(tmp_path / "tied", tie_word_embeddings=True)
+    expected = adapted(tied, tmp_path / "a", target_modules=target).eval()
+    tokens = torch.arange(64).reshape(2, 32)
+    loaded = load(tied, tmp_path / "a")
+    with torch.no_grad():
+        assert torch.allclose(loaded.run(tokens).logits, expected(tokens).logits, atol=1e-5)
+    live = LanguageModel.of(expected.get_base_model())
+    assert torch.allclose(loaded.weight, live.weight, atol=1e-6)
+    assert torch.allclose(loaded.embeddings(tokens), live.embeddings(tokens), atol=1e-5)
+    assert loaded.head == live.head == {"tied": False, "bias": False}
+
+
 def test_an_adapter_of_a_quantized_model_stays_beside_it(base, tmp_path):
     pytest.importorskip("bitsandbytes", reason="needs bitsandbytes")
     adapted(base, tmp_path / "a")
@@ -104,7 +120,16 @@ def change(folder, **values):
     (folder / "adapter_config.json").write_text(json.dumps(config | values))
 
 
-def test_what_does_not_fit_costs_a_line(base, tmp_path):
+def test_another_base_model_costs_a_warning(base, tmp_path, caplog):
+    adapted(base, tmp_path / "a")
+    load(base, tmp_path / "a")
+    assert not caplog.messages
+    load(shutil.copytree(base, tmp_path / "other"), tmp_path / "a")
+    (said,) = caplog.messages
+    assert re.fullmatch(r"the adapter \S+/a was trained on \S+/llama, and is applied to \S+/other", said)
+
+
+def test_what_does_not_fit_costs_a_line(base, tiny, tmp_path):
     other = saved(tmp_path / "other", hidden_size=32, tie_word_embeddings=False)
     fewer = saved(tmp_path / "fewer", hidden_size=64, num_hidden_layers=1, tie_word_embeddings=False)
     neox = saved(tmp_path / "neox", "GPTNeoX", hidden_size=64)
@@ -116,9 +141,16 @@ def test_what_does_not_fit_costs_a_line(base, tmp_path):
             load(model, tmp_path / "a")
     with pytest.raises(UsageError, match="is itself a PEFT adapter"):
         load(tmp_path / "a", tmp_path / "a")
+    offloaded = {"device_map": {"": "disk"}, "model_args": {"offload_folder": str(tmp_path / "offloaded")}}
+    with pytest.raises(CollapseError, match="cannot be applied to offloaded weights"):
+        collapse.collect(base, adapter=str(tmp_path / "a"), tokenizer=str(tiny.model), **tiny.options(), **offloaded)
     weights = load_file(tmp_path / "a" / "adapter_model.safetensors")
     save_file(dict([*weights.items()][:-1]), tmp_path / "a" / "adapter_model.safetensors")
     with pytest.raises(CollapseError, match=r"^the adapter a lacks weights \(base_model\."):
+        load(tmp_path / "a")
+    with (tmp_path / "a" / "adapter_model.safetensors").open("r+b") as file:
+        file.truncate(3000)
+    with pytest.raises(CollapseError, match=r"^the weights of the adapter a cannot be read \(.*\): use a complete"):
         load(tmp_path / "a")
     with pytest.raises(CollapseError, match="is not a PEFT adapter"):
         load(base, other)

@@ -147,6 +147,49 @@ def test_a_store_is_resumed_while_the_probe_is_the_same(live, tmp_path):
     assert collapse.collect(model, **{**options, "store": None}).digest != store.digest
 
 
+def test_the_head_is_part_of_the_probe(live, tmp_path):
+    model, options = live
+    model.lm_head = torch.nn.Linear(model.config.hidden_size, model.config.vocab_size)
+    options["store"] = tmp_path / "s"
+    collapse.collect(model, **options)
+    for change in (model.lm_head.bias, model.lm_head.weight):
+        before = change.data.clone()
+        change.data[7] += 0.1
+        with pytest.raises(StoreError, match="which differs in weights"):
+            collapse.collect(model, **options)
+        change.data = before
+    assert collapse.collect(model, **options).state == "complete"
+
+
+def test_a_model_may_have_few_positions(live):
+    config = transformers.GPT2Config(
+        vocab_size=live[0].config.vocab_size, n_positions=32, n_embd=8, n_layer=1, n_head=1
+    )
+    assert collapse.collect(transformers.GPT2LMHeadModel(config), **live[1]).state == "complete"
+
+
+def test_the_last_call_of_a_tokenizer_does_not_count(live):
+    model, options = live
+    options["tokenizer"].pad_token = options["tokenizer"].eos_token
+    options["tokenizer"]("a", truncation=True, max_length=16, padding="max_length")
+    padded = collapse.collect(model, **{**options, "store": None}).identity["tokenizer"]
+    assert collapse.collect(model, **{**options, "store": None}).identity["tokenizer"] == padded
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_mixed_precision_of_a_trainer_does_not_count(live, saved):
+    from accelerate import Accelerator
+    from accelerate.state import AcceleratorState
+
+    model, options = live
+    AcceleratorState._reset_state(reset_partial_state=True)
+    prepared = Accelerator(cpu=True, mixed_precision="bf16").prepare(model)
+    AcceleratorState._reset_state(reset_partial_state=True)
+    forward = prepared.forward
+    pd.testing.assert_series_equal(numbers(collapse.measure(prepared, **options)), saved, rtol=1e-9)
+    assert prepared.forward == forward
+
+
 @pytest.mark.parametrize(
     ("options", "said"),
     [
@@ -155,6 +198,7 @@ def test_a_store_is_resumed_while_the_probe_is_the_same(live, tmp_path):
         ({"null": "untrained"}, "collect a model with its initial weights"),
         ({"text": []}, "--text must be one or several names"),
         ({"text": None}, "no corpus"),
+        ({"text": "a long text " * 30}, "to give texts themselves, give a list of them"),
     ],
 )
 def test_options_that_do_not_apply_are_refused(live, options, said):

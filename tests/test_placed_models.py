@@ -76,7 +76,13 @@ def test_a_device_map_is_not_part_of_the_key(llama, tiny, tmp_path):
 
 def test_a_wrong_device_map_costs_a_line(untied, tiny, tmp_path, told):
     words = ("measure", untied, "--text", tiny.text, "--tokenizer", tiny.model, "--max-chunks", 8, "--device-map")
-    for content, code, said in (('{"lm_head": ', 2, "must be auto, "), ('{"": "nowhere"}', 1, "cannot be loaded as")):
+    for content, code, said in (
+        ('{"lm_head": ', 2, "must be auto, "),
+        ("[1, 2]", 2, "must be auto, "),
+        ('{"": "nowhere"}', 1, "cannot be loaded as"),
+        ('{"transformer.h": "cpu"}', 2, "names transformer.h, and LlamaForCausalLM has no such module"),
+        ('{"lm_head": "cpu"}', 2, "has no device for model.embed_tokens.weight"),
+    ):
         (tmp_path / "map.json").write_text(content)
         assert said in told(code, *words, tmp_path / "map.json")
 
@@ -128,8 +134,10 @@ def test_a_quantized_head_is_dequantized(untied, quantize):
 
 
 @pytest.mark.filterwarnings("ignore")
-def test_wrong_quantizations_cost_a_line(untied, tiny):
+def test_wrong_quantizations_cost_a_line(untied, tiny, tmp_path):
     pytest.importorskip("torchao", reason="needs torchao")
     for quantize, said in (("Int8WeightOnly", "did you mean Int8WeightOnlyConfig"), ("16bit", "did you mean")):
         with pytest.raises(CollapseError, match=said):
             collected(untied, tiny, quantize=quantize)
+    with pytest.raises(CollapseError, match="Int8WeightOnlyConfig quantizes no weight of GPT2LMHeadModel"):
+        load(saved(tmp_path / "gpt2", "GPT2", "LMHeadModel"), quantize="Int8WeightOnlyConfig")  # which skips Conv1D

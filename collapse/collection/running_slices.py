@@ -14,6 +14,7 @@ from typing import TypeVar
 import torch
 from torch import Tensor
 
+from collapse.core import ranks
 from collapse.core.progress import Report
 from collapse.errors import CollapseError, counted
 from collapse.inputs.source import Phase
@@ -95,8 +96,8 @@ def run_slices(
             save_seconds = saved - now
     level = logging.INFO if phase.is_text else logging.DEBUG  # collecting rows in memory is too fast to report
     speed = (end - first) * phase.size / (time.perf_counter() - began)
-    units_done = counted(end - first, phase.words[0])
-    log.log(level, "%s: %s collected, %s %s/s", phase.name, units_done, f"{speed:,.0f}", phase.words[1])
+    done = counted(end - first, phase.words[0]) + (" of this rank" if ranks.count() > 1 else "")
+    log.log(level, "%s: %s collected, %s %s/s", phase.name, done, f"{speed:,.0f}", phase.words[1])
     return last
 
 

@@ -79,6 +79,8 @@ class Folder:
         return Store.load(self.path / folder)
 
 
+_OPTIONS, _OF_LOADING = "tokenizer_config.json", ("is_local", "local_files_only", "name_or_path")
+
 Files = Folder | Remote
 """A model's files. A file's name is its path from the top, with slashes."""
 
@@ -189,12 +191,18 @@ def tokenizer_files(files: Files, model_args: Arguments) -> list[str]:
 
 
 def tokenizer_fingerprint(files: Files, model_args: Arguments) -> str:
-    """Return ``sha256:…`` of a tokenizer's files, and of its class if only config.json determines it."""
+    """Return ``sha256:…`` of a tokenizer's files, and of its class if only config.json determines it.
+
+    What transformers records about loading does not count, so that a saved copy of a tokenizer is the same tokenizer.
+    """
     prefix = inside(model_args)
     hashes: dict[str, Any] = {}
     for name in tokenizer_files(files, model_args):
         hashes["gguf" if name.endswith(".gguf") else name.removeprefix(prefix)] = files.sha256(name)
-    if "gguf" not in hashes and "tokenizer_class" not in json_of(files, f"{prefix}tokenizer_config.json"):
+    options = json_of(files, f"{prefix}{_OPTIONS}")
+    if _OPTIONS in hashes:
+        hashes[_OPTIONS] = {name: each for name, each in options.items() if name not in _OF_LOADING}
+    if "gguf" not in hashes and "tokenizer_class" not in options:
         config = json_of(files, f"{prefix}config.json")
         hashes["kind"] = [config.get("model_type"), config.get("tokenizer_class")]
     return _fingerprint(hashes)

@@ -1,15 +1,21 @@
 """PEFT adapters: weights that change a base model."""
 
+import logging
 import warnings
 from collections.abc import Mapping
 from dataclasses import replace
 from importlib.util import find_spec
+from pathlib import Path
 from typing import Any
+
+import torch
 
 from collapse.core.extras import missing_package
 from collapse.errors import CollapseError, UsageError, first_line, some
 from collapse.hub.fingerprints import ADAPTER, adapter_weights
 from collapse.inputs.references import MODEL, ModelReference, find_model, locate, with_fingerprints
+
+log = logging.getLogger("collapse")
 
 
 def find_adapted(
@@ -29,7 +35,13 @@ def find_adapted(
     found = locate(name, revision, MODEL, model_args)
     if not found.files.has(ADAPTER) or found.files.has("config.json"):
         found = with_fingerprints(found)
-        return found if adapter is None else replace(found, adapter=_adapter(locate(adapter, None, "adapter")))
+        if adapter is None:
+            return found
+        own = _adapter(locate(adapter, None, "adapter"))
+        base = own.json(ADAPTER).get("base_model_name_or_path")
+        if base and Path(base).name not in Path(name).absolute().parts:
+            log.warning("the adapter %s was trained on %s, and is applied to %s", adapter, base, name)
+        return replace(found, adapter=own)
     if adapter is not None:
         raise UsageError(f"{name} is itself a PEFT adapter: remove --adapter, or merge one of them into its model")
     own, config = _adapter(found), found.json(ADAPTER)
@@ -58,10 +70,15 @@ def apply_adapter(model: Any, adapter: ModelReference, *, merge: bool) -> Any:
         merge: Whether its weights are added to those of the model. Otherwise, additional modules apply them.
 
     Raises:
-        CollapseError: The adapter belongs to another model, or is of a kind that adds tokens.
+        CollapseError: The adapter belongs to another model, or is of a kind that adds tokens; or weights are offloaded.
     """
     import peft
 
+    if any(each.is_meta for each in model.parameters()):  # peft would leave them as they are
+        raise CollapseError(
+            f"the adapter {adapter.name} cannot be applied to offloaded weights: use a device map without disk, and "
+            "without CPU beside GPUs; or merge it into its model first"
+        )
     weights = adapter.files.fetch(adapter_weights(adapter.files)[0])
     folder = str(adapter.files.fetch(ADAPTER).parent)
     try:
@@ -71,11 +88,12 @@ def apply_adapter(model: Any, adapter: ModelReference, *, merge: bool) -> Any:
             refuse_prompts(adapter.name, config)
             adapted = peft.get_peft_model(model, config)
             wanted = peft.get_peft_model_state_dict(adapted, save_embedding_layers=False)
-            held = peft.utils.load_peft_weights(str(weights.parent), device="cpu")
+            held = _read(adapter.name, weights.parent)
             if lacking := [key for key in wanted if key not in held]:
                 raise CollapseError(f"the adapter {adapter.name} lacks weights ({some(lacking)}): use a complete copy")
             differ = [key for key in wanted if held[key].shape != wanted[key].shape]
             if not (differ := differ or peft.set_peft_model_state_dict(adapted, held).unexpected_keys):
+                _untie(adapted.get_base_model())
                 return adapted.merge_and_unload() if merge else adapted.get_base_model()
             said = f"they differ in {some(differ)}"
     except (ValueError, RuntimeError, KeyError, TypeError) as error:  # of peft
@@ -84,6 +102,27 @@ def apply_adapter(model: Any, adapter: ModelReference, *, merge: bool) -> Any:
         f"the adapter {adapter.name} does not fit {type(model).__name__}: {said}. Use it with its own base model "
         f"({adapter.json(ADAPTER).get('base_model_name_or_path')})"
     )
+
+
+def _read(name: str, folder: Path) -> dict[str, torch.Tensor]:
+    import peft
+
+    try:
+        return peft.utils.load_peft_weights(str(folder), device="cpu")
+    except Exception as error:  # of several libraries
+        raise CollapseError(
+            f"the weights of the adapter {name} cannot be read ({first_line(error)}): use a complete copy"
+        ) from error
+
+
+def _untie(model: Any) -> None:
+    """Give the head its own tensor if an adapter changes the head or the input embedding, but not their tensor."""
+    inputs, head = model.get_input_embeddings(), model.get_output_embeddings()
+    changed = [each for each in (inputs, head) if hasattr(each, "base_layer")]
+    if changed and head is not None and inputs.weight is head.weight:
+        own = getattr(head, "base_layer", head)
+        own.weight = torch.nn.Parameter(own.weight.detach().clone(), requires_grad=False)
+        model.config.tie_word_embeddings = False
 
 
 def refuse_prompts(name: str, config: Any) -> None:

@@ -109,6 +109,8 @@ class LanguageModel:
     def tied(self) -> bool:
         """Whether input and output embedding are the same tensor."""
         inputs, head = self._plain.get_input_embeddings(), self._plain.get_output_embeddings()
+        if any(hasattr(each, "base_layer") for each in (inputs, head)):  # an adapter changes one or both
+            return False
         return inputs is not None and inputs.weight is getattr(head, "weight", None)
 
     @property
@@ -203,7 +205,7 @@ def classifier_of(head: torch.nn.Module, dtype: torch.dtype) -> tuple[Tensor, Te
         aligned = align_module_device(head)
     with aligned:
         weight, bias = _whole(getattr(head, "weight", None)), _whole(getattr(head, "bias", None))
-        if _is_plain(weight) and not hasattr(head, "base_layer"):  # which an adapter's layer has
+        if is_plain(weight) and not hasattr(head, "base_layer"):  # which an adapter's layer has
             return (weight.detach(), None if bias is None else bias.detach()) if weight.dim() == 2 else None
         columns = getattr(head, "in_features", None)
         if columns is None:
@@ -218,6 +220,6 @@ def _whole(weight: Any) -> Any:
     return weight.full_tensor() if hasattr(weight, "full_tensor") else weight  # of FSDP, gathered from all ranks
 
 
-def _is_plain(weight: Any) -> TypeGuard[Tensor]:
+def is_plain(weight: Any) -> TypeGuard[Tensor]:
     """Whether numbers can be read from a weight as they are; quantizers have their own types, or pack integers."""
     return type(weight) in (torch.nn.Parameter, Tensor) and weight.is_floating_point() and weight.element_size() > 1

@@ -18,7 +18,7 @@ from collapse.hub.fingerprints import Folder, tokenizer_fingerprint
 from collapse.inputs.adapters import refuse_prompts
 from collapse.inputs.collection_spec import CollectionSpec, text_names
 from collapse.inputs.language_model import LanguageModel
-from collapse.inputs.references import ModelReference
+from collapse.inputs.references import ModelReference, limit_of
 from collapse.inputs.textfiles import KINDS, kind_of
 from collapse.stores.manifest import is_store
 from collapse.stores.shards import shards_in
@@ -40,7 +40,7 @@ def live_model(
 ) -> Iterator[tuple[ModelReference, CollectionSpec]]:
     """Yield a reference to a loaded model that can be run in place, and the options of its collection.
 
-    Its embeddings of fixed tokens, the probe, are used as the fingerprint of its weights.
+    Some embeddings and sums of logits, the probe, are used as the fingerprint of its weights.
 
     Args:
         model: The model.
@@ -71,6 +71,7 @@ def live_model(
             given["tokenizer"] = None
             try:
                 with quiet("transformers"):
+                    tokenizer("")  # it would save the truncation and padding of its last call
                     tokenizer.save_pretrained(place)  # for its fingerprint
             except Exception as error:  # a tokenizer can raise anything
                 raise CollapseError(f"the tokenizer cannot be saved: {first_line(error)}") from error
@@ -92,7 +93,7 @@ def live_model(
 def left_as_it_was(model: Any) -> Iterator[None]:
     """Put a model into evaluation mode, and restore it and the states of random generators at the end."""
     modes = [(module, module.training) for module in model.modules()]
-    returns_dict = model.config.return_dict
+    returns_dict, forward = model.config.return_dict, model.__dict__.get("forward")
     devices = {each.device for each in model.parameters() if each.is_cuda}
     # a compiled forward pass would ignore hooks
     with torch.random.fork_rng(devices=devices), torch.compiler.set_stance("force_eager"):
@@ -100,9 +101,13 @@ def left_as_it_was(model: Any) -> Iterator[None]:
             for module, _ in modes:
                 module.training = False
             model.config.return_dict = True
+            if hasattr(model, "_original_forward"):  # accelerate replaced it by one with autocast
+                model.forward = model._original_forward
             yield
         finally:
             model.config.return_dict = returns_dict
+            if forward is not None:
+                model.forward = forward
             for module, training in modes:
                 module.training = training
                 if hasattr(module, "reshard"):  # of FSDP, which gathers weights for a backward pass
@@ -112,6 +117,8 @@ def left_as_it_was(model: Any) -> Iterator[None]:
 def _named(texts: Any, file: Path) -> Any:
     """Return names of texts; write texts that are not names to a file."""
     names = text_names(texts)
+    if isinstance(texts, str) and len(texts) > 255 and not os.path.exists(texts):
+        raise UsageError("a text is a name of a file or of a data set: to give texts themselves, give a list of them")
     if texts is None or isinstance(texts, str | os.PathLike) or all(map(_is_name, names)):
         return names if names else texts
     file.write_text("".join(json.dumps({"text": each}) + "\n" for each in names))
@@ -123,25 +130,38 @@ def _is_name(text: Any) -> bool:
 
 
 def _probe(loaded: LanguageModel, folder: Path | None) -> str:
-    """Return some embeddings of fixed tokens as text; the probe of the folder's collection, if equal up to rounding."""
-    tokens = torch.arange(_PROBED)[None] * 7919 % loaded.input_rows
-    numbers = loaded.embeddings(tokens)[0, 7::8, :16].float().cpu().numpy()
-    held = _held(folder)
-    if held is not None and held.shape == numbers.shape:
-        rounding = min(100 * torch.finfo(loaded.weight.dtype).eps, 1e-2)
-        if np.linalg.norm(held - numbers) <= rounding * np.linalg.norm(numbers):
-            numbers = held
-    return _PROBE + base64.b64encode(numbers.astype("<f4").tobytes()).decode()
+    """Return some numbers of the model as text; the probe of the folder's collection, if equal up to rounding.
+
+    They are embeddings of fixed tokens, and random sums of the logits of random embeddings.
+    """
+    length = min(_PROBED, limit_of(loaded.model.config.to_dict()) or _PROBED)
+    h = loaded.embeddings(torch.arange(length)[None] * 7919 % loaded.input_rows)[0, -8:, :16]
+    head = _head_sums(loaded)
+    numbers = [each.float().cpu().numpy().ravel() for each in (h, head)]
+    held = np.split(_held(folder), [h.numel()])
+    rounding = min(100 * torch.finfo(loaded.weight.dtype).eps, 1e-2)
+    if all(
+        old.shape == new.shape and np.linalg.norm(old - new) <= rounding * np.linalg.norm(new)
+        for old, new in zip(held, numbers, strict=True)
+    ):
+        numbers = held
+    return _PROBE + base64.b64encode(np.concatenate(numbers).astype("<f4").tobytes()).decode()
 
 
-def _held(folder: Path | None) -> np.ndarray | None:
-    """Return the probe of the collection in a folder, if there is one."""
+def _head_sums(loaded: LanguageModel) -> torch.Tensor:
+    (rows, columns), random = loaded.weight.shape, torch.Generator().manual_seed(0)
+    h = torch.randn(8, columns, generator=random).to(loaded.weight)
+    sums = torch.randn(8, rows, generator=random).to(loaded.device)
+    return torch.nn.functional.linear(h, loaded.weight, loaded.bias).float() @ sums.T
+
+
+def _held(folder: Path | None) -> np.ndarray:
+    """Return the probe of the collection in a folder; no numbers if there is none."""
     if folder is None:
-        return None
+        return np.empty(0)
     shards = [] if is_store(folder) else shards_in(folder, "train")
     identity = Store.load(folder).identity if is_store(folder) else shards[0].header["identity"] if shards else {}
     weights = str(identity.get("weights"))
     if not weights.startswith(_PROBE):
-        return None
-    held = np.frombuffer(base64.b64decode(weights.removeprefix(_PROBE)), dtype="<f4")
-    return held.reshape(_PROBED // 8, -1)
+        return np.empty(0)
+    return np.frombuffer(base64.b64decode(weights.removeprefix(_PROBE)), dtype="<f4")

@@ -20,7 +20,7 @@ from collapse.inputs.collection_spec import CollectionSpec
 from collapse.inputs.gguf import check_gguf
 from collapse.inputs.language_model import LanguageModel, explaining_large_model
 from collapse.inputs.model_hooks import speed_up
-from collapse.inputs.placement import placement
+from collapse.inputs.placement import check_placed, placement
 from collapse.inputs.references import ModelReference
 from collapse.inputs.weight_checks import check_loaded
 from collapse.numerics.devices import pick_device
@@ -66,6 +66,7 @@ def load_model(reference: ModelReference, spec: CollectionSpec, report: Report |
             model = _untrained(reference, spec, arguments)
         else:
             model = _trained(reference, spec, arguments | placed, report)
+            check_placed(model, spec, placed)
             if reference.adapter:
                 merge = not getattr(model, "is_quantized", False)  # merging would round again
                 model = apply_adapter(model, reference.adapter, merge=merge)

@@ -9,8 +9,9 @@ import torch
 from collapse.core.extras import missing_package
 from collapse.core.paths import expanded
 from collapse.core.reading import read_json
-from collapse.errors import CollapseError, UsageError, near_names
+from collapse.errors import CollapseError, UsageError, near_names, some
 from collapse.inputs.collection_spec import CollectionSpec
+from collapse.inputs.language_model import is_plain
 
 RUNNING_ARGS = frozenset({"device_map", "max_memory", "offload_folder", "offload_buffers", "offload_state_dict"})
 """Arguments of ``from_pretrained`` that change numbers by rounding at most."""
@@ -41,12 +42,30 @@ def placement(spec: CollectionSpec, config: Mapping[str, Any], target: torch.dev
     return {"device_map": device_map or {"": str(target)}} | ({"quantization_config": quantized} if quantized else {})
 
 
+def check_placed(model: Any, spec: CollectionSpec, placed: Mapping[str, Any]) -> None:
+    """Check that a device map fitted a model, and that ``--quantize`` quantized something.
+
+    Raises:
+        UsageError: The map names no module, or omits weights; or no weight is quantized.
+    """
+    kind, places = type(model).__name__, placed.get("device_map")
+    if isinstance(places, Mapping):
+        weights = [name for name, _ in model.named_parameters()]
+        known = {*weights, *(name for name, _ in model.named_modules())}
+        if unknown := [each for each in places if each not in known]:
+            raise UsageError(f"the device map names {some(unknown)}, and {kind} has no such module")
+        if omitted := [each for each in weights if not any(f"{each}.".startswith(f"{it}.") or not it for it in places)]:
+            raise UsageError(f"the device map has no device for {some(omitted)} of {kind}: add them")
+    if spec.quantize and all(map(is_plain, model.parameters())):
+        raise UsageError(f"--quantize {spec.quantize} quantizes no weight of {kind}: use another, or none")
+
+
 def _device_map(given: str | Mapping[str, Any] | None) -> Any:
     if given is None or isinstance(given, Mapping) or given in _AUTOMATIC:
         return given
     try:
-        return read_json(expanded(given))
-    except (OSError, ValueError) as error:
+        return dict(read_json(expanded(given)))
+    except (OSError, ValueError, TypeError) as error:
         raise UsageError(
             f"--device-map must be {', '.join(_AUTOMATIC)} or a JSON file of modules and devices, got {given} ({error})"
         ) from error
