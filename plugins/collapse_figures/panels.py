@@ -156,7 +156,8 @@ def _beside_limit(chart: Any, frame: "pd.DataFrame", name: str) -> Any:
     if not isinstance(limit, int | float) or logged(frame, name) or 2 * max(low - limit, limit - high) >= high - low:
         return chart
     y = axis("y", name, [*values, limit])
-    rule = alt.Chart().mark_rule().transform_aggregate(rows="count()").encode(y=alt.datum(limit, type="quantitative"))
+    at = alt.datum(limit, type="quantitative", axis=y["axis"])  # with Vega's own axis, the panel would lose ticks
+    rule = alt.Chart().mark_rule().transform_aggregate(rows="count()").encode(y=at)
     return alt.layer(chart.encode(y=y), rule)
 
 
