@@ -10,14 +10,19 @@ from pathlib import Path
 from typing import Any
 
 COMMAND = """#!{python}
-import json, pathlib, shutil, subprocess, sys
+import json, pathlib, re, shutil, subprocess, sys
 folder, (name, *words) = pathlib.Path("{folder}"), sys.argv
 if name.endswith("sbatch"):
     subprocess.run(["bash", "-n", words[-1]], check=True)
-    if "nobody" in pathlib.Path(words[-1]).read_text():
+    script = pathlib.Path(words[-1]).read_text()
+    if "nobody" in script:
         sys.exit("sbatch: error: invalid account nobody")
     job = len(list(folder.glob("*.sh"))) + 1
     shutil.copy(words[-1], folder / f"{{job}}.sh")
+    array = re.search(r"--array=0-(\\d+)", script)
+    tasks = [f"{{job}}_{{at}}" for at in range(int(array[1]) + 1)] if array else [str(job)]
+    states = json.loads((folder / "states.json").read_text())
+    (folder / "states.json").write_text(json.dumps(states | {{task: "PENDING" for task in tasks}}))
     print(f"Submitted batch job {{job}}")
 elif name.endswith("squeue"):
     for job, state in json.loads((folder / "states.json").read_text()).items():

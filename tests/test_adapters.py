@@ -80,6 +80,16 @@ def test_an_adapter_of_tied_embeddings_changes_only_its_own(tiny, tmp_path, targ
     assert loaded.head == live.head == {"tied": False, "bias": False}
 
 
+def test_the_checkpoints_of_an_adapter_have_a_store_each(base, tiny, tmp_path):
+    for step in (10, 20):
+        adapted(base, tmp_path / f"run/checkpoint-{step}", seed=step)
+    how = {**tiny.options(), "max_chunks": 8, "tokenizer": str(tiny.model), "metrics": "nc1.cdnv"}
+    found = collapse.trajectory(tmp_path / "run", revisions="checkpoint-*", store=tmp_path / "stores", **how)
+    assert [row.step for row in found.rows] == [10, 20]
+    assert len({row.weights for row in found.rows}) == 2
+    assert {each.name for each in (tmp_path / "stores").iterdir()} == {"checkpoint-10", "checkpoint-20"}
+
+
 def test_an_adapter_of_a_quantized_model_stays_beside_it(base, tmp_path):
     pytest.importorskip("bitsandbytes", reason="needs bitsandbytes")
     adapted(base, tmp_path / "a")

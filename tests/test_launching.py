@@ -1,15 +1,20 @@
 """``--launcher``: parts as processes or SLURM jobs, killed and queued again, end in the store of one process."""
 
+import json
 import os
 import random
 import signal
 import time
 
+import click
 import pytest
 import torch
 from fake_slurm import Slurm
 
 import collapse
+from collapse.cli.collect import command as collect
+from collapse.cli.launching import option_words
+from collapse.cli.measure import command as measure
 from collapse.stores.lock import running_parts
 
 
@@ -70,6 +75,26 @@ def test_what_cannot_be_launched(tiny, told, tmp_path, monkeypatch):
     assert "the command sbatch is not available" in told(2, "collect", *words, "--launcher", "slurm")
 
 
+@pytest.mark.parametrize("command", [collect, measure])
+def test_jobs_have_every_option_of_the_command(command):
+    def words_of(option):
+        if option.is_flag:
+            return option.opts
+        choices = getattr(option.type, "choices", None)
+        value = choices[0] if choices else "a=b, c.csv" if option.type is click.STRING else "3"
+        return [f"{option.opts[0]}={value}"] * (1 + option.multiple)
+
+    def parsed(words):
+        return command.make_context(None, [*words, "model"], resilient_parsing=True)
+
+    options = [each for each in command.params if isinstance(each, click.Option)]
+    lines = [words_of(each) for each in options]
+    for words in [*lines, [word for line in lines for word in line]]:
+        context = parsed(words)
+        assert context.params != parsed([]).params, words
+        assert parsed(option_words(context)).params == context.params
+
+
 @pytest.fixture
 def slurm(runner, tmp_path, monkeypatch):
     made = Slurm(tmp_path / "slurm", runner)
@@ -81,13 +106,40 @@ def test_only_what_is_missing_is_submitted(tiny, slurm, out, told, tmp_path, mon
     command = ["collect", *tiny.words("--store", tmp_path / "store", "--launcher", "slurm", "--jobs", 2)]
     collapse.collect(tiny.model, store=tmp_path / "store", part=(1, 2), **tiny.options())
     said = told(1, *command, "--slurm", "account=nobody")
-    assert said.endswith("collapse: the jobs could not be submitted: sbatch: error: invalid account nobody\n")
-    assert "SLURM jobs 1 to 3: all have ended" in out(*command)
+    assert said == "collapse: the jobs could not be submitted: sbatch: error: invalid account nobody\n"
+    assert "SLURM jobs 1 to 3: 4 pending" in out(*command)
     assert [slurm.options(job).get("array") for job in (1, 2, 3)] == [None, "0-1%2", None]
     assert "holds an unfinished collection that differs in max_chunks" in told(1, *command, "--max-chunks", 9)
+    assert "Wait until they end, or cancel them: scancel 1 2 3" in told(1, *command, "--slurm", "foo")
     monkeypatch.setenv("PATH", str(tmp_path))
     assert "the queue of SLURM jobs cannot be read" in told(1, *command)
     assert "the queue of SLURM jobs cannot be read" in out("status", tmp_path / "store")
+    collapse.collect(tiny.model, store=tmp_path / "store", **tiny.options())
+    assert "is complete" in out(*command)
+
+
+def test_failed_jobs_are_reported_and_submitted_again(tiny, slurm, out, tmp_path):
+    text, store = tmp_path / "text.jsonl", tmp_path / "store"
+    text.write_bytes(tiny.text.read_bytes())
+    words = [tiny.model, "--text", text, "--validation-text", text, "--chunk-length", 32]
+    command = ["collect", *words, "--store", store, "--launcher", "slurm", "--jobs", 1]
+    out(*command)
+    rows = json.loads(out("status", store, "--json"))["rows"]
+    assert [(each["phase"], each["done"], each["state"]) for each in rows] == [
+        ("train", 0, "not running"),
+        ("validation", 0, "not running"),
+    ]
+    text.unlink()
+    slurm.work()
+    assert slurm.states == {"1": "FAILED", "2": "FAILED", "3": "FAILED"}
+    log = (slurm.folder / "log-1").read_text()
+    assert "text.jsonl" in log
+    assert "Traceback" not in log
+    assert "SLURM jobs 1 to 3: 3 failed" in out("status", store)
+    text.write_bytes(tiny.text.read_bytes())
+    said = out(*command)
+    assert said.startswith("earlier SLURM jobs 1 to 3: 3 failed")
+    assert "SLURM jobs 4 to 6: 3 pending" in said
 
 
 def test_slurm_jobs_that_are_queued_again_complete_the_store(slurm, tiny, whole, run, out, tmp_path):
@@ -114,6 +166,7 @@ def test_slurm_jobs_that_are_queued_again_complete_the_store(slurm, tiny, whole,
             slurm.preempt(job, pid)
 
     slurm.work(interrupt)
+    assert "merge them" not in (slurm.folder / "log-1_0").read_text()  # advice for parts that are started by hand
     assert slurm.ran == ["1_0", "1_0", "1_1", "1_1", "2_0", "2_1", "3"]
     assert set(slurm.states.values()) == {"COMPLETED"}
     same(collapse.load(store), whole)

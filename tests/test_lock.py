@@ -8,7 +8,7 @@ from multiprocessing import get_context
 import pytest
 
 from collapse.errors import CollapseError, InUseError
-from collapse.stores.lock import is_locked, locked
+from collapse.stores.lock import is_locked, locked, running_parts
 from collapse.stores.store import Store
 
 
@@ -111,6 +111,22 @@ def test_four_processes_never_hold_it_at_once(tmp_path):
     with get_context("fork").Pool(4) as pool:
         assert sum(pool.starmap(take_turns, [(tmp_path, 50)] * 4)) == 0
     assert list(tmp_path.iterdir()) == []
+
+
+def look(folder, turns):
+    """Look this number of times which parts run; return how often the first seemed to."""
+    return sum((1, 2) in running_parts(folder) for _ in range(turns))
+
+
+def test_looking_at_parts_that_do_not_run_neither_shows_nor_leaves_a_lock(tmp_path):
+    (tmp_path / ".lock-1-of-2").touch()  # of a killed process
+    with get_context("fork").Pool(4) as pool:
+        looking = pool.starmap_async(look, [(tmp_path, 3000)] * 4)
+        while not looking.ready():
+            with locked(tmp_path, part=(2, 2)):
+                pass
+        assert looking.get() == [0] * 4
+    assert [each.name for each in tmp_path.iterdir()] == [".lock-1-of-2"]
 
 
 def test_a_folder_that_cannot_be_written(tmp_path):

@@ -53,6 +53,12 @@ def test_a_longer_shard_replaces_the_one_that_it_extends(tmp_path):
     assert shards_in(tmp_path, "train") == []
 
 
+def test_a_shard_that_is_folded_while_they_are_listed_is_not_damaged(tmp_path):
+    shard().write(tmp_path)
+    (tmp_path / SHARDS / "train-3.safetensors").symlink_to(tmp_path / "gone")
+    assert [each.start for each in shards_in(tmp_path, "train")] == [0]
+
+
 def flipped(data, place):
     at = int(place * len(data))
     return data[:at] + bytes([data[at] ^ 1]) + data[at + 1 :]

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from collapse.cli.launching import launch, launching_options
+from collapse.cli.launching import JOBS, launch, launching_options
 from collapse.cli.options import collecting_options, given_options
 from collapse.cli.several import for_each, named_models, revisions_option
 from collapse.cli.terminal import plugins_reporting_problems, say
@@ -40,7 +40,7 @@ def command(model: str, revisions: str | None, store: str, **options: Any) -> in
     from collapse.collection.named_store import store_among
 
     plugins_reporting_problems()
-    given, names, of_weights = given_options(options), named_models([model], revisions), dict[tuple[str, str], str]()
+    given, names, of_weights = given_options(options), named_models([model], revisions), dict[tuple[str, ...], str]()
 
     def place_of(name: str) -> str:
         return store_among(name, store, of_weights, given) if revisions else store
@@ -63,7 +63,9 @@ def _say_what_is_there(made: "Store | Part", store: str | None, given: Mapping[s
     folder = expanded(store or "")
     if ("part" in given and (folder / SHARDS).is_dir()) or isinstance(made, Part):
         held = made.covered() if isinstance(made, Part) else f"a part of the {all_shards(folder)[0].phase} pass"
-        say(f"{made} holds {held}; collect the other parts there too, or merge them: collapse merge STORE… --store DIR")
+        by_job = any((each / JOBS).is_dir() for each in (folder, folder.parent))  # others collect the other parts
+        then = "" if by_job else "; collect the other parts there too, or merge them: collapse merge STORE… --store DIR"
+        say(f"{made} holds {held}{then}")
     else:
         say(
             f"{made} is {made.state}: {made.size / 1e6:,.1f} MB, digest {made.digest[:12]}; measure it with: "

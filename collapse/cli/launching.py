@@ -5,6 +5,7 @@ the validation, and these by the command itself, which completes what is missing
 """
 
 import json
+import shlex
 import shutil
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -92,31 +93,47 @@ def launch(
     return False
 
 
-def submitted(store: Path) -> tuple[int | None, str, bool]:
-    """Return what the last command submitted for a store: the number of parts, a description, and if jobs are left.
+def submitted(store: Path) -> tuple[Mapping[str, Any], str, bool]:
+    """Return what the last command submitted for a store: its record, a description, and if jobs are left.
+
+    The record has "parts", the number of parts, "phases", the submitted phases by folder, "jobs" and "command".
 
     Raises:
         CollapseError: SLURM's queue cannot be read.
     """
+    folder = store / JOBS
     try:
-        record = read_json(store / JOBS / _RECORD)
+        record = read_json(folder / _RECORD)
     except OSError:
-        return None, "", False
+        return {}, "", False
     jobs = record["jobs"]
-    counts = Counter(state.lower() for state in queued(jobs).values())
+    left = queued(jobs)
+    counts = Counter(state.lower() for state in left.values())
+    failed = [job for job in jobs if job not in left and not (folder / f"{job}_0_result.pkl").exists()]
+    if failed and (left or failed[-1] == jobs[-1]):  # the last job completes what others did not
+        counts["failed"] = len(failed)
     states = ", ".join(f"{n} {state}" for state, n in counts.items()) or "all have ended"
-    said = f"SLURM jobs {jobs[0]} to {jobs[-1]}: {states}; their logs are in {store / JOBS}"
-    return record["parts"], said, bool(counts)
+    said = f"SLURM jobs {jobs[0]} to {jobs[-1]}: {states}; their logs are in {folder}"
+    if counts and not left:
+        said += ". The same command submits jobs for what is missing"
+    return record, said, bool(left)
 
 
 def _launch_slurm(places: Mapping[str, str], parts: int, given: Mapping[str, Any], folder: Path) -> bool:
     """Submit jobs for what is missing, unless those of an earlier command wait or run; return whether there are any."""
     with locked(folder, wait=True):
-        _, said, is_running = submitted(folder.parent)
+        missing = {place: _missing(model, place, parts, given) for place, model in places.items()}
+        if not any(missing.values()):
+            return False
+        record, said, is_running = submitted(folder.parent)
+        if is_running and record["command"] != _command_line():
+            raise CollapseError(
+                f"jobs of another command use {folder.parent}: {shlex.join(record['command'])}. Wait until they end, "
+                f"or cancel them: scancel {' '.join({job.partition('_')[0]: 0 for job in record['jobs']})}"
+            )
         if not is_running:
-            missing = {place: _missing(model, place, parts, given) for place, model in places.items()}
-            if not any(missing.values()):
-                return False
+            if said:
+                say(f"earlier {said}")
             stages = [
                 [
                     _part_command(model, place, k, parts, given)
@@ -125,14 +142,17 @@ def _launch_slurm(places: Mapping[str, str], parts: int, given: Mapping[str, Any
                 ]
                 for phase in ("train", "validation")
             ]
-            _submit([*stages, [_whole_command()]], parts, folder)
+            last = [*option_words(click.get_current_context().parent), *_command_line("launcher", *_JOBS_ONLY)]
+            phases = {str(expanded(place)): list(each) for place, each in missing.items()}
+            about = {"parts": parts, "phases": phases, "command": _command_line()}
+            _submit([*stages, [last]], about, folder)
             _, said, _ = submitted(folder.parent)
     say(f"{said}. For their progress: collapse status {folder.parent}")
     return True
 
 
-def _submit(stages: Sequence[Sequence[Sequence[str]]], parts: int, folder: Path) -> None:
-    """Submit an array of jobs for the commands of each stage; it begins when the stage before has ended."""
+def _submit(stages: Sequence[Sequence[Sequence[str]]], about: Mapping[str, Any], folder: Path) -> None:
+    """Submit an array of jobs for the commands of each stage, which begins when the one before has ended; record it."""
     options = click.get_current_context().params
     words = [each.strip("-").partition("=") for each in options["slurm"]]
     more = {key.replace("-", "_"): value or True for key, _, value in words}
@@ -149,7 +169,7 @@ def _submit(stages: Sequence[Sequence[Sequence[str]]], parts: int, folder: Path)
         if made:
             how["slurm_dependency"] = f"afterany:{made[-1].partition('_')[0]}"
         made += [job.job_id for job in submit(Job(), commands, folder, name="collapse", **how)]
-        write_atomic(folder / _RECORD, json.dumps({"parts": parts, "jobs": made}).encode())
+        write_atomic(folder / _RECORD, json.dumps({**about, "jobs": made}).encode())
 
 
 class Job:
@@ -162,8 +182,8 @@ class Job:
         try:
             main(list(words))
         except SystemExit as ended:
-            if ended.code:
-                raise CollapseError(f"the command ended with exit status {ended.code}") from None
+            if ended.code:  # submitit would add a traceback to any other exception
+                raise
 
     def checkpoint(self, words: Sequence[str]) -> Any:
         """Return what to run next time."""
@@ -186,20 +206,20 @@ def _part_command(model: str, place: str, k: int, parts: int, given: Mapping[str
     """Return the words of the command line that collects a part."""
     context = click.get_current_context()
     own = {each.name for each in fields(CollectionSpec)} & given.keys()
-    options = [f"--store={place}", f"--part={k}/{parts}", *_option_words(context, own)]
-    return [*_option_words(context.parent), "collect", *options, "--", model]
+    options = [f"--store={place}", f"--part={k}/{parts}", *option_words(context, own)]
+    return [*option_words(context.parent), "collect", *options, "--", model]
 
 
-def _whole_command() -> list[str]:
-    """Return the words of the current command line without its launcher."""
+def _command_line(*without: str) -> list[str]:
+    """Return the words of the current command line without some options, and without those of all commands."""
     context = click.get_current_context()
-    own = context.params.keys() - {"launcher", *_JOBS_ONLY}
+    own = context.params.keys() - set(without)
     arguments = [context.params[each.name] for each in context.command.params if isinstance(each, click.Argument)]
     words = [word for each in arguments for word in ([each] if isinstance(each, str) else each)]
-    return [*_option_words(context.parent), str(context.info_name), *_option_words(context, own), "--", *words]
+    return [str(context.info_name), *option_words(context, own), "--", *words]
 
 
-def _option_words(context: click.Context | None, names: Collection[str] | None = None) -> list[str]:
+def option_words(context: click.Context | None, names: Collection[str] | None = None) -> list[str]:
     """Return the given options of a command as words; only those with some names, or all."""
     assert context is not None  # every command is in the group of all commands
     words = []
@@ -207,7 +227,7 @@ def _option_words(context: click.Context | None, names: Collection[str] | None =
         if isinstance(each, click.Option) and _is_given(context, each.name) and (names is None or each.name in names):
             value, flag = context.params[each.name], max(each.opts, key=len)
             if each.is_flag:
-                words += [flag] if value == each.flag_value else []
+                words += [flag] if value in (True, each.flag_value) else []  # the flag_value of --json is "json"
             else:
                 several = value if each.multiple else [",".join(map(str, value)) if isinstance(value, tuple) else value]
                 words += [f"{flag}={one}" for one in several]

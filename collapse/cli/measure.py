@@ -109,7 +109,7 @@ def command(
     names = named_models(models, revisions)
     for model in names:
         check_options(model, given, null=null)  # before any work is done
-    of_weights: dict[tuple[str, str], str] | None = {} if revisions else None
+    of_weights: dict[tuple[str, ...], str] | None = {} if revisions else None
 
     def place_of(model: str) -> str | None:
         several = revisions or len(names) > 1

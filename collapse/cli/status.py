@@ -1,5 +1,6 @@
 """collapse status: the progress of collections."""
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -27,21 +28,25 @@ def command(stores: tuple[str, ...], format_: str | None, output: str | None) ->
     """
     from collapse.core.paths import expanded
     from collapse.measurement.table import Table
-    from collapse.stores.coverage import covered
+    from collapse.stores.coverage import Covered, covered
 
-    rows, jobs = list[list[Any]](), list[str]()
+    table, jobs = list[list[Any]](), list[str]()
     for folder in map(expanded, stores):
         try:
-            parts, said, _ = submitted(folder)
+            record, said, _ = submitted(folder)
         except CollapseError as error:  # SLURM may not be on this machine
-            parts, said = None, str(error)
-        rows_of = {each: covered(each, parts) for each in (folder, *sorted(folder.glob("*/")))}
+            record, said = {}, str(error)
+        rows_of = {each: covered(each, record.get("parts")) for each in (folder, *sorted(folder.glob("*/")))}
+        for place, phases in record.get("phases", {}).items():
+            rows = rows_of.setdefault(Path(place), [])
+            begun = {each.phase for each in rows}
+            rows += [Covered(phase, None, 0, None) for phase in phases if phase not in begun]
         if not (said or any(rows_of.values())):
             raise UsageError(f"there is no collection in {folder}: give the --store of collapse collect")
         jobs += [said] if said else []
-        rows += [[str(each), *_row(row)] for each, some in rows_of.items() for row in some]
+        table += [[str(each), *_row(row)] for each, some in rows_of.items() for row in some]
     columns = ["store", "phase", "part", "done", "of", "state", "chunks/s", "left"]
-    deliver(format_, output, Table("", columns, rows, jobs))
+    deliver(format_, output, Table("", columns, table, jobs))
 
 
 def _row(each: "Covered") -> list[Any]:

@@ -2,7 +2,6 @@
 
 import os
 from collections.abc import Mapping
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -11,9 +10,8 @@ from collapse.collection.nulls import refuse_store
 from collapse.core.paths import expanded
 from collapse.core.progress import Report
 from collapse.errors import UsageError
-from collapse.hub.client import at_revision, split_name
-from collapse.hub.opening import is_hub_place, open_named
-from collapse.hub.remote import reach
+from collapse.hub.client import at_revision
+from collapse.hub.opening import open_named, repo_of
 from collapse.inputs.collection_spec import CollectionSpec, refuse_options
 from collapse.inputs.features import check_features_options, is_features_file
 from collapse.inputs.resolving import find_store_at
@@ -46,23 +44,21 @@ def named_store(name: str, *, store: str | None, progress: Report | None, **opti
             # the revision is of the store's repository, and has already been used
             refuse_options(named, [each for each in options if each != "revision"])
             return named
-        if store is not None and is_hub_place(store):
-            found = find_store_at(store, name, CollectionSpec(**options))
-            if found is not None:
-                return found
+        if store is not None and (found := find_store_at(store, name, CollectionSpec(**options))) is not None:
+            return found
     return collect(name, store=store, progress=progress, **options)
 
 
 def store_among(
-    model: str, folder: str, of_weights: dict[tuple[str, str], str] | None = None, options: Mapping[str, Any] = {}
+    model: str, folder: str, of_weights: dict[tuple[str, ...], str] | None = None, options: Mapping[str, Any] = {}
 ) -> str:
     """Return the store of one of several models: a subfolder with its name, or the repository of all stores.
 
     Args:
         model: The model, store or features file.
         folder: The given ``--store``.
-        of_weights: For a model's revisions, the stores of earlier ones by weights and tokenizer; this one is added.
-            Revisions with equal weights share the store of the first.
+        of_weights: For a model's revisions, the stores of earlier ones by their weights, tokenizer and adapter.
+            This one is added; revisions with equal ones share the store of the first.
         options: Options of :func:`collapse.collect`, if there is ``of_weights``.
 
     Raises:
@@ -71,16 +67,15 @@ def store_among(
     """
     if is_store(folder):
         raise UsageError(f"{folder} is a store: for several models, give a folder of stores with --store")
-    if not expanded(model).exists() and is_hub_place(folder):
-        with suppress(UsageError):  # there is no such repository: it is a new local folder
-            reach(split_name(folder)[0])
-            return folder
+    if not expanded(model).exists() and repo_of(folder) is not None:
+        return folder
     path = Path(os.path.abspath(expanded(model)))  # "." and ".." are not names
     own = str(Path(folder) / (path.stem if is_features_file(model) else path.name))
     if of_weights is None:
         return own
     found = asked_model(model, CollectionSpec(**options))
-    return of_weights.setdefault((found.weights, found.tokenizer), own)
+    made_of = found.weights, found.tokenizer, found.adapter.weights if found.adapter else ""
+    return of_weights.setdefault(made_of, own)
 
 
 def check_options(name: str, options: Mapping[str, Any], *, null: bool) -> None:

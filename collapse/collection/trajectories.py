@@ -59,7 +59,7 @@ def trajectory(
     plugins().chosen(metrics)  # report an unknown name and an invalid option once
     CollectionSpec(**options, layers=layers)
     names, rows = find_revisions(str(model), revisions), []
-    of_weights: dict[tuple[str, str], str] = {}
+    of_weights: dict[tuple[str, ...], str] = {}
     for at, name in enumerate(names, 1):
         try:
             place = None if store is None else store_among(name, str(store), of_weights, options)

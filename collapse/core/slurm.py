@@ -1,9 +1,11 @@
 """Arrays of SLURM jobs, submitted through submitit. A job that is pre-empted or runs out of time is queued again."""
 
 import getpass
+import io
 import shutil
 import subprocess
 from collections.abc import Callable, Collection, Sequence
+from contextlib import redirect_stderr
 from pathlib import Path
 from typing import Any
 
@@ -35,7 +37,8 @@ def submit(job: Callable[[Any], Any], arguments: Sequence[Any], folder: Path, *,
     try:
         executor = submitit.AutoExecutor(folder, cluster="slurm", slurm_max_num_timeout=_REQUEUED)
         executor.update_parameters(name=name, nodes=1, tasks_per_node=1, **parameters)
-        return executor.map_array(job, arguments)
+        with redirect_stderr(io.StringIO()):  # submitit prints the error of sbatch, and raises it
+            return executor.map_array(job, arguments)
     except Exception as error:  # a queue can raise anything
         raise CollapseError(f"the jobs could not be submitted: {str(error).strip()[-500:]}") from error
 

@@ -111,9 +111,16 @@ def names_repo(name: str) -> bool:
     return is_repo_id(repo) and "/" in repo and not (looks_local(name) and near_folders(name))
 
 
-def is_hub_place(store: str) -> bool:
-    """Whether a ``--store`` is a repository on the Hub or a store in one, rather than an existing or new folder."""
-    return names_repo(store) and not Path(store).parent.exists()
+def repo_of(store: str) -> Remote | None:
+    """Return the repository that a ``--store`` names; None if it is a folder, which may be new.
+
+    A name of either kind is a folder if there is no such repository, or if it is neither reachable nor cached.
+    """
+    if not names_repo(store) or Path(store).parent.exists():
+        return None
+    with suppress(CollapseError):
+        return reach(split_name(store)[0])
+    return None
 
 
 def in_folder(stores: list[str], folder: str) -> list[str]:

@@ -24,7 +24,7 @@ from collapse.hub.client import at_revision, is_repo_id, split_revision
 from collapse.hub.fingerprints import Folder
 from collapse.hub.remote import Remote, reach
 from collapse.inputs.collection_spec import TextNames, text_names
-from collapse.inputs.packed_text import TRAINING, PackedText, find_packed
+from collapse.inputs.packed_text import RECORD, TRAINING, PackedText, find_packed
 from collapse.inputs.textfiles import KINDS, find_files, hash_files, kind_of, read_texts, show_names
 
 _READ_TO_CHOOSE = ("README.md", ".huggingface.yaml", "dataset_infos.json")
@@ -102,6 +102,9 @@ def find_corpus(
         if packed:
             return _packed_corpus(packed, {option: split, "--text-column": text_column})
         files = find_files(given)
+        above = Path(files[0]).absolute().parent.parent
+        if Path(files[0]).name == RECORD and find_packed(Folder(above), validation=validation):
+            raise UsageError(f"{given[0]} is inside a packed text: give its folder, {above}")
         if split is not None:
             raise UsageError(f"{show_names(files)} is local and has no splits: remove {option} {split}")
         return Corpus(show_names(files), tuple(files), column, hash_files(files))

@@ -76,7 +76,8 @@ def pack(
     validation = texts.pack_validation(lambda corpus: packed(corpus, "validation", spec.of_validation))
     if validation is not None:
         found["validation"] = validation
-    write_atomic(folder / "README.md", _CARD.format(held=described(found)).encode(), other=ANOTHER_FOLDER)
+    card = _CARD.format(held=described(found)).encode()
+    write_atomic(folder / "README.md", card, other=ANOTHER_FOLDER, shared=True)
     return found
 
 

@@ -8,8 +8,7 @@ from pathlib import Path
 
 from collapse.errors import CollapseError, UsageError
 from collapse.hub.client import split_name
-from collapse.hub.opening import in_folder
-from collapse.hub.remote import reach
+from collapse.hub.opening import in_folder, repo_of
 from collapse.inputs.collection_spec import CollectionSpec
 from collapse.inputs.features import features_request, is_features_file
 from collapse.inputs.references import ModelReference
@@ -67,19 +66,17 @@ def find_store(reference: ModelReference, spec: CollectionSpec) -> Store | None:
 
 
 def find_store_at(place: str, model: str, spec: CollectionSpec) -> Store | None:
-    """Find a model's store in a given repository, or in a folder of one; None if there are no stores.
+    """Find a model's store in the repository, or the folder of one, that ``--store`` names; None if it has no stores.
 
     Raises:
         UsageError: No store matches the request; the message lists all stores.
         StoreError: A store in the repository is incomplete.
-        CollapseError: The Hub cannot be reached.
+        CollapseError: A store or the model is not available.
     """
-    repo, folder = split_name(place)
-    try:
-        remote = reach(repo)
-    except UsageError:
-        return None  # it may be a new local folder
-    stores = [remote.open(each) for each in in_folder(remote.stores(), folder)]
+    remote = repo_of(place)
+    if remote is None:
+        return None
+    stores = [remote.open(each) for each in in_folder(remote.stores(), split_name(place)[1])]
     if not stores:
         return None
     request = text_request(asked_model(model, spec), spec, leave_open=True)

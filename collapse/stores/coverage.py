@@ -45,10 +45,12 @@ def covered(folder: Path, parts: int | None = None) -> list[Covered]:
     """
     running = running_parts(folder)
     n = running[0][1] if running else parts
+    shards_of = {phase: shards_in(folder, phase) for phase in ("train", "validation")}
+    # read last: folding writes it before it removes the shards
     coverage: Mapping[str, Any] = read_manifest(folder)["coverage"] if is_store(folder) else {}
     found, current = list[Covered](), True
-    for phase in ("train", "validation"):
-        whole, shards = coverage.get(phase), shards_in(folder, phase)
+    for phase, shards in shards_of.items():
+        whole = coverage.get(phase)
         if whole and not shards:  # a finished store has shards while further layers are collected
             found.append(Covered(phase, None, whole["slices"], whole["slices"]))
             continue

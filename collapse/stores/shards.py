@@ -11,6 +11,7 @@ import json
 import logging
 import shutil
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -153,7 +154,10 @@ def shards_in(folder: Path, phase: str) -> list[Shard]:
     Raises:
         StoreError: A file is not a shard, or its header is damaged.
     """
-    found = [_opened(path) for path in (folder / SHARDS).glob(f"{phase}-*.safetensors")]
+    found = list[Shard]()
+    for path in (folder / SHARDS).glob(f"{phase}-*.safetensors"):
+        with suppress(FileNotFoundError):  # another process has folded it since
+            found.append(_opened(path))
     return sorted(found, key=lambda shard: shard.start)
 
 
@@ -188,6 +192,8 @@ def _opened(path: Path) -> Shard:
         header, _ = _header_of(path)
         phase, start, stop = (header.pop(name) for name in ("phase", "start", "stop"))
         return Shard(phase, start, stop, header, path)
+    except FileNotFoundError:
+        raise
     except (ValueError, KeyError, OSError) as error:
         raise StoreError(f"{path} is damaged or is not a shard of a collection") from error
 
