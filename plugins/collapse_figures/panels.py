@@ -23,11 +23,11 @@ def axis(channel: str, name: str, numbers: Iterable[Any], *, title: str = "", lo
     linear = len(marked) > 1 and not log
     power = math.floor(math.log10(marked[1] - marked[0]) + 1e-9) if linear else 0
     labels = {
-        "labelOverlap": False,
+        "labelOverlap": "parity" if channel == "x" else False,  # an axis y has few labels
         "values": marked,
-        "format": f",.{max(-power, 0)}f" if linear else "~g",
+        "format": f",.{max(-power, 0)}f" if linear else "~g",  # Vega's rounds 2.5 to 3
         **more,
-    }  # Vega's rounds 2.5 to 3
+    }
     kind = {"x": alt.X, "y": alt.Y}[channel]
     return kind(field(name), type="quantitative", title=title or shown(name).axis, scale=scale, axis=alt.Axis(**labels))
 
