@@ -58,13 +58,14 @@ def counted(number: int, noun: str) -> str:
 
 
 def some(names: list[str], most: int = 3) -> str:
-    """Join the first few names for a message, and count the others.
+    """Join the first few names for a message, and count the others; semicolons separate names that have commas.
 
-    >>> some(["a", "b", "c", "d"])
-    'a, b, c and 1 more'
+    >>> some(["a", "b", "c", "d"]), some(["a, layer 1", "a, layer 2", "b, layer 1"], 2)
+    ('a, b, c and 1 more', 'a, layer 1; a, layer 2; and 1 more')
     """
-    more = f" and {len(names) - most:,} more" if len(names) > most else ""
-    return ", ".join(names[:most]) + more
+    mark = ";" if any(", " in name for name in names) else ","
+    more = f"{mark.strip(',')} and {len(names) - most:,} more" if len(names) > most else ""
+    return f"{mark} ".join(names[:most]) + more
 
 
 def near_names(name: str, known: Iterable[str], see: str = "") -> str:

@@ -3,7 +3,10 @@
 import csv
 import io
 import json
+import os
 import shutil
+import subprocess
+import sys
 
 import pytest
 from safetensors.torch import save_file
@@ -59,6 +62,15 @@ def test_each_format_holds_the_same(out, told, run, measured, tmp_path, name):
         file.write_text("what was there is replaced")
         assert f"written to {file}" in run(*words, "--output", file).stderr.splitlines()[-1]
         assert file.read_text().rstrip("\n") == shown[format_].rstrip("\n")
+
+
+def test_a_file_is_written_though_nobody_reads_the_table(tmp_path):
+    words = map(str, ["metrics", "nc2", "--output", tmp_path / "made.csv"])
+    read, write = os.pipe()
+    os.close(read)
+    subprocess.run([sys.executable, "-m", "collapse", *words], stdout=write, stderr=subprocess.PIPE)
+    os.close(write)
+    assert (tmp_path / "made.csv").read_text()
 
 
 def test_an_output_that_cannot_be_is_refused_before_any_work(run, measured, tmp_path):

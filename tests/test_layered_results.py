@@ -102,6 +102,8 @@ def test_a_figure_shows_headlines_against_depth(models):
     assert len(rows) == 36
     assert {row["layer_depth"] for row in rows} == {0, 2, DEPTH}
     assert {row["nc1_cdnv"] for row in rows} == {row["nc1.cdnv"] for row in layered.rows}
+    of_rules = [each["layer"] for each in drawing.spec["concat"] if "layer" in each]
+    assert all(line["encoding"]["y"]["axis"] == rule["encoding"]["y"]["axis"] for line, rule in of_rules)
     with pytest.raises(CollapseError, match="needs layer, depth"):
         collapse.draw("depth", top)
     with pytest.raises(CollapseError, match="needs two layers of one model"):
@@ -146,6 +148,7 @@ def test_results_can_be_chosen_by_layer(models, out, tmp_path):
     layered.write(tmp_path / "layered.json")
     shown = out("results", tmp_path / "layered.json", "--where", "layer=2")
     assert shown.startswith("12 rows")
+    assert shown.splitlines()[1].split()[:2] == ["model", "layer"]
     heading = next(line for line in out("results", tmp_path / "layered.json").splitlines() if line.startswith("model"))
     assert heading.split()[1] == "layer"
 

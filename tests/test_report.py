@@ -5,6 +5,7 @@ import hashlib
 import json
 import shutil
 import sys
+from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -18,7 +19,7 @@ from collapse import CollapseError, Results
 from collapse.errors import UsageError
 from collapse.plugin import plugin_manager
 from collapse.showing import sources
-from collapse.showing.associations import Associations
+from collapse.showing.associations import Associations, associations
 from collapse.showing.overview import findings, warnings
 
 PUBLISHED = Path(__file__).parents[1] / "zoo" / "collapse_zoo" / "published.csv"
@@ -127,6 +128,20 @@ def test_the_published_rows(page):
     assert {"data-correlation", "data-correlation-within", "data-correlation-log-within"} <= set(made.data)
     assert "data-permutation" not in made.data  # rows of one architecture are not exchangeable with another's
     assert "Wu & Papyan 2024, Eq. 4" in str(made.data["data-definitions"])
+
+
+def test_checkpoints_of_one_run_are_not_permuted():
+    rows = [
+        replace(row, model=f"run/checkpoint-{at}", dim=8, measurements=row.measurements | {"n_params": 9})
+        for at, row in enumerate(rows_of("abcdef"))
+    ]
+    found = associations(Results(rows), permutations=9)
+    assert "permutation" not in found.tables
+    assert "permutation: rows that differ in step are not exchangeable" in found.lacking
+    assert (
+        "models differ in step, which may drive both columns, and are not exchangeable"
+        in found.tables["correlation"].notes
+    )
 
 
 def test_rows_that_cannot_be_compared_are_warned_of(page):

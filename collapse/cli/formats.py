@@ -40,11 +40,13 @@ def prints_a_table(command: Command) -> Command:
 
 
 def deliver(format_: str | None, output: str | None, table: Table) -> None:
-    """Print a table in a format ("table" or None fits it to the terminal), and write it to ``output`` if given.
+    """Write a table to ``output`` if given, and print it in a format ("table" or None fits it to the terminal).
 
     Raises:
         CollapseError: The file cannot be written.
     """
+    if output:  # first, because a reader such as head may close the pipe
+        table.write(output)
     if format_ in (None, "table"):
         from collapse.cli.rendering import print_table
 
@@ -55,5 +57,4 @@ def deliver(format_: str | None, output: str | None, table: Table) -> None:
             for note in table.notes:
                 say_aside(note)
     if output:
-        table.write(output)
         say_aside(f"written to {output}")

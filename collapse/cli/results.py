@@ -64,7 +64,7 @@ def _named(text: str) -> tuple[str, str | int | float]:
 def _chosen(columns: str | None, frame: "pd.DataFrame", added: list[str]) -> list[str]:
     """Return the columns to print: model, added columns and headlines; all columns of a table without headlines.
 
-    With the headlines, ``layer`` and ``min_count`` are added if they are needed to distinguish rows of one store.
+    With the headlines, ``step`` and ``layer`` are added if rows have them, and ``min_count`` if rows differ in it.
     """
     from collapse.measurement.columns import split_columns
     from collapse.plugin.plugin_manager import plugins
@@ -73,7 +73,8 @@ def _chosen(columns: str | None, frame: "pd.DataFrame", added: list[str]) -> lis
         wanted = list(split_columns(columns, frame))
     else:
         known = [name for name in ("val_loss", *plugins().headlines()) if name in frame]
-        apart = [name for name in ("layer", "min_count") if name in frame and frame[name].nunique() > 1]
+        apart = [name for name in ("step", "layer") if name in frame and frame[name].notna().any()]
+        apart += ["min_count"] if "min_count" in frame and frame["min_count"].nunique() > 1 else []
         wanted = [*apart, *added, *known] if known else [str(name) for name in frame.columns]
     for name in wanted:
         if name not in frame:

@@ -78,6 +78,7 @@ class EmbeddingStatistics:
         min_count: Only classes with at least this many samples are kept.
         class_set: Digests of the stores whose common classes are kept, or None for all classes.
         left_out: Number of classes excluded because they have fewer samples or are not in the class set.
+        seen: All classes with a mean, those left out included, shape (C + left_out,); None if none is left out.
         versions: Version of each plugin statistic by name; statistics without a version are not compared.
         makers: Distribution whose plugin filled each plugin statistic, by name; statistics without one are not
             compared.
@@ -98,6 +99,7 @@ class EmbeddingStatistics:
     min_count: int = 1
     class_set: str | None = None
     left_out: int = 0
+    seen: Int[Tensor, " K"] | None = None
     versions: Mapping[str, int] = field(default_factory=dict)
     makers: Mapping[str, str] = field(default_factory=dict)
     absent: Mapping[str, str] = field(default_factory=dict)
@@ -190,7 +192,9 @@ class EmbeddingStatistics:
         made = replace(self, min_count=max(min_count, self.min_count), class_set=class_set or self.class_set)
         if here == self.n_classes:
             return made
-        return made._with_rows(lambda rows: rows[kept], left_out=self.left_out + self.n_classes - here)
+        left_out = self.left_out + self.n_classes - here
+        seen = self.classes if self.seen is None else self.seen
+        return made._with_rows(lambda rows: rows[kept], left_out=left_out, seen=seen)
 
     def to(self, device: str | torch.device) -> "EmbeddingStatistics":
         """Return a copy with the class tensors on another device."""

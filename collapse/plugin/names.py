@@ -16,6 +16,7 @@ HELD = {
     "dtype": "dtype of the embeddings, such as 'float32'",
     "min_count": "least number of samples of a class",
     "left_out": "number of classes that --min-count or --classes-of excludes",
+    "seen": "token ids of all classes in training, those left out included; None if none is left out",
 }
 """Values from the store or from the options of the measurement."""
 
@@ -65,7 +66,7 @@ COLUMNS = frozenset(
 )
 """Columns of a table, keys of a row and vectors of a store; no measurement may have such a name."""
 
-_FREE = ("ids", "dtype", "min_count", "left_out", "C", "d")
+_FREE = ("ids", "dtype", "min_count", "left_out", "seen", "C", "d")
 _NEEDS = {"chunks": "validation", "centred_rows": "classifier", "variance_sum": "variances"}
 
 

@@ -39,20 +39,23 @@ def associations(results: Results, permutations: int = 9_999) -> Associations:
     If models share a size, rows are not exchangeable. Then each size is a cluster in the correlation over all rows, and
     rows are permuted only within a size. If models of one size were trained differently, the correlation also
     subtracts the effect of the training and permutes whole sizes. What additive effects leave depends on the scale of
-    the loss, so this correlation is also run for the log loss.
+    the loss, so this correlation is also run for the log loss. Without shared sizes, as for checkpoints of one run,
+    rows that were trained differently are not permuted.
     """
     named = with_parts(results.frame())
     size = next((name for name in SIZES if _repeats(named, name)), None)
-    trained = training_of(named, size) if size is not None else None
+    trained = training_of(named, size or (lambda _: 0))
     names, end = [name for name in (size, trained) if name is not None], "-within" if size else ""
+    tables, lacking = dict[str, Table](), list[str]()
     runs: dict[str, dict[str, Any]] = {"correlation": {"cluster": size}}
     if size:
         runs["correlation-within"] = {"within": names}
-    if trained:
+    if trained and not size:
+        lacking.append(f"permutation: rows that differ in {trained} are not exchangeable")
+    elif trained:
         runs["correlation-log-within"] = {"within": names, "against": "log(val_loss)"}
     else:
         runs[f"permutation{end}"] = {"within": names or None, "n": permutations}
-    tables, lacking = {}, []
     for name, options in runs.items():
         try:
             tables[name] = analyze(name.partition("-")[0], Results.from_frame(named), **options)

@@ -203,7 +203,7 @@ def cautions(chosen: Chosen) -> list[str]:
     groups_n = groups_of(frame, within) if within else np.zeros(len(frame), dtype=np.int64)
     name = size_of(frame)
     if name is None or (frame.groupby(groups_n)[name].nunique() < 2).all():
-        name = training_of(frame, groups_n) if within else None
+        name = training_of(frame, groups_n)
     if name is None:
         return []
     whose = f"of equal {' and '.join(within)} " if within else ""

@@ -6,6 +6,7 @@ import numpy as np
 
 from collapse import CollapseError, Drawing, Results, figure
 from collapse.errors import counted
+from collapse.measurement.model_names import training_of
 from collapse.measurement.permuting import TIE, orders, permuted, unit
 from collapse.measurement.prepared import TABLE_1, sizes_said
 from collapse_figures.panels import headed, ticks, together
@@ -18,7 +19,7 @@ _P = (
     "order reaches it, p is at most 3/n with 95 % confidence. p is not corrected for several measurements, and assumes "
     "exchangeable rows."
 )
-_NO_P = "No p is shown: {sizes} and are not exchangeable; size alone can give a large |r|."
+_NO_P = "No p is shown: {unlike} and are not exchangeable; this alone can give a large |r|."
 
 
 @figure(
@@ -44,11 +45,12 @@ def permutation_null(results: Results) -> Drawing:
     y_n, x_nk = frame["val_loss"].to_numpy(), frame[varying].to_numpy()
     observed = unit(y_n) @ unit(x_nk)
     null = np.concatenate(list(permuted(y_n, x_nk, n=PERMUTATIONS)))
-    exact, sizes = orders(len(frame)) <= PERMUTATIONS, sizes_said(frame)
+    exact, trained = orders(len(frame)) <= PERMUTATIONS, training_of(frame, lambda _: 0)
+    unlike = sizes_said(frame) or (f"the models differ in {trained}" if trained else "")
     panels, rows = [], []
     for name, r, null_P in zip(varying, observed.tolist(), null.T, strict=True):
         reached = int((np.abs(null_P) >= abs(r) - TIE).sum()) + (not exact)  # plus the observed order
-        p = None if sizes else reached / (len(null) + (not exact))
+        p = None if unlike else reached / (len(null) + (not exact))
         shares = np.histogram(null_P, _EDGES)[0] / len(null)
         bins = zip(_EDGES[:-1].tolist(), _EDGES[1:].tolist(), shares.tolist(), strict=True)
         rows += [{"of": field(name), "r": low, "r_end": high, "share": share} for low, high, share in bins]
@@ -58,7 +60,7 @@ def permutation_null(results: Results) -> Drawing:
     caption = (
         f"Pearson's r of {', '.join(varying)} with the validation loss{not_of_log} under "
         f"{f'all {len(null):,} orders' if exact else f'{len(null):,} random permutations (seed 0)'} of "
-        f"{counted(len(frame), 'row')}, and the r observed (dashed). {_NO_P.format(sizes=sizes) if sizes else _P}"
+        f"{counted(len(frame), 'row')}, and the r observed (dashed). {_NO_P.format(unlike=unlike) if unlike else _P}"
     )
     return Drawing(together(panels, rows), caption, notes=remarks(frame, len(results) - len(frame)))
 

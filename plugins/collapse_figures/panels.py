@@ -22,7 +22,12 @@ def axis(channel: str, name: str, numbers: Iterable[Any], *, title: str = "", lo
     marked = ticks(numbers, log)
     linear = len(marked) > 1 and not log
     power = math.floor(math.log10(marked[1] - marked[0]) + 1e-9) if linear else 0
-    labels = {"values": marked, "format": f",.{max(-power, 0)}f" if linear else "~g", **more}  # Vega's rounds 2.5 to 3
+    labels = {
+        "labelOverlap": "parity" if channel == "x" else False,  # an axis y has few labels
+        "values": marked,
+        "format": f",.{max(-power, 0)}f" if linear else "~g",  # Vega's rounds 2.5 to 3
+        **more,
+    }
     kind = {"x": alt.X, "y": alt.Y}[channel]
     return kind(field(name), type="quantitative", title=title or shown(name).axis, scale=scale, axis=alt.Axis(**labels))
 
@@ -151,7 +156,8 @@ def _beside_limit(chart: Any, frame: "pd.DataFrame", name: str) -> Any:
     if not isinstance(limit, int | float) or logged(frame, name) or 2 * max(low - limit, limit - high) >= high - low:
         return chart
     y = axis("y", name, [*values, limit])
-    rule = alt.Chart().mark_rule().transform_aggregate(rows="count()").encode(y=alt.datum(limit, type="quantitative"))
+    at = alt.datum(limit, type="quantitative", axis=y["axis"])  # with Vega's own axis, the panel would lose ticks
+    rule = alt.Chart().mark_rule().transform_aggregate(rows="count()").encode(y=at)
     return alt.layer(chart.encode(y=y), rule)
 
 

@@ -50,7 +50,10 @@ def training(results: Results) -> Drawing:
 
 @figure("depth", title="Loss and neural collapse along the layers", needs=["layer", "depth"])
 def depth(results: Results) -> Drawing:
-    """Loss and every headline measurement at each layer, a line per model and step, and per null."""
+    """Loss and every headline measurement at each layer, a line per model and step.
+
+    Rows with nulls have a line per null too: from Python, because ``--null`` measures the layer ``top`` only.
+    """
     frame = measured(_with_nulls(results), needs=[LAYER_DEPTH])
     frame["run"] = frame.groupby([name for name in ("model", "store", "step") if name in frame], dropna=False).ngroup()
     frame = frame[frame.groupby("run")[LAYER_DEPTH].transform("nunique") > 1].reset_index(drop=True)

@@ -31,7 +31,7 @@ def agreed(chunks: ValidationTotals) -> Tensor:
     translation=False,
     scale=None,
 )
-def agreement(agreed: Tensor, validation: ValidationStatistics, ids: Tensor, left_out: int) -> Noted | Tensor:
+def agreement(agreed: Tensor, validation: ValidationStatistics, ids: Tensor, seen: Tensor | None) -> Noted | Tensor:
     """Share of all validation samples on which the linear and the nearest-class-centre classifier agree.
 
     Equation: share of argmax_c ⟨w_c,h⟩+b_c = argmin_c ‖h − μ_c‖
@@ -42,7 +42,8 @@ def agreement(agreed: Tensor, validation: ValidationStatistics, ids: Tensor, lef
     0.75
     """
     v, remarks = validation, []
-    unseen = 0 if left_out else int(v.counts[~torch.isin(v.classes, ids.cpu())].sum())
+    with_mean = ids if seen is None else seen  # --min-count does not affect the note either
+    unseen = int(v.counts[~torch.isin(v.classes, with_mean.cpu())].sum())
     if unseen:
         remarks.append(f"{unseen:,} have a label without a mean (never seen in training)")
     if int(v.argmax_without_mean):

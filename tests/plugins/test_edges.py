@@ -41,8 +41,10 @@ def test_agreement_says_for_how_many_samples_there_is_no_mean():
         "and 1 have a most probable token without a mean",
     )
     assert given(agreement, validated(classes=[0, 2], counts=[4, 0])) == 0.75  # predicted only
-    fewer = replace(validated(classes=[0, 2]), left_out=1)
-    assert given(agreement, fewer) == 0.75  # of the classes that are left, who knows
+    three = replace(statistics_of(torch.eye(3)), validation=validated(classes=[1, 7]).validation)
+    of_two = three.keep(1, torch.tensor([0, 2]))
+    assert given(agreement, of_two) == given(agreement, three)  # of all classes in training
+    assert "2 have a label without a mean" in given(agreement, of_two).text
 
 
 def test_kappa_of_two_rules_that_always_say_the_same_class_is_undefined():

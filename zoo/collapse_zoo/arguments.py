@@ -72,7 +72,9 @@ def arguments_of(
         "ddp_timeout": 24 * 3600,  # other processes wait while one packs the text
         "dataloader_pin_memory": not cpu,
     }
-    reserved = {*values, *_RELIED_ON, *([_PIECES] if micro_batch else [])} - {*_FREE}
+    if micro_batch and _PIECES in recipe.trainer:
+        raise UsageError(f"--micro-batch and --trainer-arg {_PIECES} set the same: give one, not both")
+    reserved = {*values, *_RELIED_ON} - {*_FREE}
     if fixed := sorted(recipe.trainer.keys() & reserved):
         raise UsageError(f"--trainer-arg cannot set {', '.join(fixed)}: use another option, or keep the default")
     with quiet("transformers", "accelerate"):
