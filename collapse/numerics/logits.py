@@ -23,6 +23,7 @@ class Logits:
     def capped(self, z: Tensor) -> Tensor:
         """Return logits of scaled products.
 
+        >>> import torch
         >>> Logits(cap=30.0).capped(torch.tensor([3.0, 3000.0]))
         tensor([ 2.9900, 30.0000])
         """
