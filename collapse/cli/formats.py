@@ -45,8 +45,16 @@ def deliver(format_: str | None, output: str | None, table: Table) -> None:
     Raises:
         CollapseError: The file cannot be written.
     """
-    if output:  # first, because a reader such as head may close the pipe
-        table.write(output)
+    try:
+        if output:  # first, because a reader such as head may close the pipe
+            table.write(output)
+    finally:
+        _print(format_, table)
+    if output:
+        say_aside(f"written to {output}")
+
+
+def _print(format_: str | None, table: Table) -> None:
     if format_ in (None, "table"):
         from collapse.cli.rendering import print_table
 
@@ -56,5 +64,3 @@ def deliver(format_: str | None, output: str | None, table: Table) -> None:
         if format_ == "csv":  # CSV has no place for notes
             for note in table.notes:
                 say_aside(note)
-    if output:
-        say_aside(f"written to {output}")
