@@ -272,6 +272,14 @@ def tiny(tmp_path_factory: pytest.TempPathFactory) -> Tiny:
     return make_tiny(tmp_path_factory.mktemp("tiny"))
 
 
+@pytest.fixture(scope="module")
+def whole(tiny, tmp_path_factory):
+    """The store of one process on the tiny text."""
+    import collapse
+
+    return collapse.collect(tiny.model, store=tmp_path_factory.mktemp("whole") / "store", **tiny.options())
+
+
 @pytest.fixture(scope="session")
 def decoding(tiny: Tiny, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The tiny model, with a tokenizer that decodes what it encodes."""

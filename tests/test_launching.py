@@ -23,11 +23,6 @@ def runner(start_runner, tmp_path_factory):
     return start_runner(tmp_path_factory.mktemp("home"))
 
 
-@pytest.fixture(scope="module")
-def whole(tiny, tmp_path_factory):
-    return collapse.collect(tiny.model, store=tmp_path_factory.mktemp("whole") / "store", **tiny.options())
-
-
 def eventually(holds, seconds=90):
     deadline = time.monotonic() + seconds
     while not holds():

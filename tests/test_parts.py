@@ -16,11 +16,6 @@ def runner(start_runner, tmp_path_factory):
     return start_runner(tmp_path_factory.mktemp("home"))
 
 
-@pytest.fixture(scope="module")
-def whole(tiny, tmp_path_factory):
-    return collapse.collect(tiny.model, store=tmp_path_factory.mktemp("whole") / "store", **tiny.options())
-
-
 @pytest.fixture
 def start(runner, tiny, tmp_path):
     """Start collecting into the store; ends what is left."""
