@@ -34,11 +34,13 @@ OF_PACKING = (
 )
 """Options on which the chunks of a text depend, besides the text."""
 
+TASKS = ("image-classification", "sequence-classification", "token-classification", "masked-lm")
+"""Heads of classifiers other than causal language models, as transformers' pipelines call them."""
+
 DTYPES = ("float32", "bfloat16", "float16", "float64")
 
-_TEXTS = (("corpus", "text", "split"), ("validation", "validation_text", "validation_split"))
-_LIMITS = ("chunk_length", "max_chunks", "max_validation_chunks")
-_HOW = ("shards", "eos_between", "special_tokens", "ignore_tokens", "dtype", "quantize", "fast_attention", "exact_loss")
+
+_NAMED = ("text", "validation_text", "data", "validation_data")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -99,6 +101,26 @@ class CollectionSpec:
     split: str | None = option("Training split of a data set.", "corpus", unset="train")
     validation_split: str | None = option("Validation split of a data set.", "validation", unset="validation")
     text_column: str | None = option("Column that holds the text.", "corpus validation", unset="text")
+    task: str | None = option("Measure a classifier with this head.", "changed", choices=TASKS, metavar="TASK")
+    data: TextNames | None = option(
+        "Training data of --task: a folder of class folders with images, files of rows, or a Hub data set.",
+        "corpus",
+        metavar="FILES|DATASET",
+        many=True,
+    )
+    validation_data: TextNames | None = option(
+        "Validation data of --task.",
+        "validation",
+        unset="the data set's validation split, if any",
+        metavar="FILES|DATASET",
+        many=True,
+    )
+    columns: str | None = option(
+        "Columns of --data: its inputs, then its labels.",
+        "corpus validation",
+        unset="image,label; text,label; tokens,ner_tags; or text",
+        metavar="INPUT[,INPUT],LABEL",
+    )
     tokenizer: str | None = option("Tokenizer to use instead of the model's own.", "tokenizer", metavar="MODEL")
     revision: str | None = option("Branch, tag or commit of a Hub model.", "weights tokenizer")
     chunk_length: int | None = option(
@@ -177,7 +199,7 @@ class CollectionSpec:
             value = getattr(self, each.name)
             if isinstance(value, os.PathLike):
                 value = os.fspath(value)
-            if each.name in ("text", "validation_text", "without") and value is not None:
+            if each.name in (*_NAMED, "without") and value is not None:
                 value = text_names(value)
             if each.name == "ignore_tokens":
                 value = _token_ids(value)
@@ -187,6 +209,8 @@ class CollectionSpec:
             if value is not None and value != each.default:
                 check_value(each, value)
             object.__setattr__(self, each.name, dict(value or {}) if each.name == "model_args" else value)
+        if self.task is None and (self.data or self.validation_data or self.columns):
+            raise UsageError(f"--data, --validation-data and --columns need a --task: {', '.join(TASKS)}")
 
     @property
     def identity(self) -> dict[str, Any]:
@@ -229,7 +253,7 @@ def check_value(each: Field[Any], value: Any) -> None:
     elif each.name == "part":
         is_pair = isinstance(value, tuple | list) and [type(number) for number in value] == [int, int]
         valid, wanted = is_pair and 1 <= value[0] <= value[1], "k/n with 1 ≤ k ≤ n, such as 2/4 (in Python (2, 4))"
-    elif each.name in ("text", "validation_text"):
+    elif each.name in _NAMED:
         # an empty list, for example of a glob that matches nothing, must not mean the default text
         valid, wanted = value != (), "one or several names"
     elif each.name == "ignore_tokens":
@@ -270,29 +294,3 @@ def flag_of(name: str, about: Option | None = None) -> str:
     """Return an option's name on the command line, such as ``--chunk-length``."""
     about = about or options_of().get(name)
     return about.flag if about and about.flag else f"--{name.replace('_', '-')}"
-
-
-def options_held(identity: Mapping[str, Any], given: Mapping[str, Any], *, texts_only: bool = False) -> dict[str, Any]:
-    """Return options that request the content of a store; given options take precedence, local texts are left out.
-
-    Args:
-        identity: The store's identity.
-        given: The given options.
-        texts_only: Return only the options of the texts and their limits.
-    """
-    names = _LIMITS if texts_only else (*_LIMITS, *_HOW)
-    found = {name: identity[name] for name in names if identity.get(name) is not None}
-    for key, text, split in _TEXTS:
-        held = identity.get(key) or {}
-        if held.get("revision") and text not in given:
-            found |= {text: f"{held['name']}@{held['revision']}", split: held["split"]}
-        if held.get("column"):
-            found.setdefault("text_column", held["column"])
-    return {**found, **given}
-
-
-def refuse_options(store: object, given: Iterable[str]) -> None:
-    """Raise UsageError for options of a collection that are given with a finished store."""
-    for name in given:
-        if options_of()[name].role not in ("running", "layers") or name == "recollect":
-            raise UsageError(f"{store} is a finished store: {flag_of(name)} does not apply; remove the option")
