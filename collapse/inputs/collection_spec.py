@@ -130,7 +130,9 @@ class CollectionSpec:
     max_validation_chunks: int | None = option(
         "At most this many chunks of the validation text; overrides --max-chunks.", "changed", metavar="N", least=1
     )
-    batch_size: int | str = option("Chunks per batch; auto halves it when memory runs out.", "running", default="auto")
+    batch_size: int | str = option(
+        "Chunks or samples per batch; auto halves it when memory runs out.", "running", default="auto"
+    )
     shards: int = option("Number of pieces of the text, each cut into chunks.", "recorded", default=2, least=1)
     eos_between: bool = option("Put the end-of-text token after each text.", "recorded", default=False)
     special_tokens: bool = option(

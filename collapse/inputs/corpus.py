@@ -25,7 +25,8 @@ from collapse.hub.fingerprints import Folder
 from collapse.hub.remote import Remote, reach
 from collapse.inputs.collection_spec import TextNames, text_names
 from collapse.inputs.packed_text import RECORD, TRAINING, PackedText, find_packed
-from collapse.inputs.textfiles import KINDS, find_files, hash_files, kind_of, read_texts, show_names
+from collapse.inputs.textfiles import KINDS, find_files, kind_of, read_texts, show_names
+from collapse.stores.files import sha256_file, sha256_of
 
 _READ_TO_CHOOSE = ("README.md", ".huggingface.yaml", "dataset_infos.json")
 """Files that ``datasets`` reads before it chooses the files of each split."""
@@ -49,6 +50,7 @@ class Corpus:
         split, remote: Split and repository of a Hub data set.
         packed: The chunks of the text, if ``collapse pack`` has made them.
         known: The suffixes of files that are read, and their formats.
+        hashes: Hash of each file.
     """
 
     name: str
@@ -59,6 +61,7 @@ class Corpus:
     remote: Remote | None = None
     packed: PackedText | None = None
     known: Mapping[str, str] = field(default_factory=lambda: KINDS, compare=False)
+    hashes: tuple[str, ...] = ()
 
     @property
     def revision(self) -> str | None:
@@ -115,7 +118,8 @@ def find_corpus(
             raise UsageError(f"{given[0]} is inside a packed text: give its folder, {above}")
         if split is not None:
             raise UsageError(f"{show_names(files)} is local and has no splits: remove {option} {split}")
-        return Corpus(show_names(files), tuple(files), column, hash_files(files), known=known)
+        hashes = tuple(sha256_file(Path(file)) for file in files)
+        return Corpus(show_names(files), tuple(files), column, sha256_of(hashes), known=known, hashes=hashes)
     repo, configuration, revision = _split(given[0])
     try:
         found = reach(at_revision(repo, revision), "dataset")
@@ -185,7 +189,7 @@ def opened(
 
 def check_unchanged(corpus: Corpus) -> None:
     """Raise CollapseError if a file of a corpus changed since it was found."""
-    if corpus.files and hash_files(corpus.files, remember=False) != corpus.sha256:
+    if corpus.hashes != tuple(sha256_file(Path(file), remember=False) for file in corpus.files):
         raise CollapseError(f"{corpus.name} changed while it was read: run the same command again")
 
 

@@ -20,7 +20,7 @@ from collapse.inputs.samples import IGNORED
 from collapse.inputs.tasks import IMAGES, Task
 from collapse.inputs.text_pair import Texts
 from collapse.inputs.textfiles import kind_of
-from collapse.stores.files import sha256_file, sha256_of
+from collapse.stores.files import sha256_of
 from collapse.stores.writing import ANOTHER_HOME, raise_if_full
 
 log = logging.getLogger("collapse")
@@ -35,14 +35,14 @@ class Labelled:
         inputs: The input columns: sequences of texts, lists of words, images, or names of image files.
         labels: Of each row a class, as its number or name, or a list of them; None if there are no labels.
         names: Names of the classes if labels are their numbers in the data.
-        sha256: Hashes of local image files.
+        hashes: The hash of each local image file.
     """
 
     name: str
     inputs: tuple[Sequence[Any], ...]
     labels: Sequence[Any] | None = None
     names: Sequence[str] | None = None
-    sha256: Sequence[str] | None = None
+    hashes: Sequence[str] = ()
 
 
 def find_data(spec: CollectionSpec, task: Task) -> Texts:
@@ -65,19 +65,15 @@ def find_data(spec: CollectionSpec, task: Task) -> Texts:
 def _find(names: TextNames, spec: CollectionSpec, task: Task, split: str | None, *, validation: bool = False) -> Corpus:
     columns = (spec.columns or task.columns).replace(" ", "")
     found = find_corpus(names, split=split, text_column=columns, validation=validation, known=task.known)
-    if _are_images(found.files):
-        name = Path(text_names(names)[0]).resolve().name
-        return replace(found, name=name, column="", sha256=_hash_images(found.files))
-    return found
+    if not _are_images(found.files):
+        return found
+    folders = [Path(file).parent.name for file in found.files]  # the names of their classes
+    name = Path(text_names(names)[0]).resolve().name
+    return replace(found, name=name, column="", sha256=sha256_of([folders, found.hashes]))
 
 
 def _are_images(files: Sequence[str]) -> bool:
     return bool(files) and kind_of(files[0]) in IMAGES
-
-
-def _hash_images(files: Sequence[str]) -> str:
-    """Return one hash of images' contents and of the names of their folders, which are their classes."""
-    return sha256_of([[Path(file).parent.name, sha256_file(Path(file))] for file in files])
 
 
 def read_data(corpus: Corpus, task: Task, report: Report | None = None) -> Labelled:
@@ -99,11 +95,7 @@ def read_data(corpus: Corpus, task: Task, report: Report | None = None) -> Label
         remote.download([glob.escape(name) for name in names], report=report)
         files = [str(remote.fetch(name)) for name in names]
     if _are_images(files):
-        folders = [Path(file).parent.name for file in files]
-        if not remote and _hash_images(files) != corpus.sha256:
-            raise CollapseError(f"{corpus.name} changed while it was read: run the same command again")
-        hashes = None if remote else [sha256_file(Path(file)) for file in files]
-        return Labelled(corpus.name, (files,), folders, sha256=hashes)
+        return Labelled(corpus.name, (files,), [Path(file).parent.name for file in files], hashes=corpus.hashes)
     rows = _rows(corpus, files, task)
     if not remote:
         check_unchanged(corpus)

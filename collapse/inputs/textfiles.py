@@ -12,7 +12,6 @@ from typing import IO, Any
 
 from collapse.core.paths import expanded, near_paths
 from collapse.errors import CollapseError, UsageError, first_line, near_names
-from collapse.stores.files import sha256_file, sha256_of
 
 # Each line of a .txt file is a text and keeps its line break. \r and \r\n also end a line and are read as \n (Python's
 # universal newlines). A .json file is a list of objects, or lines of objects as in a .jsonl file.
@@ -82,19 +81,6 @@ def show_names(files: Sequence[str]) -> str:
     """Return the files' names without folders; if there are many, only the first and the last."""
     names = [Path(file).name for file in files]
     return ", ".join(names) if len(names) <= 3 else f"{names[0]} … {names[-1]} ({len(names)} files)"
-
-
-def hash_files(files: Sequence[str], *, remember: bool = True) -> str:
-    """Return one hash of the contents of some files, in order.
-
-    Args:
-        files: The files.
-        remember: Use cached hashes, as :func:`collapse.stores.files.sha256_file` does.
-
-    Raises:
-        OSError: A file cannot be read.
-    """
-    return sha256_of([sha256_file(Path(file), remember=remember) for file in files])
 
 
 def read_texts(file: str, column: str) -> Iterator[tuple[str, str]]:

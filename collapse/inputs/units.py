@@ -84,7 +84,7 @@ class Images:
             if not isinstance(held, str):
                 return held.convert(self.mode)
             name, content = held, Path(held).read_bytes()
-            if self.data.sha256 is None or sha256(content).hexdigest() == self.data.sha256[number]:
+            if not self.data.hashes or sha256(content).hexdigest() == self.data.hashes[number]:
                 return Image.open(BytesIO(content)).convert(self.mode)
         except (OSError, ValueError, SyntaxError, AttributeError) as error:  # Pillow raises all of them
             raise CollapseError(f"{name} cannot be read as an image: repair or remove it") from error
