@@ -60,19 +60,23 @@ class Images:
         self.labels = torch.tensor(class_ids(data, config.id2label))
 
     def batch(self, start: int, stop: int) -> dict[str, Tensor]:
-        """Return the pixels of some images.
+        """Return the pixels of some images; threads read them, and Pillow lets them run at once.
 
         Raises:
             CollapseError: An image cannot be read or processed, or changed.
         """
         with ThreadPoolExecutor() as threads:
-            images = list(threads.map(self._image, range(start, stop)))
+            read = list(threads.map(self._pixels, range(start, stop)))
+        return {name: torch.cat([each[name] for each in read]) for name in read[0]}
+
+    def _pixels(self, number: int) -> dict[str, Tensor]:
+        image = self._image(number)
         try:
-            return dict(self.processor(images=images, return_tensors="pt"))
+            return dict(self.processor(images=image, return_tensors="pt"))
         except Exception as error:  # a processor can raise anything
             raise CollapseError(
-                f"the image processor cannot process images {start} to {stop - 1} of {self.data.name}: "
-                f"{type(error).__name__}: {first_line(error)}"
+                f"the image processor cannot process image {number} of {self.data.name}: {type(error).__name__}: "
+                f"{first_line(error)}"
             ) from error
 
     def _image(self, number: int) -> Any:
