@@ -144,6 +144,7 @@ class Source:
     clock: Clock = field(default_factory=Clock)
 
     def __post_init__(self) -> None:
+        self.weight, self.bias = self.weight.detach(), None if self.bias is None else self.bias.detach()
         texts = {name: {"name": self.identity[name]} for name in ("corpus", "validation") if name in self.identity}
         self.identity |= {name: each for name, each in texts.items() if isinstance(each["name"], str)}
         self.corpus = {"validation": self.corpus["name"] if self.validation else None, **self.corpus}
