@@ -50,7 +50,8 @@ def test_a_source_has_the_numbers_of_its_arrays_and_resumes(tmp_path, reference)
 
     with pytest.raises(CollapseError, match="stopped"):
         collapse.collect_source(made(embed=stops), store=tmp_path / "killed", batch_size=8)
-    assert collapse.collect_source(made(), store=tmp_path / "killed", batch_size=8).state == store.state
+    resumed = collapse.collect_source(made(), store=tmp_path / "killed", batch_size=8)
+    assert resumed.digest == collapse.collect_source(made(), batch_size=8).digest
     part = collapse.collect_source(made(), store=tmp_path / "part", part=(1, 2))
     assert isinstance(part, collapse.Part)
 
@@ -64,11 +65,15 @@ def test_units_of_several_samples_leave_positions_out():
     )
     row = collapse.measure(collapse.collect_source(source), metrics="nc1,nc3")
     assert row.samples == 630
+    first = DATA["train_labels"].where(torch.arange(900) < 500, -100)
+    assert collapse.measure(collapse.collect_source(made(labels=first, validation=None)), metrics="nc2").samples == 500
     known = {name: each for name, each in row.measurements.items() if each is not None}
     assert known == pytest.approx({name: expected[name] for name in known}, rel=1e-9)
 
 
 def test_what_is_wrong_with_a_source_is_said():
+    bytes_ = np.asarray(DATA["train_labels"], np.uint8)
+    assert collapse.collect_source(made(labels=bytes_, validation=None)).statistics().n_classes == 6
     for labels, said in ((np.ones(3), "integers"), (np.full(900, 6), "rows 0 to 5"), (np.full(900, -100), "integers")):
         with pytest.raises(CollapseError, match=said):
             made(labels=labels)

@@ -52,11 +52,10 @@ def classifier_request(reference: ModelReference, spec: CollectionSpec, folder: 
 
     Raises:
         UsageError: No data are given, or an option is invalid or does not apply.
-        CollapseError: The model does not fit the task, or data cannot be found or read.
+        CollapseError: Data cannot be found or read.
     """
     check_applies(f"--task {spec.task}", spec.given, _OPTIONS)
     task = TASKS[str(spec.task)]
-    check_kind(reference, {**reference.json("config.json"), **reference.model_args}, task)
     data = find_data(spec, task)
     identity = {
         **{name: each for name, each in spec.identity.items() if name in _OPTIONS},
@@ -94,6 +93,7 @@ def _open(
 ) -> Source:
     """Load a model and read its data; the arguments are those of :func:`collapse.inputs.text_source.open_texts`."""
     clock, task = Clock(), TASKS[str(spec.task)]
+    check_kind(reference, {**reference.json("config.json"), **reference.model_args}, task)  # before the data are read
     trains = trained is None or bool(trained.lacking("train", [TOP]))
     validates = not trains or spec.part is None  # parts may be validated after merging
     with ranks.in_turn():

@@ -123,12 +123,11 @@ def _rows(corpus: Corpus, files: Sequence[str], task: Task) -> Any:
     if not files:
         raise CollapseError(f"{corpus.name} holds no rows: give files, or a data set")
     place = home() / "data" / sha256_of(corpus.identity())[:40]
-    known = task.known[kind_of(files[0])]
+    known, names = task.known[kind_of(files[0])], [glob.escape(each) for each in files]
+    how = {"keep_default_na": False} if known == "csv" else {}  # "NA" is a text
     try:
         with quiet("datasets"):
-            return datasets.load_dataset(
-                known, data_files=[glob.escape(each) for each in files], split="train", cache_dir=str(place)
-            )
+            return datasets.load_dataset(known, data_files=names, split="train", cache_dir=str(place), **how)
     except Exception as error:  # several libraries read the files, each with its own exceptions
         raise_if_full(error, home(), ANOTHER_HOME)
         cause = error.__cause__ or error

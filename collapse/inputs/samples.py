@@ -50,23 +50,20 @@ class Samples(Phase):
         batch: int = 32,
         shuffled: bool = False,
     ) -> None:
-        y = torch.as_tensor(labels)
-        if y.dim() not in (1, 2) or y.is_floating_point() or not bool((y != IGNORED).any()):
+        given = torch.as_tensor(labels)
+        y = given.flatten().int()
+        self._kept = y != IGNORED
+        if given.dim() not in (1, 2) or given.is_floating_point() or not self._kept.any():
             raise CollapseError(
-                f"the {name} labels must be integers of one or two dimensions, got {y.dtype} {[*y.shape]}"
+                f"the {name} labels must be integers of one or two dimensions, got {given.dtype} {[*given.shape]}"
             )
-        self.name, self.embed, self.batch = name, embed, batch
-        self.units, self.unit_samples = len(y), y[0].numel()
-        self.n_samples = y.numel()
-        self.slice_units = max(1, min(_LARGEST_SLICE, self.units // _SLICES))
-        self._labels = y.flatten()
-        self._kept = self._labels != IGNORED
-        if y.dim() == 2:
-            self.ignored = torch.tensor([IGNORED])
         if shuffled:  # only the samples
-            kept = self._labels[self._kept]
-            self._labels = self._labels.clone()
-            self._labels[self._kept] = kept[permuted(torch.arange(len(kept)), len(kept))]
+            samples = y[self._kept]
+            y = y.masked_scatter(self._kept, samples[permuted(torch.arange(len(samples)), len(samples))])
+        self.name, self.embed, self.batch, self._labels = name, embed, batch, y
+        self.units, self.unit_samples, self.n_samples = len(given), given[0].numel(), len(y)
+        self.slice_units = max(1, min(_LARGEST_SLICE, self.units // _SLICES))
+        self.ignored = None if self._kept.all() else torch.tensor([IGNORED])
 
     def embeddings(self, start: int, stop: int, layers: Sequence[str]) -> dict[str, Tensor]:
         """Return the embeddings of some units; there is only one layer.
