@@ -137,6 +137,9 @@ def test_parts_batches_and_the_cache_give_the_same_store(made, tmp_path, run, re
     rows = [reference.present(collapse.measure(store).measurements) for store in (whole, parts)]
     assert rows[0] == pytest.approx(rows[1], rel=1e-8, abs=1e-9)  # batches are padded to their longest text
     assert "on train.jsonl: C = 4 classes, d = 12" in run("measure", made / "tokens", *words).stdout
+    named = collapse.tokens(whole, ["cat", "eel"])
+    assert named.frame()["text"].tolist() == ["cat"]
+    assert any("similar classes" in note for note in named.notes)
     moved = shutil.copytree(made / "tokens", tmp_path / "tokens")  # the cache finds equal content
     data = {"data": shutil.copy(made / "train.jsonl", tmp_path), "validation_data": str(made / "held.jsonl")}
     again = collapse.collect(moved, task=TOKENS, dtype="float64", **data)

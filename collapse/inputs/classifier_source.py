@@ -118,10 +118,16 @@ def _open(
     names = data.shown_names
     if validates and validation is None:  # there are no validation data, or their split is absent
         identity, names = {**identity, "validation": None}, {**names, "validation": None}
-    about = {"name": reference.shown_name, "revision": reference.revision, "n_params": model.num_parameters()}
+    about: dict[str, Any] = {
+        "name": reference.shown_name,
+        "revision": reference.revision,
+        "n_params": model.num_parameters(),
+    }
+    if task.name != "masked-lm":  # whose classes are tokens
+        about["classes"] = [model.config.id2label[number] for number in range(len(classifier.weight))]
     return Source(
         identity={**identity, "attention": model.config._attn_implementation, "head": classifier.record()},
-        model={**about, **reference.training},
+        model=about,
         corpus={"name": names["corpus"], "validation": names["validation"]},
         weight=classifier.weight,
         bias=classifier.bias,

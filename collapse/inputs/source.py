@@ -111,8 +111,8 @@ class Source:
     Attributes:
         identity: Everything that affects a stored number, except the statistics, as JSON: hashes or versions of the
             weights, of the training data (``corpus``) and of the validation data (``validation``), and options.
-        model, corpus: The manifest's entries: the model's ``name`` and, if known, ``n_params``; the ``name`` of the
-            training data and, if it differs, of the ``validation`` data.
+        model, corpus: The manifest's entries: the model's ``name`` and, if known, ``n_params`` and names of
+            ``classes``; the ``name`` of the training data and, if it differs, of the ``validation`` data.
         weight: Rows w of the output embedding, shape (V, d); the classifier's rows are ``logits.scale`` times these.
         bias: Its bias, shape (V,), or None.
         train: The training samples; None if a store already holds their statistics.
