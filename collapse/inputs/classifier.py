@@ -15,13 +15,9 @@ from jaxtyping import Float
 from torch import Tensor
 
 from collapse.errors import CollapseError, first_line
-from collapse.inputs.language_model import classifier_of
+from collapse.inputs.language_model import Reached, classifier_of
 from collapse.inputs.suitability import rounding_of
 from collapse.numerics.devices import is_out_of_memory
-
-
-class _Reached(Exception):
-    """Raised to stop a forward pass at the head."""
 
 
 @dataclass
@@ -90,11 +86,11 @@ class Classifier:
 
         def keep(_: torch.nn.Module, inputs: tuple[Tensor, ...]) -> None:
             found.append(inputs[0])
-            raise _Reached
+            raise Reached
 
         hook = self.head.register_forward_pre_hook(keep)
         try:
-            with suppress(_Reached):
+            with suppress(Reached):
                 _run(self.model, batch)
         finally:
             hook.remove()
@@ -117,7 +113,7 @@ def _run(model: Any, batch: Mapping[str, Tensor]) -> Any:
     try:
         return model(**inputs)
     except Exception as error:  # the model's code can raise anything
-        if isinstance(error, _Reached) or is_out_of_memory(error):
+        if isinstance(error, Reached) or is_out_of_memory(error):
             raise
         raise CollapseError(
             f"{type(model).__name__} cannot be run on the data: {type(error).__name__}: {first_line(error)}; check its "
