@@ -182,6 +182,16 @@ def test_rows_of_other_formats_and_of_a_data_set_on_the_hub_give_the_same_number
     assert row["val_accuracy"] is not None  # the data set has a validation split
 
 
+def test_classes_are_matched_by_their_names_or_by_their_order(made, tmp_path, caplog):
+    wanted = collapse.measure(made / "vit", task=IMAGES, data=made / "train").measurements
+    for kind, names in (("upper", map(str.upper, files.CLASSES)), ("synsets", ("n01", "n02", "n03", "n04"))):
+        for folder, name in zip(files.CLASSES, names, strict=True):
+            shutil.copytree(made / "train" / folder, tmp_path / kind / name)
+        caplog.clear()
+        assert collapse.measure(made / "vit", task=IMAGES, data=tmp_path / kind).measurements == wanted
+        assert ("matched in order: n01 is ant, n02 is bee" in caplog.text) == (kind == "synsets")
+
+
 def test_images_in_rows_are_measured_as_those_in_folders(made, tmp_path):
     import datasets
 

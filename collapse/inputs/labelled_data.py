@@ -168,15 +168,17 @@ def _numbers(called: str, names: Sequence[str], classes: Mapping[int, str]) -> l
 
     If no name is the model's and there are as many, the order decides, as for folders of ImageNet's synsets.
     """
-    known = {name: number for number, name in classes.items()}
-    lacking = [name for name in names if name not in known]
+    is_unique = len({*map(str.casefold, classes.values())}) == len(classes)
+    key = str.casefold if is_unique else str  # POSITIVE is positive, unless A and a are classes
+    known = {key(name): number for number, name in classes.items()}
+    lacking = [name for name in names if key(name) not in known]
     if not lacking:
-        return [known[name] for name in names]
+        return [known[key(name)] for name in names]
     if len(lacking) == len(names) == len(classes):
         pairs = some([f"{name} is {classes[number]}" for number, name in enumerate(names)])
         log.warning(
             "%s: its classes have other names than the model's, so they are matched in order: %s", called, pairs
         )
         return list(range(len(names)))
-    hint = near_names(lacking[0], known)
+    hint = near_names(lacking[0], classes.values())
     raise UsageError(f"{called} has {counted(len(names), 'class')}, and the model has no class {lacking[0]!r}; {hint}")
