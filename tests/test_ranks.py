@@ -19,6 +19,7 @@ from safetensors.torch import save_file
 from torch.distributed import TCPStore
 
 import collapse
+from collapse.stores.manifest import layer_of, name_of
 from collapse.stores.shards import shards_in
 from collapse.stores.store import Store
 from collapse.testing import random_features
@@ -79,9 +80,10 @@ def words_of(tiny, store):
 def same(store, other):
     """Whether stores have equal identities, and numbers that differ by rounding at most."""
     assert store.identity == other.identity
-    assert sorted(store.names()) == sorted(other.names())
-    for name in store.names():
-        for mine, theirs in zip(store.tensors(name).values(), other.tensors(name).values(), strict=True):
+    assert store.manifest["files"].keys() == other.manifest["files"].keys()
+    for file in store.manifest["files"]:
+        which = name_of(file), layer_of(file)
+        for mine, theirs in zip(store.tensors(*which).values(), other.tensors(*which).values(), strict=True):
             torch.testing.assert_close(mine, theirs, rtol=1e-12, atol=1e-12)
 
 
