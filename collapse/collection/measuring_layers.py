@@ -10,8 +10,8 @@ from collapse.core.progress import Report, shows_progress
 from collapse.errors import UsageError
 from collapse.inputs.accepted_options import accepts
 from collapse.inputs.collection_spec import CollectionSpec
+from collapse.inputs.held_options import refuse_options
 from collapse.inputs.live_model import is_live
-from collapse.inputs.store_options import refuse_options
 from collapse.measurement.measuring import Classes, measure_store, open_measurable
 from collapse.measurement.results import Results
 from collapse.numerics.devices import pick_device

@@ -11,7 +11,7 @@ from collapse.errors import CollapseError, UsageError
 from collapse.inputs.accepted_options import accepts
 from collapse.inputs.collection_spec import NULLS
 from collapse.inputs.features import is_features_file
-from collapse.inputs.store_options import options_held
+from collapse.inputs.held_options import options_held
 from collapse.measurement.measuring import measure_store
 from collapse.measurement.rows import Note, Row
 from collapse.stores.manifest import KNOWN_LATER, differences, is_store

@@ -11,9 +11,9 @@ from collapse.errors import UsageError
 from collapse.inputs.adapters import find_adapted
 from collapse.inputs.checkpoints import check_model_args
 from collapse.inputs.collection_spec import CollectionSpec, flag_of
+from collapse.inputs.held_options import options_held
 from collapse.inputs.identity import text_identity
 from collapse.inputs.references import ModelReference, chunk_length_of, find_tokenizer
-from collapse.inputs.store_options import options_held
 from collapse.inputs.text_pair import Texts, find_named_validation, find_texts, find_validation
 from collapse.inputs.text_source import open_texts
 from collapse.measurement.comparable import SAME_TEXTS, same_texts

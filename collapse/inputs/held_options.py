@@ -1,4 +1,4 @@
-"""The options with which a store was collected, and those that apply to a finished store."""
+"""Options that request the content of a store again, and options that do not apply to a finished store."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any
