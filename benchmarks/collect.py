@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 import transformers
 from torch import Tensor
@@ -76,7 +77,7 @@ def _add(record: Record, configuration: Any, length: int, device: str) -> None:
     loaded = LanguageModel.of(model)
     zipf = 1 / (torch.arange(loaded.input_rows) + 3.0)
     tokens_ST = torch.multinomial(zipf, 16 * _GPU_BATCH * length, replacement=True).view(-1, length)
-    text = TextPhase("train", Chunks(tokens_ST.int().numpy(), None, ""), loaded)
+    text = TextPhase("train", Chunks(tokens_ST.int().numpy(), np.arange(len(tokens_ST)) * length, ""), loaded)
     source = Source({}, {}, {}, loaded.weight, loaded.bias, text, text)
     kinds = {"train": [], "validation": []}
     for kind in plugins().statistics.values():

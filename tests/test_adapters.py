@@ -7,8 +7,8 @@ import shutil
 import pytest
 import torch
 import transformers
+from random_models import saved
 from safetensors.torch import load_file, save_file
-from test_whole_models import saved
 
 import collapse
 from collapse.errors import CollapseError, UsageError
@@ -142,7 +142,7 @@ def test_another_base_model_costs_a_warning(base, tmp_path, caplog):
 def test_what_does_not_fit_costs_a_line(base, tiny, tmp_path):
     other = saved(tmp_path / "other", hidden_size=32, tie_word_embeddings=False)
     fewer = saved(tmp_path / "fewer", hidden_size=64, num_hidden_layers=1, tie_word_embeddings=False)
-    neox = saved(tmp_path / "neox", "GPTNeoX", hidden_size=64)
+    neox = saved(tmp_path / "neox", "GPTNeoXForCausalLM", hidden_size=64)
     adapted(base, tmp_path / "a")
     for model in (other, fewer, neox):
         with pytest.raises(
