@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 import torch
+import transformers
 from random_models import saved
 from safetensors.torch import load_file, save_file
 
@@ -99,6 +100,16 @@ def test_buffers_that_change_nothing_are_accepted(llama, how):
     if how == "single":
         add(llama, UNUSED["attention bias"], "sharded")
         refused(llama, "ignores 1 tensor")
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
+def test_a_model_of_low_precision_keeps_the_buffers_of_transformers(llama, dtype):
+    """Rotary frequencies in bfloat16 would turn distant positions by radians."""
+    loaded = load_model(find_model(str(llama)), CollectionSpec(dtype=dtype, fast_attention=False))
+    plain = transformers.AutoModelForCausalLM.from_pretrained(llama, dtype=getattr(torch, dtype)).eval()
+    tokens = torch.arange(48)[None]
+    with torch.no_grad():
+        assert torch.equal(loaded.embeddings(tokens), plain.get_decoder()(tokens).last_hidden_state)
 
 
 def layer(number: int, held: dict[str, torch.Tensor], *more: str) -> dict[str, torch.Tensor]:
