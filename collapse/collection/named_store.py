@@ -12,8 +12,9 @@ from collapse.core.progress import Report
 from collapse.errors import UsageError
 from collapse.hub.client import at_revision
 from collapse.hub.opening import open_named, repo_of
-from collapse.inputs.collection_spec import CollectionSpec, refuse_options
+from collapse.inputs.collection_spec import CollectionSpec
 from collapse.inputs.features import check_features_options, is_features_file
+from collapse.inputs.held_options import refuse_options
 from collapse.inputs.resolving import find_store_at
 from collapse.inputs.text_request import asked_model
 from collapse.stores.manifest import is_part, is_store

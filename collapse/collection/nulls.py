@@ -9,8 +9,9 @@ from collapse.collection.collecting import collect
 from collapse.core.progress import Report
 from collapse.errors import CollapseError, UsageError
 from collapse.inputs.accepted_options import accepts
-from collapse.inputs.collection_spec import NULLS, options_held
+from collapse.inputs.collection_spec import NULLS
 from collapse.inputs.features import is_features_file
+from collapse.inputs.held_options import options_held
 from collapse.measurement.measuring import measure_store
 from collapse.measurement.rows import Note, Row
 from collapse.stores.manifest import KNOWN_LATER, differences, is_store

@@ -5,6 +5,7 @@ that cover the text are folded into the store.
 """
 
 import logging
+import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
@@ -205,10 +206,12 @@ class Collection:
             if before.header["first_batch"] == first_batch:  # otherwise another batch size is requested now
                 batch = int(before.header["batch_size"])
         accumulator = new_accumulator(kinds, None if before is None else before.tensors())
+        began = time.perf_counter()
 
         def save(done: int, batch_now: int) -> Shard:
             made = self._made(phase, accumulator.filled, batch_now, before)
             header = {**fields, **made, "batch_size": batch_now, "first_batch": first_batch}  # resuming reads the sizes
+            header["seconds"] = time.perf_counter() - began  # the status reads them
             shard = Shard(phase.name, begins, done, header, held=accumulator.state())
             return shard if self.folder is None else shard.write(self.folder)
 

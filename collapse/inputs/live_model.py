@@ -26,12 +26,20 @@ from collapse.stores.store import Store
 
 _OF_LOADING = ("revision", "dtype", "device", "device_map", "quantize", "adapter", "model_args")
 _PROBE = "probe:"
-_PROBED = 64  # tokens
+_PROBED, _SUMS = 64, 8  # tokens; sums of embeddings, and of logits
 
 
 def is_live(model: Any) -> bool:
-    """Whether an object is a loaded model of transformers, also if peft or torch.compile wraps it."""
-    return hasattr(model, "get_output_embeddings") and hasattr(model, "config")
+    """Whether an object is a loaded model of transformers, also if peft or torch.compile wraps it.
+
+    Raises:
+        UsageError: The model is inside another wrapper.
+    """
+    if hasattr(model, "get_output_embeddings") and hasattr(model, "config"):
+        return True
+    if hasattr(model, "module") and is_live(model.module):
+        raise UsageError(f"the model is wrapped in {type(model).__name__}: give the model itself, model.module")
+    return False
 
 
 @contextmanager
@@ -40,7 +48,7 @@ def live_model(
 ) -> Iterator[tuple[ModelReference, CollectionSpec]]:
     """Yield a reference to a loaded model that can be run in place, and the options of its collection.
 
-    Some embeddings and sums of logits, the probe, are used as the fingerprint of its weights.
+    Sums of some embeddings and logits, the probe, are used as the fingerprint of its weights.
 
     Args:
         model: The model.
@@ -132,13 +140,17 @@ def _is_name(text: Any) -> bool:
 def _probe(loaded: LanguageModel, folder: Path | None) -> str:
     """Return some numbers of the model as text; the probe of the folder's collection, if equal up to rounding.
 
-    They are embeddings of fixed tokens, and random sums of the logits of random embeddings.
+    They are random sums of the embeddings of fixed tokens, and of the logits of random embeddings.
     """
     length = min(_PROBED, limit_of(loaded.model.config.to_dict()) or _PROBED)
-    h = loaded.embeddings(torch.arange(length)[None] * 7919 % loaded.input_rows)[0, -8:, :16]
-    head = _head_sums(loaded)
-    numbers = [each.float().cpu().numpy().ravel() for each in (h, head)]
-    held = np.split(_held(folder), [h.numel()])
+    h = loaded.embeddings(torch.arange(length)[None] * 7919 % loaded.input_rows)[0, -_SUMS:]
+    random = torch.Generator().manual_seed(0)
+    x = torch.randn(_SUMS, loaded.weight.shape[1], generator=random).to(loaded.weight)
+    numbers = [
+        (each.float().cpu() * torch.randn(each.shape, generator=random)).sum(dim=1).numpy()
+        for each in (h, torch.nn.functional.linear(x, loaded.weight, loaded.bias))
+    ]
+    held = np.split(_held(folder), 2)
     rounding = min(100 * torch.finfo(loaded.weight.dtype).eps, 1e-2)
     if all(
         old.shape == new.shape and np.linalg.norm(old - new) <= rounding * np.linalg.norm(new)
@@ -146,13 +158,6 @@ def _probe(loaded: LanguageModel, folder: Path | None) -> str:
     ):
         numbers = held
     return _PROBE + base64.b64encode(np.concatenate(numbers).astype("<f4").tobytes()).decode()
-
-
-def _head_sums(loaded: LanguageModel) -> torch.Tensor:
-    (rows, columns), random = loaded.weight.shape, torch.Generator().manual_seed(0)
-    h = torch.randn(8, columns, generator=random).to(loaded.weight)
-    sums = torch.randn(8, rows, generator=random).to(loaded.device)
-    return torch.nn.functional.linear(h, loaded.weight, loaded.bias).float() @ sums.T
 
 
 def _held(folder: Path | None) -> np.ndarray:

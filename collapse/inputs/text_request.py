@@ -10,7 +10,8 @@ from typing import Any
 from collapse.errors import UsageError
 from collapse.inputs.adapters import find_adapted
 from collapse.inputs.checkpoints import check_model_args
-from collapse.inputs.collection_spec import CollectionSpec, flag_of, options_held
+from collapse.inputs.collection_spec import CollectionSpec, flag_of
+from collapse.inputs.held_options import options_held
 from collapse.inputs.identity import text_identity
 from collapse.inputs.references import ModelReference, chunk_length_of, find_tokenizer
 from collapse.inputs.text_pair import Texts, find_named_validation, find_texts, find_validation

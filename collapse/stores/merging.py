@@ -50,11 +50,8 @@ def merge(parts: Iterable[str | Path | Part | Store], *, store: str | Path) -> S
     shards = _covering(folders, phase)
     if copies:
         _check_copies(copies, shards)
-    fold: Callable[[Path | None], Store]
-    if phase == "validation":
-        fold = partial(fold_validation, shards=shards, store=copies[0].check())
-    else:
-        fold = partial(fold_training, shards=shards, store=copies[0].check() if copies else None)
+    fold: Callable[..., Store] = fold_validation if phase == "validation" else fold_training
+    fold = partial(fold, shards=shards, store=copies[0].check() if copies else None)
     with locked_store_folder(target):
         if not is_store(target):
             return fold(target)

@@ -11,7 +11,7 @@ from dataclasses import MISSING, dataclass, field, fields, replace
 from typing import Any
 
 from collapse.errors import UsageError, near_names
-from collapse.inputs.collection_spec import check_value, option
+from collapse.inputs.option_fields import check_value, option
 
 DATA_SET = "roneneldan/TinyStories"
 TOKENIZER = "EleutherAI/gpt-neo-125M"
