@@ -12,7 +12,7 @@ from collapse.errors import UsageError
 _TOP = 20
 _NAMING = ("token", "ids", "file")
 _TAKES = {"pairs": ("by",), "neighbours": _NAMING, "frequency_matched": _NAMING}
-"""For each option that selects another table, the options that it can be combined with."""
+"""For each option that selects a table: the other options that may be given with it."""
 
 
 @click.command()

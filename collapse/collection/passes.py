@@ -116,7 +116,7 @@ class Collection:
         return None if store.lacking(phase, layers) else store
 
     def _identity_for_next_pass(self, store: Store) -> dict[str, Any]:
-        """Return the identity for the next pass of a store; raise StoreError if it is of another model."""
+        """Return the identity to use in the next pass; raise StoreError if the model is not that of the store."""
         identity = self.source.identity
         if differ := differences(store.identity, identity, ignoring=OF_VALIDATION):
             raise StoreError(
@@ -175,7 +175,7 @@ class Collection:
             return [] if self.folder is None else shards_in(self.folder, phase)
 
     def _refuse_other_text(self, store: Store, phase: Phase) -> None:
-        """Raise StoreError if the tokens are others than those of the layers in a store."""
+        """Raise StoreError if the tokens differ from those with which the store's layers were collected."""
         held = store.manifest["provenance"] if phase.name == "train" else store.manifest["provenance"]["validation"]
         made, now = held.get("parts", [held])[0], phase.provenance()
         if made.get("tokens") != now.get("tokens"):
@@ -233,7 +233,7 @@ class Collection:
         return explaining_out_of_memory(message)
 
     def _made(self, phase: Phase, filled: Filled, batch: int, before: Shard | None) -> dict[str, Any]:
-        """Return what a shard's header says of its statistics and its provenance."""
+        """Return the fields of a shard's header for its statistics and provenance."""
         provenance: dict[str, Any] = {
             **self._clock.times(),
             "device": device_name(self.source.device),

@@ -74,5 +74,5 @@ def trajectory(
 
 
 def of_revision(row: Row, name: str) -> Row:
-    """Return the row of a model's revision; if it has no step, its model's name includes the revision."""
+    """Return a row for a revision of a model. If the row has no step, the revision is added to its model's name."""
     return replace(row, model=name) if row.step is None and "@" in name else row

@@ -23,7 +23,7 @@ ROLES = {
     "statistics": "nothing: the manifest lists the statistics in `statistics`, outside the identity",
     "layers": "nothing: the manifest lists the files of each layer in `files`, outside the identity",
 }
-"""What a collection's identity records for an option, by its role. Other roles name fields that hold hashes."""
+"""By the role of an option: what the identity records for it. Any other role names identity fields with hashes."""
 
 NULLS = ("untrained", "shuffled")
 """Nulls: the architecture with initial weights from a fixed seed; the embeddings with permuted labels."""
@@ -273,7 +273,7 @@ def flag_of(name: str, about: Option | None = None) -> str:
 
 
 def options_held(identity: Mapping[str, Any], given: Mapping[str, Any], *, texts_only: bool = False) -> dict[str, Any]:
-    """Return options that request the content of a store; given options take precedence, local texts are left out.
+    """Return the options with which a store was collected. Given options replace them; local texts are left out.
 
     Args:
         identity: The store's identity.

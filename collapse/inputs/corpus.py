@@ -65,7 +65,7 @@ class Corpus:
 
     @property
     def lines(self) -> bool:
-        """Whether each line is a text; only in .txt files, so it must be part of the identity."""
+        """Whether each line is a text, as in .txt files. The identity records this."""
         return bool(self.files) and kind_of(self.files[0]) == ".txt"
 
     def identity(self) -> dict[str, Any]:
@@ -147,7 +147,7 @@ def _split(name: str) -> tuple[str, str, str | None]:
 def opened(
     corpus: Corpus, *, whole: bool = True, progress: Report | None = None
 ) -> Iterator[tuple[Iterator[int], Iterator[str]]]:
-    """Yield an iterator of ascending counts of a corpus's texts, and one of its texts.
+    """Yield two iterators: ascending counts of the corpus's texts, and the texts.
 
     The last count is the number of texts. Texts are read, and the files of a data set are downloaded, only when the
     iterators reach them, so the first texts can be packed before the others are counted.

@@ -130,7 +130,7 @@ def _is_name(text: Any) -> bool:
 
 
 def _probe(loaded: LanguageModel, folder: Path | None) -> str:
-    """Return some numbers of the model as text; the probe of the folder's collection, if equal up to rounding.
+    """Return some outputs of the model as text, or the folder's probe if that is equal up to rounding.
 
     They are embeddings of fixed tokens, and random sums of the logits of random embeddings.
     """
@@ -156,7 +156,7 @@ def _head_sums(loaded: LanguageModel) -> torch.Tensor:
 
 
 def _held(folder: Path | None) -> np.ndarray:
-    """Return the probe of the collection in a folder; no numbers if there is none."""
+    """Return the probe of the collection in a folder; an empty one if there is none."""
     if folder is None:
         return np.empty(0)
     shards = [] if is_store(folder) else shards_in(folder, "train")

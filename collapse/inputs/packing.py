@@ -81,7 +81,7 @@ def tokenizer_key(tokenizer: ModelReference, spec: CollectionSpec) -> str:
 
 
 def _tokenization(tokenizer: Any) -> str | None:
-    """Return a hash of what a fast tokenizer does; tokenizers of other files, such as saved copies, may do the same."""
+    """Return a hash of a fast tokenizer's rules; tokenizers with different files may have the same rules."""
     if (backend := getattr(tokenizer, "backend_tokenizer", None)) is None:
         return None
     more = [getattr(tokenizer, name, None) for name in ("eos_token_id", "split_special_tokens")]

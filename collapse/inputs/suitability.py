@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 # rounding can cause.
 _HEAD_TOLERANCE = {torch.float64: 1e-10, torch.float32: 1e-4, torch.bfloat16: 1e-2, torch.float16: 2e-3}
 TOLERANCE = {torch.float64: 1e-8, torch.float32: 1e-4, torch.bfloat16: 2e-2, torch.float16: 5e-3}
-"""Largest change of an embedding, relative to its norm, that rounding can cause, for example in regrouped experts."""
+"""Largest relative change of an embedding that rounding can cause, for example if experts are grouped differently."""
 CHECKED_TOKENS, _PROBED_TOKENS = 256, 8
 
 
@@ -27,8 +27,8 @@ CHECKED_TOKENS, _PROBED_TOKENS = 256, 8
 def find_logits(loaded: "LanguageModel", tokens_BT: Int[Tensor, "B T"]) -> Logits:
     """Find the scale and the cap of a model's logits: run its code with known numbers as the output of its head.
 
-    The code rounds to its dtype. A number in the model's configuration, or its reciprocal, that equals the result to
-    rounding is exact, and the same in every dtype.
+    The model's code rounds to its dtype. So if a number in its configuration, or its reciprocal, equals the result up
+    to rounding, that number is used instead: it is exact, and the same in every dtype.
 
     Raises:
         CollapseError: The logits are another function of the output of the head.

@@ -56,7 +56,7 @@ def attempted(called: str, declared: Declared, make: Callable[[], T]) -> T:
 
     Raises:
         PluginError: The function failed.
-        CollapseError: The function raised it about its input, or a package that it needs is not installed.
+        CollapseError: The function rejects its input, or a package is missing.
     """
     try:
         return make()

@@ -48,12 +48,12 @@ class Points:
 
     @cached_property
     def _inaccurate_below(self) -> float:
-        """The largest bound of a pair in :meth:`correct`: without a distance below it, nothing is recomputed."""
+        """Upper limit of squared distances that :meth:`correct` recomputes; if all are larger, it does nothing."""
         return 2 * _REDO * float(self.sqnorms.max())
 
     @cached_property
     def _equal_up_to(self) -> float:
-        """The largest squared rounding of a pair: without a distance up to it, no points are equal."""
+        """Upper limit of squared distances between equal points; if all are larger, no points are equal."""
         return 4 * float(self.rounding.max()) ** 2
 
     def correct(self, sqdist: Float[Tensor, "R S"], rows: slice, columns: slice) -> tuple[int, int]:
@@ -207,7 +207,7 @@ class Tile:
         return remarked(found, block)
 
     def _sides(self, values_C: Float[Tensor, " C"]) -> tuple[Float[Tensor, "R 1"], Float[Tensor, " S"]]:
-        """Return the numbers of the rows' and of the columns' classes."""
+        """Return the values of the classes in the rows, and of those in the columns."""
         return values_C[self.rows].unsqueeze(1), values_C[self.columns]
 
     def _variance_sum(self) -> Tensor:

@@ -155,7 +155,7 @@ def _token_tables(stores: Sequence[Store], tokens: Tokens) -> tuple[dict[str, Ta
 
 
 def _data(name: str, table: Table) -> dict[str, Any]:
-    """Return a printed table for the template; the page's script shows its rows from data."""
+    """Return a table as data for the template. The script of the page shows its rows."""
     shown = table.for_people()
     rows = [[_cell(value) for value in row] for row in shown.rows]
     data = {"name": name, "columns": [visible(each) for each in shown.columns], "rows": rows}

@@ -117,7 +117,7 @@ class Request:
     def _find_or_collect_locked(
         self, folder: Path, collect_missing: Callable[[Path | None, Alone], Store | Part]
     ) -> Store | Part:
-        """Lock the folder; another process may have collected meanwhile what was missing."""
+        """Lock the folder, look again (another process may have finished meanwhile), and collect what is missing."""
         with locked_store_folder(folder, self.part) as alone:
             if self.recollect:
                 return self._collect_again(folder, collect_missing)
@@ -189,7 +189,7 @@ class Request:
         return None if self.lacks_layers(store) or self.lacks_validation(store) else store
 
     def _finished_part(self, folder: Path) -> Store | Part | None:
-        """Return the part in a locked folder, or the store with a part of its next pass, if the part is finished."""
+        """Return the part in a locked folder if it is finished; or the store, if the part belongs to its next pass."""
         store = Store.load(folder) if is_store(folder) else None
         shards = all_shards(folder)
         refuse_if_shards_differ(folder, self._shard_differences(shards, store))
@@ -208,7 +208,7 @@ class Request:
         return self._shard_differences(shards_in(folder, "train"), None)
 
     def _shard_differences(self, shards: Sequence[Shard], store: Store | None) -> list[str]:
-        """Describe how shards differ from the request, whose next pass extends a store, also in their layers."""
+        """Describe how shards for the next pass of a store differ from the request, also in their layers."""
         if not shards:
             return []
         header, phase = shards[0].header, shards[0].phase
@@ -225,7 +225,7 @@ def cached_folder(identity: Mapping[str, Any]) -> Path:
 
 
 def _remove_folded(folder: Path, store: Store, part: tuple[int, int] | None) -> None:
-    """Remove the shards that a killed process left after the store held their content."""
+    """Remove shards whose content the store already holds; a killed process may have left them."""
     with suppress(StoreError):  # a damaged shard stays
         shards = all_shards(folder)
         if part is not None and not shards:  # another part may be writing its first one

@@ -12,7 +12,7 @@ from collapse_zoo.recipes import Recipe
 from collapse_zoo.runs import CHECKPOINTS, Run
 
 _FREE = ("lr_scheduler_type", "dataloader_pin_memory", "report_to")
-"""Arguments set here that ``--trainer-arg`` may override; others are fields of the recipe, or runs depend on them."""
+"""Arguments that ``--trainer-arg`` may override. The others are fields of the recipe, or runs depend on them."""
 
 _SAME = "learning_rate weight_decay adam_beta1 adam_beta2 adam_epsilon max_grad_norm seed data_seed".split()
 """Fields of a recipe with the same name in the Trainer."""

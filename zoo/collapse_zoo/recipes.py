@@ -16,7 +16,7 @@ from collapse.inputs.collection_spec import check_value, option
 DATA_SET = "roneneldan/TinyStories"
 TOKENIZER = "EleutherAI/gpt-neo-125M"
 SEED = 42
-"""Default seed of the Trainer, for initialization and order, unless the name contains another."""
+"""Seed of the initialization and of the order, unless the name contains another; the Trainer's default."""
 
 DECAYS = {"d": 0.0005, "L": 0.1, "n": 0.0}
 CORPUS = "TinyStories"
