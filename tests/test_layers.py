@@ -138,7 +138,7 @@ def test_what_is_wrong_costs_one_line(tiny, whole, told, tmp_path):
     features = Path(__file__).parent / "frozen" / "few.safetensors"
     assert "--layers does not apply" in told(2, "measure", features, "--layers", "all")
     assert "--null measures only the top layer" in told(2, "measure", *tiny.words("--layers", "all", "--null"))
-    assert "does not hold layer 1, but top" in told(1, "measure", GOLDEN, "--layers", 1)
+    assert "holds top, but not layer 1" in told(1, "measure", GOLDEN, "--layers", 1)
     with pytest.raises(UsageError, match=r"use collapse\.measure_layers"):
         collapse.measure(GOLDEN, layers="all")
 

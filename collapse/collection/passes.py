@@ -180,8 +180,8 @@ class Collection:
         made, now = held.get("parts", [held])[0], phase.provenance()
         if made.get("tokens") != now.get("tokens"):
             raise StoreError(
-                f"the tokens of the {phase.name} text are not those of {self.folder}, although text and tokenizer are "
-                "the same: use the versions of tokenizers and datasets with which it was collected (collapse info)"
+                f"the tokens of the {phase.name} text changed since {self.folder} was collected, although text and "
+                "tokenizer are the same: install the versions of tokenizers and datasets that collapse info shows"
             )
 
     def _run(

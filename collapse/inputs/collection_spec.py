@@ -122,7 +122,7 @@ class CollectionSpec:
         "Leave out samples whose next token is special, or one of these ids.", "changed", metavar="special|IDS"
     )
     layers: str | Iterable[int] | None = option(
-        "Also collect inner layers: the inputs of these blocks, counted from 0, or from the top, which is -1.",
+        "Also collect inner layers. Layer l is the input of block l, counted from 0; -1 is the top layer.",
         "layers",
         unset="only top, the input of the output embedding",
         metavar="all|every:K|0,4,...",

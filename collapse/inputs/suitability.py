@@ -132,8 +132,8 @@ def _check_head(loaded: "LanguageModel", tokens: Tensor, h: Tensor, where: str) 
 
 def _not_linear(loaded: "LanguageModel") -> CollapseError:
     return CollapseError(
-        f"the logits of {type(loaded.model).__name__} are not ⟨w, h⟩ + b of its output embedding w, nor a constant "
-        "times that, nor a tanh cap of it: use a model with such a head"
+        f"{type(loaded.model).__name__} cannot be measured: its logits are not ⟨w, h⟩ + b with its output embedding w "
+        "(a constant factor and a tanh cap are supported). Use a model with such a head"
     )
 
 

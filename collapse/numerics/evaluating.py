@@ -125,7 +125,7 @@ def missing(s: EmbeddingStatistics, metric: Metric) -> Noted | None:
             advice = "" if need in HELD else ": collect again with the plugin that fills it (--recollect)"
             text = s.absent.get(need, f"no {need} in these statistics{advice}")
         elif kind and need in s.versions and (differ := conflict(kind, s.versions[need], s.makers.get(need))):
-            text = f"{need}: the collection {differ}: collect again (--recollect)"
+            text = f"{need}: the collection {differ}; collect again with --recollect"
         elif kind and s.left_out and not kind.per_class:
             text = f"{need} was collected over all classes: not available with --min-count or --classes-of"
         if text:

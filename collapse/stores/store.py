@@ -192,7 +192,7 @@ class Store(Named):
             return self._statistics[layer]
         if layer not in self.layers:
             raise StoreError(
-                f"{self} does not hold layer {layer}, but {', '.join(self.layers)}: collect it with "
+                f"{self} holds {', '.join(self.layers)}, but not layer {layer}: collect it with "
                 f"collapse collect MODEL --store STORE --layers {layer}"
             )
         from collapse.numerics.statistics import EmbeddingStatistics, ValidationStatistics
