@@ -136,9 +136,8 @@ class Collection:
     ) -> list[Shard]:
         """Collect the slices of this part that no shard in the folder holds; return all shards of the phase, in order.
 
-        Each rank fills its part of the gaps. Each run fills one gap or a piece of one, with a ``new_accumulator`` for
-        its statistics and state. Headers also have ``fields``. If the store already has the phase for top, other layers
-        get the same statistics.
+        The ranks divide the missing slices. A run collects adjacent slices with a new accumulator, and adds ``fields``
+        to the shard's header. If the store already has this phase for top, other layers get the same statistics.
         """
         fields |= {"model": self.source.model, "corpus": self.source.corpus, "coverage": phase.coverage()}
         fields |= {"layers": list(layers)}

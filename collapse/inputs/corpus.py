@@ -203,8 +203,8 @@ def _encodable(texts: Iterator[tuple[str, str]]) -> Iterator[str]:
 def _files_of_split(corpus: Corpus, remote: Remote) -> tuple[str, ...]:
     """Return the names of the files of a data set's split in their order.
 
-    ``datasets`` chooses the files of each split by their names. So that its choice does not depend on the cache, it
-    gets a folder with empty files of all names in the repository.
+    ``datasets`` chooses the files of each split by their names. It is called with a folder of empty files that have all
+    names in the repository, so its choice does not depend on the cache.
     """
     configuration = _split(corpus.name)[1]
     names, cached = remote.listed(), remote.download(_READ_TO_CHOOSE)

@@ -39,9 +39,9 @@ def maps(counts: Iterable[int], shares: int) -> Iterator[tuple[int, int]]:
     """Yield the runs of rows that are grouped together: contiguous shares, each in maps of 1,000.
 
     Args:
-        counts: Ascending numbers of rows; the last one is the number of all rows. The others show which rows are in the
-            first share before all rows are counted. A map of which only the first rows are known to be in the share is
-            followed by a longer one with the same start.
+        counts: Ascending numbers of rows; the last one is the number of all rows. From the earlier numbers, maps of the
+            first share are yielded before all rows are counted. If only the first rows of a map are known, the map is
+            yielded again later, with more rows.
         shares: Number of shares.
 
     >>> list(maps([2500], 2))
@@ -171,7 +171,7 @@ def _chunks(
 ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
     """Yield the chunks of each run of texts, and where its texts begin; tokens that do not fill a chunk are dropped.
 
-    With a limit, no text is read that the limited chunks do not depend on.
+    With a limit, only the texts that the chunks need are read.
     """
     chunk_length, most = spec.chunk_length, spec.max_chunks
     assert chunk_length is not None

@@ -71,7 +71,7 @@ def _numbers(config: Any) -> Iterator[float]:
 
 
 def _exact(measured: float, numbers: Iterable[float], rounding: float) -> float:
-    """Return the number nearest to a measured one if it is equal to rounding, else the measured one."""
+    """Return the known number that equals a measured one up to rounding; without such a number, the measured one."""
     nearest = min(numbers, key=lambda each: abs(each - measured), default=measured)
     return nearest if abs(nearest - measured) <= rounding * abs(measured) else measured
 

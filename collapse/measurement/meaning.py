@@ -65,7 +65,7 @@ def _limit(word: str, degrees: int) -> float:
 
 
 def caveats_of(rows: Sequence[Row], names: Iterable[str], different: Mapping[str, str]) -> dict[str, list[str]]:
-    """Return the caveats of each measurement; those of one model begin with A or B.
+    """Return the caveats of each measurement. A caveat on one model begins with A or B.
 
     ``different`` has the values of each field in which A and B differ.
     """

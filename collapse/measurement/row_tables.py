@@ -234,7 +234,7 @@ def remarks_by_text(row: Row, shown: Collection[str] | None, *, errors: bool = F
 
 
 def _limits(rows: Sequence[Row], name: str) -> tuple[list[float | None], list[float | None]]:
-    """Return each row's value at full collapse and its reachable value, the latter only if they differ."""
+    """Return each row's value at full collapse, and its reachable value if that is different."""
     metric, measure = plugins().measurements()[name]
     # errors in limits are reported in the row's notes
     limits = [limits_of(metric, measure, row.classes, row.dim, row.measurements)[0] for row in rows]

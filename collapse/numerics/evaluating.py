@@ -32,8 +32,8 @@ class Evaluation:
     Attributes:
         metrics: One result per metric, in the given order.
         s: The statistics.
-        pair_counts: Numbers of pairs: by field, the pairs treated as equal because of float64 rounding; under "close",
-            if a metric uses ``sqdist``, the pairs of unequal means closer than the embeddings' rounding.
+        pair_counts: Counts of pairs. A field's name: pairs treated as equal because of float64 rounding. "close" (if a
+            metric uses ``sqdist``): pairs of unequal means that are closer than the embeddings' rounding.
     """
 
     metrics: list[MetricResult]

@@ -31,12 +31,12 @@ _CLOSE = {"float64": 2.0**-51, "float32": 2.0**-22, "float16": 2.0**-9, "bfloat1
 
 @dataclass(frozen=True)
 class Points:
-    """One point per class; the squared distances between the points are a field.
+    """One point per class, such as its mean or its direction. Their squared distances are a field of pairs.
 
     Attributes:
         at: Returns the points of some classes, to full precision, shape (n, d).
-        sqnorms: Squared norms of the vectors in the tile's product, shape (C,): of all points; for class means, of the
-            centred means, because only differences of points count.
+        sqnorms: Squared norms of the vectors whose inner products give the distances, shape (C,). For class means,
+            these are the centred means.
         rounding: Rounding error of each point, shape (C,); two points nearer than the sum of their errors are equal.
         close: Squared distance below which unequal points are counted as close.
     """
@@ -97,8 +97,8 @@ class ClassGeometry:
         s: The statistics.
 
     Attributes:
-        pair_counts: Numbers of pairs in the tiles so far: by field, the pairs treated as equal because of float64
-            rounding; under "close", the pairs of unequal means closer than the embeddings' rounding.
+        pair_counts: Counts of pairs in the tiles so far. A field's name: pairs treated as equal because of float64
+            rounding. "close": pairs of unequal means that are closer than the embeddings' rounding.
     """
 
     @torch.inference_mode()

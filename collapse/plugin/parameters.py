@@ -27,7 +27,7 @@ class Asked:
         name: The parameter's name.
         kind: "function" for a declared function, "core" for a name of the core, "field" for a field of a tile, "block"
             for the rows or columns of a class value, or "statistic".
-        target: The function; for a block, the class value that it is cut from.
+        target: The function; for a block, the class value whose rows or columns it has.
         optional: Whether the parameter has a default and so needs no value.
     """
 

@@ -79,7 +79,8 @@ class Request:
         return store.lacking("train", layers_of(self.layers, store.depth()))
 
     def store_differences(self, store: Store, *, whole: bool = False) -> list[str]:
-        """Describe how a store differs from the request, also in statistics; if ``whole``, also in what it lacks."""
+        """Describe how a store differs from the request, also in its statistics. With ``whole``, missing parts count
+        too."""
         held = store.manifest["statistics"]
         found = self.identity_differences(store.identity, trained=store.state == "trained")
         found += [
@@ -93,8 +94,9 @@ class Request:
         """Open the store or part in the folder, or a published store; first collect what is missing.
 
         Args:
-            collect_missing: Collects what a folder lacks. It is called with None to collect into memory, with the
-                locked folder, or, for ``recollect``, with a subfolder of it; and with the context in which to fold.
+            collect_missing: Function of a folder and a context that collects what the folder lacks. The folder is
+                locked; it is a subfolder for ``recollect``, and None to collect into memory. Inside the context, no
+                other process changes the folder.
 
         Raises:
             StoreError: The folder holds something else, or a file was altered.

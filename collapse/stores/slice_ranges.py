@@ -1,4 +1,4 @@
-"""Ranges of the slices of a phase: those that shards hold or lack, those of a part, and those dealt to each rank."""
+"""Ranges of slices: slices that shards hold or lack, slices of a part, and slices dealt to each rank."""
 
 from collections.abc import Sequence
 from itertools import pairwise

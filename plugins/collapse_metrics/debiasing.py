@@ -40,7 +40,7 @@ class Estimates:
 
     @property
     def sqnorm(self) -> float:
-        """mean ñ_c²."""
+        """Mean of ñ_c², the debiased squared norms."""
         return float(self.sqnorms.mean())
 
     @property

@@ -23,7 +23,7 @@ def uniform_dimension(C: int, d: int) -> float:
 
 
 def uniform_participation(C: int, d: int) -> float:
-    """Participation ratio of points uniform on the sphere, C·d/(C+d−1); C−1, that of a simplex, if C ≤ d+1."""
+    """Participation ratio of uniform points on the sphere: C·d/(C+d−1). For C ≤ d+1, of a simplex: C−1."""
     return C - 1.0 if d + 1 >= C else C * d / (C + d - 1)
 
 

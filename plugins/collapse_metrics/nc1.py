@@ -182,9 +182,9 @@ class Spectrum(NamedTuple):
 def between_spectrum(centred_means: Tensor, means: Tensor, dtype: str) -> Spectrum | Noted:
     """Spectrum of the between-class covariance.
 
-    Eigenvalues of at most d·ε·λ_max are dropped. So are directions in which the means differ by less than the rounding
-    of the embeddings, 2⁻²²·max‖μ_c‖: a final LayerNorm gives such a direction, whose variance is zero only in exact
-    arithmetic.
+    Eigenvalues of at most d·ε·λ_max are dropped. Directions in which the means differ by less than the rounding of the
+    embeddings, 2⁻²²·max‖μ_c‖, are also dropped. A final LayerNorm gives such a direction: in exact arithmetic its
+    variance is zero.
     """
     C, d = means.shape
     values, vectors = torch.linalg.eigh(centred_means.T @ centred_means / C)

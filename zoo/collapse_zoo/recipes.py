@@ -121,7 +121,7 @@ class Recipe:
 
 
 def paper_batch_size(depth: int, width: int) -> int:
-    """Return the chunks per step, over all processes, of a size in the paper's Table 3.
+    """Return the number of chunks per step (over all processes) for a size in the paper's Table 3.
 
     >>> [paper_batch_size(depth, 1024) for depth in (1, 2, 4, 8, 12)]
     [16, 8, 8, 4, 4]
