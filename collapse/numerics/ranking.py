@@ -36,8 +36,7 @@ _LOG2_E = math.log2(math.e)
 
 @dataclass(frozen=True)
 class Found:
-    """Rows that may have a sample's highest score: among the first group of rows, among the first two groups, and so
-    on.
+    """Rows that may have a sample's highest score in the first group of rows, in the first two groups, and so on.
 
     Attributes:
         samples, rows: Samples and their candidates, as rows of the matrix.

@@ -79,8 +79,7 @@ class Request:
         return store.lacking("train", layers_of(self.layers, store.depth()))
 
     def store_differences(self, store: Store, *, whole: bool = False) -> list[str]:
-        """Describe how a store differs from the request, also in its statistics. With ``whole``, missing parts count
-        too."""
+        """Describe how a store differs in identity and statistics; with ``whole``, also what it lacks."""
         held = store.manifest["statistics"]
         found = self.identity_differences(store.identity, trained=store.state == "trained")
         found += [
