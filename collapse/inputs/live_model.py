@@ -118,7 +118,7 @@ def _named(texts: Any, file: Path) -> Any:
     """Return names of texts; write texts that are not names to a file."""
     names = text_names(texts)
     if isinstance(texts, str) and len(texts) > 255 and not os.path.exists(texts):
-        raise UsageError("a text is a name of a file or of a data set: to give texts themselves, give a list of them")
+        raise UsageError("text= is the name of a file or data set: to give the text itself, pass a list of texts")
     if texts is None or isinstance(texts, str | os.PathLike) or all(map(_is_name, names)):
         return names if names else texts
     file.write_text("".join(json.dumps({"text": each}) + "\n" for each in names))

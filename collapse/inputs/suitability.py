@@ -121,9 +121,8 @@ def _check_head(loaded: "LanguageModel", tokens: Tensor, h: Tensor, where: str) 
         sample, entry = (~own[0].isfinite()).nonzero()[0].tolist()
         value, dtype = float(own[0, sample, entry]), str(h.dtype).removeprefix("torch.")
         raise CollapseError(
-            f"{kind} gives a logit of {value} for vocabulary entry {entry} at sample {sample} of {where}, although the "
-            f"embedding is finite: its logits overflow {dtype}, or its code has an error; "
-            f"{'check its weights' if dtype == 'float32' else 'try --dtype float32'}"
+            f"{kind} gives a logit of {value} for vocabulary entry {entry} at sample {sample} of {where}, from a "
+            f"finite embedding: {'check its weights and code' if dtype == 'float32' else 'try --dtype float32'}"
         )
     expected = loaded.logits.capped(ours.double() * loaded.logits.scale)
     if expected.shape != own.shape or float((expected - own).abs().max()) > allowed * largest:

@@ -87,8 +87,7 @@ def report(
     if not any(name in frame and frame[name].notna().any() for name in (LOSS, *plugins().measurements())):
         raise CollapseError(
             f"{some(names)}: no row has a measurement or a validation loss. Make rows with collapse measure MODEL "
-            "--output results.csv; if these are parts of a collection, merge them with collapse merge and measure the "
-            "merged store"
+            "--output results.csv; merge parts of a collection first, with collapse merge"
         )
     content = {"title": title or f"Neural collapse: {some(names)}", "version": VERSION}
     content |= _content(material, figures, tokens, progress)

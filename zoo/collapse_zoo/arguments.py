@@ -45,8 +45,8 @@ def arguments_of(
     pieces = share / micro_batch if micro_batch else recipe.trainer.get(_PIECES, 1)
     if pieces not in range(1, share + 1) or share % pieces:
         raise UsageError(
-            f"each process's {counted(share, 'chunk')} of a batch cannot be divided into equal micro-batches: "
-            f"--micro-batch, or {_PIECES}, must be a divisor of {share}"
+            f"a process has {counted(share, 'chunk')} of each batch and cannot divide them into equal micro-batches: "
+            f"give a divisor of {share} as --micro-batch or {_PIECES}"
         )
     values: dict[str, Any] = {
         **{name: getattr(recipe, name) for name in _SAME},
