@@ -28,12 +28,7 @@ _TAKES = {"pairs": ("by",), "neighbours": _NAMING, "frequency_matched": _NAMING}
 )
 @click.option("--least", type=click.IntRange(min=1), metavar="N", help="N tokens with the smallest values of --by.")
 @click.option("--by", metavar="NAME", help="count, or a measurement to rank by.  [default: nc1.cdnv]")
-@click.option(
-    "--neighbours",
-    type=click.IntRange(min=1),
-    metavar="N",
-    help="The N nearest and N most interfering classes of each token.",
-)
+@click.option("--neighbours", type=click.IntRange(min=1), metavar="N", help="N nearest and N most interfering classes.")
 @click.option("--pairs", type=click.IntRange(min=1), metavar="N", help="The N most confusable pairs of classes.")
 @click.option("--frequency-matched", is_flag=True, help="Compare the tokens with classes of similar count.")
 @click.option("--min-count", type=click.IntRange(min=1), default=1, show_default=True, help="Fewest samples per class.")
