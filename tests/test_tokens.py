@@ -183,7 +183,7 @@ def test_unknown_texts_are_explained(collected, texts, decoding):
     assert any(note.startswith('"\U0001f600" is ') for note in table.notes)
     tokenizer = json.loads((decoding / "tokenizer.json").read_text())
     absent = next(each for each in tokenizer["model"]["vocab"].values() if each not in texts)
-    with pytest.raises(UsageError, match=rf"^{absent} \(\".*\"\): not a class"):
+    with pytest.raises(UsageError, match=rf"^{absent} \(\".*\"\): no such class"):
         collapse.tokens(collected, ids=[absent])
     many = [f"zq{number}" for number in range(8)]
     with pytest.raises(UsageError, match='3 more texts without a class: "zq5", "zq6", "zq7"'):
