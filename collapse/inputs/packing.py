@@ -196,8 +196,8 @@ def _chunks(
     if not made:
         raise CollapseError(
             f"{name} is too short for one chunk of T = {chunk_length:,}: it has {counted(seen, 'token')} in "
-            f"{counted(spec.shards, 'text shard')} (--shards), each cut into chunks by itself: give more text, or a "
-            "shorter --chunk-length"
+            f"{counted(spec.shards, 'text shard')} (--shards): give more text, a shorter --chunk-length, or fewer "
+            "--shards"
         )
 
 
