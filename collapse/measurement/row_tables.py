@@ -170,7 +170,7 @@ def notes_on_reachable(names: Iterable[str]) -> list[str]:
 
 
 def remarks_of(rows: Sequence[Row]) -> list[str]:
-    """Return remarks on rows that cannot be compared; stores with the same several ``--min-count`` can be compared."""
+    """Return remarks on rows that cannot be compared; ``--min-count`` may differ if every store has the same values."""
     return mixed(rows, apart=("layer", "min_count") if is_crossed(rows) else ("layer",))
 
 

@@ -276,7 +276,7 @@ class Ranking:
         return near_Pr & (score_Pr >= (highest_P - 2 * error_P).unsqueeze(1))
 
     def _first_of_equal(self, originals: Float[Tensor, "V d"]) -> Bool[Tensor, " n"]:
-        """Return for each row whether no earlier row of its group equals it in numbers and bias."""
+        """Return for each row whether it is the first row in its group with these numbers and this bias."""
         device = self._ids.device
         draw = torch.Generator().manual_seed(0)
         x_d = torch.randn(self._dim, dtype=torch.float64, generator=draw).to(device)
