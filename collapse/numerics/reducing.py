@@ -190,8 +190,7 @@ class MetricResult:
     error_failure: Failed | None = None
 
     def of_this_rank(self) -> tuple[Any, ...]:
-        """Return this rank's result: a failure and, of a pair metric, the remark, tallies and largest pairs of its
-        tiles."""
+        """Return this rank's failure and, of a pair metric, its remark, tallies and largest pairs."""
         if self.failed or self.tally is None or self.metric.kind != "pair":
             return self.failed, None
         # a remark's value is a tile, which the other ranks do not need; None says that there are no numbers
