@@ -63,7 +63,7 @@ def live_model(
     name = name or Path(str(getattr(model, "name_or_path", ""))).name or "model"
     for each in _OF_LOADING:
         if options.get(each) is not None:
-            raise UsageError(f"{each}= does not apply to a loaded model: load or change it as you want to measure it")
+            raise UsageError(f"{each}= does not apply to a loaded model: remove it, and change the model yourself")
     if options.get("null") == "untrained":
         raise UsageError("null='untrained' does not apply to a loaded model: collect a model with its initial weights")
     model = getattr(model, "_orig_mod", model)  # of torch.compile
@@ -126,7 +126,7 @@ def _named(texts: Any, file: Path) -> Any:
     """Return names of texts; write texts that are not names to a file."""
     names = text_names(texts)
     if isinstance(texts, str) and len(texts) > 255 and not os.path.exists(texts):
-        raise UsageError("a text is a name of a file or of a data set: to give texts themselves, give a list of them")
+        raise UsageError("text= is the name of a file or data set: to give the text itself, pass a list of texts")
     if texts is None or isinstance(texts, str | os.PathLike) or all(map(_is_name, names)):
         return names if names else texts
     file.write_text("".join(json.dumps({"text": each}) + "\n" for each in names))
@@ -138,7 +138,7 @@ def _is_name(text: Any) -> bool:
 
 
 def _probe(loaded: LanguageModel, folder: Path | None) -> str:
-    """Return some numbers of the model as text; the probe of the folder's collection, if equal up to rounding.
+    """Return some outputs of the model as text, or the folder's probe if that is equal up to rounding.
 
     They are random sums of the embeddings of fixed tokens, and of the logits of random embeddings.
     """
@@ -161,7 +161,7 @@ def _probe(loaded: LanguageModel, folder: Path | None) -> str:
 
 
 def _held(folder: Path | None) -> np.ndarray:
-    """Return the probe of the collection in a folder; no numbers if there is none."""
+    """Return the probe of the collection in a folder; an empty one if there is none."""
     if folder is None:
         return np.empty(0)
     shards = [] if is_store(folder) else shards_in(folder, "train")

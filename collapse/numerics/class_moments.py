@@ -166,7 +166,7 @@ class ClassMoments:
         return Side(classes=theirs.classes, counts=before_counts_K, means=before_means_Kd)
 
     def _ensure_rows(self, classes_K: Tensor) -> Tensor:
-        """Add the classes that are missing here, and return the rows of all, in the order in which they were added."""
+        """Add the classes that are missing, and return the row of each class; rows are in the order of adding."""
         top = int(classes_K.max()) if len(classes_K) else -1
         if top >= len(self._row_of):
             self._row_of = _grown(self._row_of, top + 1, fill=-1)
@@ -224,7 +224,7 @@ class ClassMoments:
 def _may_be_constant(squares_K: Tensor, counts_K: Tensor, most: float) -> bool:
     """Whether a class may need :meth:`ClassMoments._average_again`: a quick test, because few batches have one.
 
-    It is necessary for the exact test in ``_average_again``, since ‖μ‖² ≤ ``most`` = d·size².
+    It selects every class that the exact test in ``_average_again`` selects, since ‖μ‖² ≤ ``most`` = d·size².
     """
     # double(): integers times a Python float give float32, in which the square of a small size underflows to 0
     return bool(((squares_K <= counts_K.double() * (_CONSTANT**2 * most)) & (counts_K > 1)).any())
