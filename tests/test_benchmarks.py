@@ -25,10 +25,28 @@ def bench(module, *words):
 def test_a_quick_run_prints_and_records_what_was_measured_where(tmp_path):
     done = bench("benchmarks", "--quick", "--output", tmp_path)
     assert done.returncode == 0, done.stderr
-    for word in ("class moments", "three measurements", "collapse --help", "% of limit", "pairs/s", "transformers'"):
+    for word in (
+        "class moments",
+        "three measurements",
+        "collapse --help",
+        "% of limit",
+        "pairs/s",
+        "transformers'",
+        "one measurement",
+    ):
         assert word in done.stdout
     records = {file.stem: json.loads(file.read_text("utf-8")) for file in tmp_path.glob("*.json")}
-    assert sorted(records) == ["accumulate", "collect", "pack", "pairs", "ranks", "startup", "train", "validate"]
+    assert sorted(records) == [
+        "accumulate",
+        "collect",
+        "monitor",
+        "pack",
+        "pairs",
+        "ranks",
+        "startup",
+        "train",
+        "validate",
+    ]
     for record in records.values():
         assert record["run"]["quick"]
         assert all(row["seconds"] > 0 for row in record["rows"])

@@ -137,7 +137,8 @@ class ModelHead:
         named: dict[str, Any] = {}
         if isinstance(batch, Mapping):
             named = {name: each.to(device) if isinstance(each, Tensor) else each for name, each in batch.items()}
-            if (y := named.get("labels")) is None:
+            y = named.pop("labels", None)  # with labels, fused losses do not call the head
+            if y is None:
                 raise UsageError(f"a batch needs labels; it has {', '.join(batch)}")
         elif isinstance(batch, tuple | list) and len(batch) == 2:
             inputs, y = (batch[0].to(device),), batch[1]

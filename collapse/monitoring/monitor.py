@@ -4,11 +4,12 @@ Shapes: B samples of a batch, C classes, d dimensions, n validation samples.
 """
 
 import math
-from collections.abc import Generator, Iterable, Mapping
+from collections.abc import Generator, Iterable
 from contextlib import closing
 from dataclasses import replace
-from typing import Any, TypeVar
+from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -18,7 +19,7 @@ from collapse.measurement.rows import Row
 from collapse.monitoring.buffered_moments import BufferedMoments
 from collapse.monitoring.model_head import Classifier, ModelHead
 from collapse.monitoring.rank_states import merged, of_all_ranks
-from collapse.monitoring.validating import validated
+from collapse.monitoring.validating import validated, with_validation
 from collapse.numerics.dense_moments import DenseMoments
 from collapse.numerics.devices import float64_device
 from collapse.numerics.finite import check_classifier
@@ -27,11 +28,6 @@ from collapse.plugin.guarding import outside_inference_mode
 from collapse.plugin.plugin_manager import plugins
 from collapse.plugin.registry import Wanted
 from collapse.plugin.statistic import Statistic
-
-T = TypeVar("T")
-
-VALIDATION = "val_"
-"""Prefix of the NC1 measurements of the validation samples' own class moments."""
 
 _ROWS = 8192
 """Validation embeddings that are decided at once."""
@@ -122,12 +118,10 @@ class Monitor:
         if h is None:
             h = self._attached().take()
         with torch.inference_mode(False), torch.no_grad():
-            h_Bd, y_B = _flat(h, y)
+            h_Bd, y_B = _flat(h, y, self._dim)
             device = float64_device(h_Bd.device)
             if self._moments is None:
                 self._moments, self._dim = self._new_moments(h_Bd.shape[1], device), h_Bd.shape[1]
-            if h_Bd.shape[1] != self._dim:
-                raise UsageError(f"embeddings have {h_Bd.shape[1]:,} dimensions, but earlier ones {self._dim:,}")
             self._moments.add(h_Bd, y_B.to(device, non_blocking=True))
             self._dtype = str(h_Bd.dtype).removeprefix("torch.")
 
@@ -174,8 +168,9 @@ class Monitor:
             with closing(self._flat_batches(validation)) as batches:
                 s, of_validation = validated(s, head, batches, self._kinds)
         row = measure_store(s, metrics=self._wanted, device=device)
-        if of_validation is not None:
-            row = self._with_validation(row, of_validation, device)
+        nc1 = {name: each for name, each in self._wanted.items() if each[0].property_of(name) == "NC1"}
+        if of_validation is not None and nc1:
+            row = with_validation(row, measure_store(of_validation, metrics=nc1, device=device))
         self._row = row
         missing = {note.measurement for note in row.notes if note.kind == "missing"}
         return {name: math.nan if value is None else value for name, value in row.items() if name not in missing}
@@ -235,17 +230,13 @@ class Monitor:
 
     def _flat_batches(self, validation: Any) -> Generator[tuple[Tensor, Tensor]]:
         """Yield validation samples, as embeddings (n, d) and labels (n,)."""
-        if (
-            isinstance(validation, tuple | list)
-            and len(validation) == 2
-            and not isinstance(validation[0], tuple | list)
-        ):
-            h_nd, y_n = _flat(*validation)
+        if isinstance(validation, tuple | list) and isinstance(validation[0], Tensor | np.ndarray):
+            h, y = validation
+            h_nd, y_n = _flat(h, y, self._dim)
             yield from zip(h_nd.split(_ROWS), y_n.split(_ROWS), strict=True)
-        elif self._head is None:
-            yield from (_flat(*batch) for batch in validation)
-        else:
-            yield from (_flat(*sample) for sample in self._samples(validation))
+            return
+        for h, y in validation if self._head is None else self._samples(validation):
+            yield _flat(h, y, self._dim)
 
     def _classifier(self, weight: Any, bias: Any) -> Classifier | None:
         """Return the head, checked; None if there is none."""
@@ -257,26 +248,6 @@ class Monitor:
             return None
         check_classifier(head.weight, head.bias, ("the classifier", "the classifier's bias"))
         return head
-
-    def _with_validation(self, row: Row, s: EmbeddingStatistics, device: str | None) -> Row:
-        """Add the NC1 measurements of the validation samples to a row."""
-        nc1 = {name: each for name, each in self._wanted.items() if each[0].property_of(name) == "NC1"}
-        if not nc1:
-            return row
-        own = measure_store(s, metrics=nc1, device=device)
-
-        def named(values: Mapping[str, T]) -> dict[str, T]:
-            return {f"{VALIDATION}{name}": value for name, value in values.items()}
-
-        notes = [replace(note, measurement=f"{VALIDATION}{note.measurement}") for note in own.notes]
-        return replace(
-            row,
-            measurements=row.measurements | named(own.measurements),
-            versions=row.versions | named(own.versions),
-            excluded=row.excluded | named(own.excluded),
-            made_by=row.made_by | named(own.made_by),
-            notes=(*row.notes, *notes),
-        )
 
 
 def _with_classifier(s: EmbeddingStatistics, head: Classifier) -> EmbeddingStatistics:
@@ -293,8 +264,8 @@ def _with_classifier(s: EmbeddingStatistics, head: Classifier) -> EmbeddingStati
     return replace(s, classifier=logits.classifier(weight[rows]).double().cpu(), bias=of_classes)
 
 
-def _flat(h: Any, y: Any) -> tuple[Tensor, Tensor]:
-    """Return embeddings of shape (B, d), and their labels.
+def _flat(h: Any, y: Any, dim: int) -> tuple[Tensor, Tensor]:
+    """Return embeddings of shape (B, d), and their labels; ``dim`` is d, or 0 before the first batch.
 
     Raises:
         UsageError: Shapes do not fit, or labels are not integers.
@@ -305,4 +276,6 @@ def _flat(h: Any, y: Any) -> tuple[Tensor, Tensor]:
             f"embeddings of shape {tuple(h.shape)} need integer labels of shape {tuple(h.shape[:-1])}, got {y.dtype} "
             f"of shape {tuple(y.shape)}"
         )
+    if h.shape[-1] != (dim or h.shape[-1]):
+        raise UsageError(f"embeddings have {h.shape[-1]:,} dimensions, but earlier ones {dim:,}")
     return h.reshape(-1, h.shape[-1]), y.reshape(-1).long()

@@ -1,19 +1,27 @@
 """The validation samples of a monitor: decisions, loss, and their own class moments."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import fields, replace
+from typing import TypeVar
 
 from torch import Tensor
 
 from collapse.core.precision import exact_arithmetic
+from collapse.measurement.rows import Row
 from collapse.monitoring.buffered_moments import BufferedMoments
 from collapse.monitoring.model_head import Classifier
 from collapse.monitoring.rank_states import merged, of_all_ranks, rank_and_size
 from collapse.numerics.decisions import Decider, ValidationTally
+from collapse.numerics.devices import float64_device
 from collapse.numerics.statistics import EmbeddingStatistics, ValidationStatistics
 from collapse.numerics.validation_totals import merge_validation
 from collapse.plugin.filling import Filled
 from collapse.plugin.statistic import Statistic
+
+T = TypeVar("T")
+
+VALIDATION = "val_"
+"""Prefix of the measurements of the validation samples' own class moments."""
 
 
 def validated(
@@ -37,6 +45,7 @@ def validated(
     of_validation = [kind for kind in kinds if kind.phase == "validation"]
     rank, ranks = rank_and_size()
     device, classes = (s.means.device, None) if head is None else (head.weight.device, len(head.weight))
+    device = float64_device(device)
 
     def states() -> tuple[dict[str, Tensor], dict[str, Tensor]]:
         moments = BufferedMoments(classes, s.dim, device, of_training)
@@ -45,7 +54,8 @@ def validated(
             decider = Decider(s, head.weight, head.bias, logits=head.logits, exact_loss=True)
             tally = ValidationTally(decider, Filled(of_validation))
         for at, (h_Bd, y_B) in enumerate(batches):
-            moments.add(h_Bd, y_B.to(device))
+            h_Bd, y_B = h_Bd.to(device), y_B.to(device)
+            moments.add(h_Bd, y_B)
             if tally is not None:
                 kept_B = (y_B >= 0) & (y_B < len(tally.decider.weight))  # moments report the others
                 with exact_arithmetic():
@@ -63,3 +73,19 @@ def validated(
     total = merge_validation([ValidationStatistics(**{name: state[name] for name in counts}) for _, state in parts])
     extra, versions, makers = {**s.extra, **filled.tensors()}, {**s.versions, **filled.versions}, filled.makers
     return replace(s, validation=total, extra=extra, versions=versions, makers={**s.makers, **makers}), own
+
+
+def with_validation(row: Row, own: Row) -> Row:
+    """Add the measurements of the validation samples alone, with the prefix ``val_``, to a row."""
+
+    def named(values: Mapping[str, T]) -> dict[str, T]:
+        return {f"{VALIDATION}{name}": value for name, value in values.items()}
+
+    return replace(
+        row,
+        measurements=row.measurements | named(own.measurements),
+        versions=row.versions | named(own.versions),
+        excluded=row.excluded | named(own.excluded),
+        made_by=row.made_by | named(own.made_by),
+        notes=row.notes + tuple(replace(note, measurement=VALIDATION + note.measurement) for note in own.notes),
+    )
