@@ -87,7 +87,7 @@ def _add_callback(record: Record, quick: bool) -> None:
     recorder = Recorder(_EVERY, None, _MEASURED, None, None, None, None)
     with TemporaryDirectory() as folder:
         works = {"a training step": step, "one measurement": lambda: recorder.measure(model, loader, 0, folder)}
-        times = in_turn(works, 2 if quick else 4)
+        times = in_turn(works, 2)
     row = recorder.monitor.to_row()
     times = {f"{_EVERY} training steps": _EVERY * times["a training step"], "one measurement": times["one measurement"]}
     share = times["one measurement"] / times[f"{_EVERY} training steps"]
