@@ -2,6 +2,7 @@
 
 import logging
 
+import datasets
 import numpy as np
 import pytest
 import torch
@@ -128,8 +129,9 @@ def test_a_classifier_is_measured_by_its_own_labels(tmp_path):
         vocab_size=30, hidden_size=16, num_hidden_layers=1, num_attention_heads=2, intermediate_size=16, num_labels=4
     )
     model, draw = transformers.BertForSequenceClassification(config), np.random.default_rng(0)
-    data = [{"input_ids": draw.integers(30, size=6), "label": at % 4} for at in range(40)]
-    callback = collapse.CollapseCallback(every=5, dataset=data, batches=10, classes=4, metrics=METRICS)
+    data = datasets.Dataset.from_list([{"input_ids": draw.integers(30, size=6), "label": at % 4} for at in range(40)])
+    more = data.add_column("text", [["a", "list"]] * 40)  # a column that the Trainer removes from the training set
+    callback = collapse.CollapseCallback(every=5, dataset=more, batches=10, classes=4, metrics=METRICS)
     watched = trainer(model, data, tmp_path, [callback], max_steps=5)
     watched.train()
     h = []

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from collapse.errors import CollapseError, UsageError, near_names
 from collapse.inputs.evaluation_mode import evaluation_mode
-from collapse.inputs.language_model import LanguageModel, classifier_of
+from collapse.inputs.language_model import LanguageModel, classifier_of, is_plain
 from collapse.inputs.suitability import find_logits
 from collapse.numerics.dense_moments import IGNORED
 from collapse.numerics.logits import LINEAR, Logits
@@ -86,10 +86,11 @@ class ModelHead:
             found = classifier_of(self.module, dtype)
             assert found is not None  # it has a matrix
             weight, bias = found
-            h = torch.linspace(-1, 1, weight.shape[1], dtype=dtype, device=weight.device)
-            own, expected = self.module(h).double(), nn.functional.linear(h, weight, bias).double()
-            if not (own - expected).norm() <= _ROUNDING * expected.norm():
-                raise CollapseError(f"the head, a {type(self.module).__name__}, does not compute W h + b")
+            if is_plain(self.module.weight):  # of others, such as quantized ones, the weight was found by calls
+                h = torch.linspace(-1, 1, weight.shape[1], dtype=dtype, device=weight.device)
+                own, expected = self.module(h).double(), nn.functional.linear(h, weight, bias).double()
+                if not (own - expected).norm() <= _ROUNDING * expected.norm():
+                    raise CollapseError(f"the head, a {type(self.module).__name__}, does not compute W h + b")
             logits = LINEAR
             if self._predicts_next:
                 logits = find_logits(LanguageModel.of(self.model), torch.arange(8)[None])
