@@ -17,6 +17,7 @@ from collapse.errors import CollapseError, UsageError, first_line
 from collapse.hub.fingerprints import Folder, tokenizer_fingerprint
 from collapse.inputs.adapters import refuse_prompts
 from collapse.inputs.collection_spec import CollectionSpec, text_names
+from collapse.inputs.evaluation_mode import evaluation_mode
 from collapse.inputs.language_model import LanguageModel
 from collapse.inputs.references import ModelReference, limit_of
 from collapse.inputs.textfiles import KINDS, kind_of
@@ -99,15 +100,10 @@ def live_model(
 
 @contextmanager
 def left_as_it_was(model: Any) -> Iterator[None]:
-    """Put a model into evaluation mode, and restore it and the states of random generators at the end."""
-    modes = [(module, module.training) for module in model.modules()]
+    """Put a model into evaluation mode, with named outputs and without autocast; restore it at the end."""
     returns_dict, forward = model.config.return_dict, model.__dict__.get("forward")
-    devices = {each.device for each in model.parameters() if each.is_cuda}
-    # a compiled forward pass would ignore hooks
-    with torch.random.fork_rng(devices=devices), torch.compiler.set_stance("force_eager"):
+    with evaluation_mode(model):
         try:
-            for module, _ in modes:
-                module.training = False
             model.config.return_dict = True
             if hasattr(model, "_original_forward"):  # accelerate replaced it by one with autocast
                 model.forward = model._original_forward
@@ -116,10 +112,6 @@ def left_as_it_was(model: Any) -> Iterator[None]:
             model.config.return_dict = returns_dict
             if forward is not None:
                 model.forward = forward
-            for module, training in modes:
-                module.training = training
-                if hasattr(module, "reshard"):  # of FSDP, which gathers weights for a backward pass
-                    module.reshard()
 
 
 def _named(texts: Any, file: Path) -> Any:
