@@ -11,6 +11,7 @@ EXTRAS = {
     "timm": "timm",
     "torchvision": "timm",
     "accelerate": "zoo,gguf",
+    "lightning": "lightning",
     "submitit": "slurm",
     "altair": "report",
     "jinja2": "report",

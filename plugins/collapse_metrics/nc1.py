@@ -183,9 +183,9 @@ def between_spectrum(centred_means: Tensor, means: Tensor, dtype: str) -> Spectr
     """Spectrum of the between-class covariance, from the singular values of the centred means.
 
     The matrix itself would lose digits of small eigenvalues, which decide the pseudo-inverse.
-    Eigenvalues of at most d·ε·λ_max are dropped. So are directions in which the means differ by less than the rounding
-    of the embeddings, 2⁻²²·max‖μ_c‖: a final LayerNorm gives such a direction, whose variance is zero only in exact
-    arithmetic.
+    Eigenvalues of at most d·ε·λ_max are dropped. Directions in which the means differ by less than the rounding of the
+    embeddings, 2⁻²²·max‖μ_c‖, are also dropped. A final LayerNorm gives such a direction: in exact arithmetic its
+    variance is zero.
     """
     C, d = means.shape
     _, singular, rows = torch.linalg.svd(torch.linalg.qr(centred_means, mode="r").R, full_matrices=False)
