@@ -14,10 +14,8 @@ from torch import Tensor
 from collapse.errors import CollapseError, counted
 from collapse.inputs.shuffling import permuted
 from collapse.inputs.source import Phase
+from collapse.numerics.dense_moments import IGNORED
 from collapse.stores.layers import TOP
-
-IGNORED = -100
-"""The label of a position that is no sample, as in transformers."""
 
 _LARGEST_SLICE, _SLICES = 1024, 16  # units per slice at most, and slices at least if there are enough units
 

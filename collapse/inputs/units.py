@@ -21,9 +21,9 @@ from collapse.errors import CollapseError, UsageError, first_line
 from collapse.inputs.labelled_data import Labelled, class_ids
 from collapse.inputs.model_loading import load_processor, load_tokenizer
 from collapse.inputs.references import ModelReference, limit_of
-from collapse.inputs.samples import IGNORED
 from collapse.inputs.shuffling import permuted
 from collapse.inputs.tasks import Task
+from collapse.numerics.dense_moments import IGNORED
 
 MASKED, MASKING_SEED = 0.15, 0
 """Share of the tokens of a text that are masked, and the seed."""
