@@ -112,7 +112,7 @@ def test_shards_of_other_layers_are_refused_and_kept(tiny, tmp_path):
 def test_what_is_wrong_costs_one_line(tiny, whole, told, tmp_path):
     place = ["--store", tmp_path / "s"]
     for layers, said in (
-        ("3", "--layers 3: there is no such layer; give 0 to 2, or counted from the end -1 to -3; 2 and -1 are top"),
+        ("3", "--layers 3: there is no such layer; give 0 to 2 or, from the end, -1 to -3 (2 and -1 mean top)"),
         ("-4", "--layers -4: there is no such layer"),
         ("every:0", "--layers must be all, every:K, or numbers such as 0,4,8 or -2, got 'every:0'"),
         ("some", "--layers must be all"),
@@ -121,7 +121,7 @@ def test_what_is_wrong_costs_one_line(tiny, whole, told, tmp_path):
     features = Path(__file__).parent / "frozen" / "few.safetensors"
     assert "--layers does not apply" in told(2, "measure", features, "--layers", "all")
     assert "--null measures only the top layer" in told(2, "measure", *tiny.words("--layers", "all", "--null"))
-    assert "does not hold layer 1, but top" in told(1, "measure", GOLDEN, "--layers", 1)
+    assert "holds top, but not layer 1" in told(1, "measure", GOLDEN, "--layers", 1)
     with pytest.raises(UsageError, match=r"use collapse\.measure_layers"):
         collapse.measure(GOLDEN, layers="all")
 

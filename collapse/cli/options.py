@@ -21,7 +21,7 @@ class InOrder(click.Group):
 
 
 class Counts(click.ParamType):
-    """Numbers of samples, separated by commas."""
+    """Option type: numbers of samples, separated by commas."""
 
     name = "N,..."
 

@@ -77,5 +77,5 @@ def measure_layers(
 
 
 def layers_held(store: Store, asked: Any) -> list[str]:
-    """Return the layers of a store that ``--layers`` names, in order of depth; ``all`` are those that it holds."""
+    """Return the layers that ``--layers`` names, in order of depth; ``all`` means every layer that the store holds."""
     return store.layers if asked == "all" else layers_of(asked, store.depth())

@@ -58,8 +58,8 @@ def store_among(
     Args:
         model: The model, store or features file.
         folder: The given ``--store``.
-        of_weights: For a model's revisions, the stores of earlier ones by their weights, tokenizer and adapter.
-            This one is added; revisions with equal ones share the store of the first.
+        of_weights: The stores of the model's earlier revisions, by weights, tokenizer and adapter. This revision is
+            added. Revisions with equal weights share the store of the first one.
         options: Options of :func:`collapse.collect`, if there is ``of_weights``.
 
     Raises:

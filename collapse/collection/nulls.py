@@ -32,8 +32,8 @@ def measure_with_nulls(
 ) -> Row:
     """Measure a model beside its nulls on the same text: the untrained model, and shuffled labels.
 
-    The nulls are collected into the local cache and reused from there, those of a features file into memory; published
-    nulls are never used.
+    The nulls are collected into the local cache and reused from there; nulls of a features file are in memory.
+    Published nulls are never used.
 
     Args:
         model: A local folder, a Hub id, a GGUF file, or a features file; the last two have no untrained null.

@@ -117,7 +117,7 @@ def _read(name: str, folder: Path) -> dict[str, torch.Tensor]:
 
 
 def _untie(model: Any) -> None:
-    """Give the head its own tensor if an adapter changes the head or the input embedding, but not their tensor."""
+    """Give a tied head its own weight if an adapter changes the head or the input embedding."""
     inputs, head = model.get_input_embeddings(), model.get_output_embeddings()
     changed = [each for each in (inputs, head) if hasattr(each, "base_layer")]
     if changed and head is not None and inputs.weight is head.weight:

@@ -115,7 +115,7 @@ class CollectionSpec:
         wanted="special or ids, such as 0,50256",
     )
     layers: str | Iterable[int] | None = option(
-        "Also collect inner layers: the inputs of these blocks, counted from 0, or from the top, which is -1.",
+        "Also collect inner layers. Layer l is the input of block l, counted from 0; -1 is the top layer.",
         "layers",
         unset="only top, the input of the output embedding",
         metavar="all|every:K|0,4,...",

@@ -37,7 +37,7 @@ _LOG2_E = math.log2(math.e)
 
 @dataclass(frozen=True)
 class Found:
-    """Candidates for each sample's highest score among the rows of the first group, or of the first two, and so on.
+    """Rows that may have a sample's highest score in the first group of rows, in the first two groups, and so on.
 
     Attributes:
         samples, rows: Samples and their candidates, as rows of the matrix.

@@ -88,7 +88,9 @@ def _check_copies(copies: Sequence[Store], shards: Sequence[Shard]) -> None:
     first = copies[0]
     for other in copies[1:]:
         if other.digest != first.digest:
-            raise StoreError(f"{first} and {other} are not copies of one trained store: validate copies of one of them")
+            raise StoreError(
+                f"{first} and {other} are not copies of the same store: collect the parts in copies of one store"
+            )
     of_validation = (shard.header for shard in shards if shard.phase == "validation")
     if any(header["trained"] != training_hash(first, header["layers"]) for header in of_validation):
-        raise StoreError(f"{first} was trained again after its validation: collect its validation again")
+        raise StoreError(f"the class means of {first} changed after its validation: collect its validation again")

@@ -109,7 +109,7 @@ class Store(Named):
         return by_depth([*self.layers, *layers_of(asked, self.depth())])
 
     def lacking(self, phase: str, layers: Iterable[str]) -> list[str]:
-        """Return those of some layers that were not trained or validated, but can be."""
+        """Return the given layers for which the phase is missing, but possible."""
         no_lens = phase == "validation" and NO_LENS in self.manifest["model"]
         possible = [layer for layer in layers if layer == TOP or not no_lens]
         return [layer for layer in possible if file_of(phase, layer) not in self.manifest["files"]]
@@ -165,7 +165,7 @@ class Store(Named):
             return self._statistics[layer]
         if layer not in self.layers:
             raise StoreError(
-                f"{self} does not hold layer {layer}, but {', '.join(self.layers)}: collect it with "
+                f"{self} holds {', '.join(self.layers)}, but not layer {layer}: collect it with "
                 f"collapse collect MODEL --store STORE --layers {layer}"
             )
         from collapse.stores.store_statistics import read_statistics
