@@ -125,6 +125,17 @@ def test_near_and_equal_means():
     assert "4 classes whose nearest mean is equal are left out" in [each.text for each in row.notes]
 
 
+def test_remarks_on_numbers():
+    def said(means):
+        row = collapse.measure(statistics_of(means, means), metrics="geometry.rogue_share,geometry.span_angle")
+        return {each.measurement.partition(".")[2]: each.text for each in row.notes}
+
+    assert said(torch.eye(3)) == {"rogue_share": "the mean cosine of the class means is 0"}
+    rogue = torch.tensor([[1.0, 9.0], [-1.0, 9.0], [0.5, 9.0], [0.2, 8.0]])
+    full = "both span all d = 2 dimensions, so that every angle is 0"
+    assert said(rogue) == {"rogue_share": "coordinate 1 of h (the first is 0)", "span_angle": full}
+
+
 def test_dimension_of_a_sheet():
     points = torch.rand(3000, 2, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
     sheet = torch.cat([points, points.square(), points.sin()], dim=1)
