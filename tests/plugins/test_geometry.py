@@ -1,6 +1,5 @@
 """The measurements of collapse_geometry: direct computations, values at known frames, and when they are measured."""
 
-import json
 import math
 from dataclasses import replace
 
@@ -143,16 +142,16 @@ def test_dimension_of_a_sheet():
     assert row["geometry.means.intrinsic_dimension"] == pytest.approx(2, abs=0.1)
 
 
-def test_geometry_is_measured_only_if_named(tmp_path, run):
+def test_geometry_is_measured_only_if_named(tmp_path):
     save_file(random_features(9, 5, 80), tmp_path / "f.safetensors")
     store = collapse.collect(tmp_path / "f.safetensors")
     assert not set(NAMES) & collapse.measure(store).measurements.keys()
     assert not set(NAMES) & set(plugins().headlines())
-    shown = run("measure", tmp_path / "f.safetensors", "--metrics", "geometry.between").stdout
-    assert all(f"geometry.between.{name}" in shown for name in (*RANKS, "alpha"))
-    assert set(NAMES) < {each["name"] for each in json.loads(run("metrics", "--json").stdout)}
-    ids, cosines = collapse.vectors(store, "geometry.margin")
-    assert len(ids) == len(cosines) == 9
+    found = collapse.measure(store, metrics="geometry.between,nc2.norm").measurements
+    assert found.keys() == {*(f"geometry.between.{name}" for name in (*RANKS, "alpha")), "nc2.norm"}
+    assert set(NAMES) < {*collapse.metrics().frame()["name"]}
+    ids, margins = collapse.vectors(store, "geometry.margin")
+    assert len(ids) == len(margins) == 9
 
 
 def test_without_a_covariance_for_these_classes_the_rest_is_measured(tmp_path):
