@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 @click.option(
     "--metrics",
     metavar="NAMES",
-    help="Measurements or prefixes, such as gnc2,nc1.cdnv.  [default: measure all, print the headlines]",
+    help="Measurements or prefixes: gnc2,nc1.cdnv.  [default: measure all but geometry, print the headlines]",
 )
 @click.option(
     "--min-count",
