@@ -167,7 +167,11 @@ def shape_of(manifest: Mapping[str, Any]) -> tuple[int, int]:
 def why_absent(manifest: Mapping[str, Any], layer: str = TOP) -> dict[str, str]:
     """Return why a layer lacks what metrics need, and which command adds it; without paths, because it is published."""
     identity = manifest["identity"]
-    why = {"n_params": "a features file does not say how many parameters its model has"}
+    why = {
+        "n_params": "a features file does not say how many parameters its model has",
+        "ood": "no out-of-distribution text was given: add one with --ood-text",
+        "previous": "the table has no checkpoint or layer before it",
+    }
     if manifest["coverage"]["validation"] is not None:
         no_lens = manifest["model"].get(NO_LENS)
         not_yet = f"layer {layer} is not validated yet: collapse collect MODEL --store STORE --layers {layer}"

@@ -1,0 +1,1 @@
+"""Metrics of geometry beyond NC1 to NC4, one module per subject."""

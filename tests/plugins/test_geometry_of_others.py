@@ -1,0 +1,127 @@
+"""NC5, minority collapse, soft labels and change between checkpoints: NumPy in float64, and four known geometries."""
+
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from reference import directions
+
+import collapse
+from collapse.testing import statistics_of
+
+NC5, SIMILARITY = "nc5.ood_orthogonality", "geometry.similarity_to_previous"
+MEANS, ROWS, SOFT = "geometry.minority.mean_cosine", "geometry.minority.row_cosine", "geometry.soft_label_duality"
+C, D = 5, 8
+
+
+def made(means, rows, counts, within, ood, before):
+    """Statistics of a store, with those of another text and of another checkpoint."""
+    s = statistics_of(means, rows)
+    held = {"scatter": torch.as_tensor(within) * int(counts.sum()), "samples": torch.tensor([int(counts.sum())])}
+    return replace(
+        s,
+        counts=torch.as_tensor(counts),
+        extra={"covariance": held},
+        ood=replace(statistics_of(ood[0]), counts=torch.as_tensor(ood[1])),
+        previous=statistics_of(before),
+    )
+
+
+def direct(means, rows, counts, within, ood, before):
+    """The same values in NumPy, directly from the definitions, with C×C matrices."""
+    centred, shifted = means - means.mean(axis=0), rows - rows.mean(axis=0)
+    of_text = (ood[0] * ood[1][:, None]).sum(axis=0) / ood[1].sum()
+    rare = counts <= np.sort(counts)[max(2, math.ceil(len(counts) / 4)) - 1]
+    pairs = np.triu_indices(rare.sum(), 1)
+    embeddings = within + sum(n * np.outer(m, m) for n, m in zip(counts, means, strict=True)) / counts.sum()
+    grams = centred @ centred.T, (before - before.mean(axis=0)) @ (before - before.mean(axis=0)).T
+
+    def cosine(a, b):
+        return float((a * b).sum() / np.linalg.norm(a) / np.linalg.norm(b))
+
+    return {
+        NC5: float(np.mean([abs(cosine(mean, of_text)) for mean in means])),
+        MEANS: float((directions(centred[rare]) @ directions(centred[rare]).T)[pairs].mean()),
+        ROWS: float((directions(shifted[rare]) @ directions(shifted[rare]).T)[pairs].mean()),
+        SOFT: cosine(shifted.T @ shifted, embeddings),
+        SIMILARITY: cosine(*grams),
+    }
+
+
+def random(seed, counts):
+    draw = np.random.default_rng(seed)
+    factor = draw.normal(size=(D, D))
+    means, rows, before = (draw.normal(size=(len(counts), D)) + 1 for _ in range(3))
+    ood = draw.normal(size=(3, D)) + 1, np.array([1, 4, 9])
+    return means, rows, np.array(counts), factor @ factor.T, ood, before
+
+
+def numbers(s):
+    return collapse.measure(s, metrics=["nc5", "geometry.minority", SOFT, SIMILARITY]).measurements
+
+
+@pytest.mark.parametrize("counts", [[1, 1, 2, 5, 9], [7] * 5, list(range(1, 41)), [1] * 30 + [3] * 30])
+def test_they_equal_numpy(counts):
+    given = random(len(counts), counts)
+    found = numbers(made(*given))
+    for name, value in direct(*given).items():
+        assert found[name] == pytest.approx(value, rel=1e-9, abs=1e-15), name
+
+
+SIMPLEX = np.pad(np.eye(C) - 1 / C, ((0, 0), (0, D - C)))
+FRAME = np.eye(C, D)
+EQUAL = np.zeros((D, D))
+AWAY = np.eye(D)[-1:]
+KNOWN = {
+    "a simplex": (SIMPLEX, [0, -1 / (C - 1), -1 / (C - 1), 1, 1]),
+    "an orthonormal frame": (FRAME, [0, -1 / (C - 1), -1 / (C - 1), math.sqrt((C - 1) / C), 1]),  # its mean is not 0
+    "one point": (np.ones((C, D)), [1 / math.sqrt(D), None, None, None, None]),
+}
+
+
+@pytest.mark.parametrize("name", KNOWN)
+def test_known_geometries(name):
+    """At full collapse W and M are equal, and the checkpoint before had the same geometry, rotated and scaled."""
+    points, values = KNOWN[name]
+    expected = dict(zip((NC5, MEANS, ROWS, SOFT, SIMILARITY), values, strict=True))
+    turn = np.linalg.qr(np.random.default_rng(0).normal(size=(D, D)))[0]
+    s = made(points, points, np.full(C, 4), EQUAL, (AWAY, np.ones(1, int)), 3 * points @ turn + 5)
+    row = collapse.measure(s, metrics=list(expected))
+    for each, value in expected.items():
+        assert row[each] == (None if value is None else pytest.approx(value, abs=1e-9)), each
+    assert all(any(note.measurement == each for note in row.notes) for each in expected if expected[each] is None)
+
+
+def test_a_random_frame_in_many_dimensions():
+    """All cosines of independent directions are near 0, so that two such frames have nearly equal Gram matrices."""
+    draw, wide = np.random.default_rng(1), 1000
+    means, rows, before = (draw.normal(size=(60, wide)) for _ in range(3))
+    other = draw.normal(size=(1, wide)), np.ones(1, int)
+    row = numbers(made(means, rows, np.arange(1, 61), np.eye(wide), other, before))
+    assert 0 < row[NC5] < 0.05
+    assert max(abs(row[MEANS]), abs(row[ROWS])) < 0.05
+    assert row[SIMILARITY] == pytest.approx(1 / (1 + 60 / wide), rel=0.01)
+
+
+def test_minority_collapse_is_seen():
+    points = np.vstack([FRAME, FRAME[:1] + FRAME[1:2]])
+    points[-3:] = points[-1]  # the three rarest classes share a direction
+    s = made(points, points, np.array([9, 9, 9, 1, 1, 1]), EQUAL, (AWAY, np.ones(1, int)), points)
+    found = numbers(s)
+    assert found[MEANS] == pytest.approx(1) == found[ROWS]
+
+
+def test_classes_that_only_one_row_has_do_not_count():
+    given = random(3, [2] * 6)
+    s = made(*given)
+    fewer = replace(s.previous, classes=torch.tensor([0, 1, 3, 4, 7, 9]))
+    found = numbers(replace(s, previous=fewer))[SIMILARITY]
+    kept = [0, 1, 3, 4]
+    means, before = given[0][kept], given[5][:4]
+    assert found == pytest.approx(direct(means, means, np.ones(4), EQUAL, given[4], before)[SIMILARITY], rel=1e-9)
+    none = replace(s.previous, classes=torch.arange(10, 16))
+    row = collapse.measure(replace(s, previous=none), metrics=SIMILARITY)
+    assert row[SIMILARITY] is None
+    assert row.notes[0].text == "fewer than two classes are also in the row before"
