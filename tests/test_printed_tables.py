@@ -53,7 +53,7 @@ def commands(folder):
     models = [folder / f"{name}.safetensors" for name in MODELS]
     headlines, known = plugins().headlines(), list(plugins().measurements())
     yield ["measure", *models], [*MODELS, *headlines]
-    yield ["measure", models[0], "--all"], known
+    yield ["measure", models[0], "--all"], plugins().select(None)
     yield ["compare", *(folder / "stores" / name for name in MODELS[:2])], [*MODELS[:2], *headlines]
     yield ["metrics"], known
     yield ["analyze", "permutation", folder / "results.csv"], ["nc1.cdnv", "nc4.agreement"]

@@ -18,13 +18,14 @@ C, D = 5, 8
 
 def made(means, rows, counts, within, ood, before):
     """Statistics of a store, with those of another text and of another checkpoint."""
-    s = statistics_of(means, rows)
-    held = {"scatter": torch.as_tensor(within) * int(counts.sum()), "samples": torch.tensor([int(counts.sum())])}
+    given = map(torch.as_tensor, (means, rows, counts, within, *ood, before))
+    means, rows, counts, within, other, each, before = given
+    n = int(counts.sum())
     return replace(
-        s,
-        counts=torch.as_tensor(counts),
-        extra={"covariance": held},
-        ood=replace(statistics_of(ood[0]), counts=torch.as_tensor(ood[1])),
+        statistics_of(means, rows),
+        counts=counts,
+        extra={"covariance": {"scatter": within * n, "samples": torch.tensor([n])}},
+        ood=replace(statistics_of(other), counts=each),
         previous=statistics_of(before),
     )
 
