@@ -28,7 +28,8 @@ def similarity(s, before):
     return float((a * b).sum() / np.linalg.norm(a) / np.linalg.norm(b))
 
 
-def test_the_other_text_is_collected_once_and_named(tiny, out, told, own_home):
+def test_the_other_text_is_collected_once_and_named(tiny, out, own_home, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
     words = ["measure", *tiny.words("--max-chunks", 8, "--ood-text", tiny.validation)]
     first = json.loads(out(*words, "--json"))[0]
     stores = sorted((own_home / "stores").iterdir())
@@ -43,6 +44,8 @@ def test_the_other_text_is_collected_once_and_named(tiny, out, told, own_home):
     shown = " ".join(out(*words).split())
     assert "out of distribution: validation.jsonl" in shown
     assert f"NC5 {NC5}" in shown
+    out(*words, "--output", "results.csv")
+    assert NC5 in out("results", "results.csv")
     assert sorted((own_home / "stores").iterdir()) == stores
     again = collapse.measure(tiny.model, **tiny.options(), max_chunks=8, ood_text=tiny.validation)
     assert again[NC5] == first["measurements"][NC5]

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from collapse.errors import counted, near_names
 from collapse.measurement.table import Table
+from collapse.plugin.names import OF_OTHERS
 from collapse.plugin.plugin_manager import plugins
 from collapse.stores.layers import TOP
 
@@ -116,7 +117,7 @@ class Row(Mapping[str, float | None]):
         return f"Row({self._about()}; {counted(len(self.measurements), 'measurement')})"
 
     def __str__(self) -> str:
-        headlines = [name for name in plugins().headlines() if name in self.measurements]
+        headlines = [name for name in plugins().headlines(OF_OTHERS) if name in self.measurements]
         more = len(self.measurements) - len(headlines)
         notes = [f"{counted(more, 'more measurement')}: row.measurements"] if headlines and more else []
         return self._table(headlines or list(self.measurements), notes).markdown()

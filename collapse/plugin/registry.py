@@ -105,7 +105,10 @@ class Plugins:
         return found
 
     def headlines(self, others: Collection[str] = ()) -> list[str]:
-        """Return the declared headline measurements of each property; its first measurement if none is declared."""
+        """Return the declared headline measurements of each property; its first measurement if none is declared.
+
+        Those that need another store are included if it is in ``others``.
+        """
         first: dict[str, list[str]] = {}
         marked: dict[str, list[str]] = {}
         for name, (each, _) in self.chosen(None, others).items():
