@@ -61,7 +61,8 @@ class Plugins:
         if names is None:
             lacking, opt_in = OF_OTHERS.keys() - set(others), {each.module for each in self.found if each.opt_in}
             left_out = [each for each in self.metrics if each.module in opt_in or lacking & {*each.needs}]
-            return [name for name, (metric, _) in self.measurements().items() if metric not in left_out]
+            hidden = {measure.name for each in left_out for measure in each.measures}
+            return [name for name in known if name not in hidden]
         see = "(list all with: collapse metrics)"
         names = names.split(",") if isinstance(names, str) else names
         wanted = [each.strip() for each in names if each.strip()]
