@@ -11,7 +11,7 @@ import torch
 import collapse
 from collapse.errors import UsageError
 
-NC5, SIMILARITY = "nc5.ood_orthogonality", "geometry.similarity_to_previous"
+NC5, SIMILARITY = "nc5.ood_orthogonality", "transient.similarity"
 
 
 def orthogonality(s, ood):

@@ -39,7 +39,7 @@ def _readable(_: click.Context, __: click.Parameter, group_by: tuple[str, ...]) 
 @click.option(
     "--metrics",
     metavar="NAMES",
-    help="Measurements or prefixes, such as gnc2,nc1.cdnv.  [default: measure all, print the headlines]",
+    help="Measurements or prefixes: gnc2,nc1.cdnv.  [default: measure all but geometry, print the headlines]",
 )
 @click.option(
     "--min-count",

@@ -1,1 +1,1 @@
-"""Metrics of geometry beyond NC1 to NC4, one module per subject."""
+"""Geometry beyond NC1–NC4. All but NC5 is measured only if named, such as ``--metrics geometry``."""

@@ -10,7 +10,7 @@ from collapse.numerics.statistics import unit_rows
 COLLAPSE_OPT_IN = True
 
 
-@metric("geometry.minority.mean_cosine", towards=lambda C: -1 / (C - 1))
+@metric("minority.mean_cosine", towards=lambda C: -1 / (C - 1))
 def minority_cosine(unit_means: Tensor, counts: Tensor) -> Noted | Tensor:
     """Mean cosine between the centred means of the rarest quarter of classes: 1 at minority collapse.
 
@@ -28,7 +28,7 @@ def minority_cosine(unit_means: Tensor, counts: Tensor) -> Noted | Tensor:
     return _mean_cosine(unit_means[_rarest(counts)])
 
 
-@metric("geometry.minority.row_cosine", towards=lambda C: -1 / (C - 1))
+@metric("minority.row_cosine", towards=lambda C: -1 / (C - 1))
 def minority_classifier_cosine(centred_rows: Tensor, counts: Tensor) -> Noted | Tensor:
     """Mean cosine between the classifier rows of the rarest quarter of classes: 1 at minority collapse.
 

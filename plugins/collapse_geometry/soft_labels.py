@@ -9,7 +9,7 @@ from collapse import Noted, metric
 COLLAPSE_OPT_IN = True
 
 
-@metric("geometry.soft_label_duality", towards=1, translation=False)
+@metric("soft_labels.duality", towards=1, translation=False)
 def soft_label_duality(
     centred_rows: Tensor, means: Tensor, counts: Tensor, covariance: Mapping[str, Tensor]
 ) -> Noted | Tensor:

@@ -8,7 +8,7 @@ from collapse import EmbeddingStatistics, Noted, metric
 COLLAPSE_OPT_IN = True
 
 
-@metric("geometry.similarity_to_previous", towards=1)
+@metric("transient.similarity", towards=1)
 def similarity_to_previous(ids: Tensor, centred_means: Tensor, previous: EmbeddingStatistics) -> Noted | Tensor:
     """Linear CKA of the centred class means and those of the checkpoint or layer before, in [0, 1].
 

@@ -167,7 +167,7 @@ def debiased_trace_ratio(resolved: Estimates) -> float:
 
 
 class Spectrum(NamedTuple):
-    """Eigenvalues λ of Σ_B, the covariance of the centred class means, that exceed rounding error.
+    """Eigenvalues λ of a positive semidefinite matrix that exceed rounding error.
 
     Attributes:
         values: Ascending, shape (r,).
@@ -179,20 +179,30 @@ class Spectrum(NamedTuple):
 
 
 @derived
-def between_spectrum(centred_means: Tensor, means: Tensor, dtype: str) -> Spectrum | Noted:
-    """Spectrum of the between-class covariance.
+def rounding(means: Tensor, dtype: str) -> Tensor:
+    """Rounding of the embeddings, 2⁻²²·max‖μ_c‖ (2⁻⁵¹ for float64): an upper bound in any direction, in units of h."""
+    return _ROUNDING.get(dtype, _ROUNDING["float32"]) * means.norm(dim=1).max()
 
-    Eigenvalues of at most d·ε·λ_max are dropped. So are directions in which the means differ by less than the rounding
-    of the embeddings, 2⁻²²·max‖μ_c‖: a final LayerNorm gives such a direction, whose variance is zero only in exact
-    arithmetic.
+
+def spectrum_of(matrix: Float[Tensor, "d d"], rounding: Tensor | float, nothing: str) -> Spectrum | Noted:
+    """Spectrum of a positive semidefinite matrix; if it has no eigenvalue, no value, for the reason ``nothing``.
+
+    Eigenvalues of at most d·ε·λ_max are dropped. So are directions whose root mean square is at most ``rounding``: a
+    final LayerNorm gives such a direction, whose variance is zero only in exact arithmetic.
+
+    >>> spectrum_of(torch.diag(torch.tensor([0.0, 2.0, 1.0])), 1.0, "it is zero").values.tolist()
+    [2.0]
     """
-    C, d = means.shape
-    values, vectors = torch.linalg.eigh(centred_means.T @ centred_means / C)
-    rounding = _ROUNDING.get(dtype, _ROUNDING["float32"]) * means.norm(dim=1).max()
-    kept = values > torch.maximum(d * torch.finfo(values.dtype).eps * values[-1], rounding.square())
-    if not kept.any():
-        return Noted(None, "the class means do not differ by more than the embeddings' rounding")
-    return Spectrum(values[kept], vectors[:, kept])
+    values, vectors = torch.linalg.eigh(matrix)
+    kept = (values > len(values) * torch.finfo(values.dtype).eps * values[-1]) & (values > rounding**2)
+    return Spectrum(values[kept], vectors[:, kept]) if kept.any() else Noted(None, nothing)
+
+
+@derived
+def between_spectrum(centred_means: Tensor, rounding: Tensor, C: int) -> Spectrum | Noted:
+    """Spectrum of the between-class covariance Σ_B."""
+    nothing = "the class means do not differ by more than the embeddings' rounding"
+    return spectrum_of(centred_means.T @ centred_means / C, rounding, nothing)
 
 
 @metric("nc1.covariance_ratio", towards=0, version=2)

@@ -11,8 +11,8 @@ from reference import directions
 import collapse
 from collapse.testing import statistics_of
 
-NC5, SIMILARITY = "nc5.ood_orthogonality", "geometry.similarity_to_previous"
-MEANS, ROWS, SOFT = "geometry.minority.mean_cosine", "geometry.minority.row_cosine", "geometry.soft_label_duality"
+NC5, SIMILARITY = "nc5.ood_orthogonality", "transient.similarity"
+MEANS, ROWS, SOFT = "minority.mean_cosine", "minority.row_cosine", "soft_labels.duality"
 C, D = 5, 8
 
 
@@ -60,7 +60,7 @@ def random(seed, counts):
 
 
 def numbers(s):
-    return collapse.measure(s, metrics=["nc5", "geometry.minority", SOFT, SIMILARITY]).measurements
+    return collapse.measure(s, metrics=["nc5", "minority", SOFT, SIMILARITY]).measurements
 
 
 @pytest.mark.parametrize("counts", [[1, 1, 2, 5, 9], [7] * 5, list(range(1, 41)), [1] * 30 + [3] * 30])
