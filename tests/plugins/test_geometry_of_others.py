@@ -114,6 +114,30 @@ def test_minority_collapse_is_seen():
     assert found[MEANS] == pytest.approx(1) == found[ROWS]
 
 
+def test_soft_labels_without_a_model():
+    """W and h of eleven contexts, optimized freely with weight decay: their next tokens are soft labels."""
+    draw = torch.Generator().manual_seed(0)
+    shares = torch.rand(11, C, generator=draw, dtype=torch.float64).pow(4)
+    soft = (shares / shares.sum(dim=1, keepdim=True)).repeat_interleave(C, dim=0)  # each context with each next token
+    weight = torch.randn(C, D, generator=draw, dtype=torch.float64, requires_grad=True)
+    contexts = torch.randn(11, D, generator=draw, dtype=torch.float64, requires_grad=True)
+    optimizer = torch.optim.LBFGS([weight, contexts], max_iter=500, tolerance_grad=1e-11, line_search_fn="strong_wolfe")
+
+    def loss():
+        optimizer.zero_grad()
+        logits = contexts.repeat_interleave(C, dim=0) @ weight.T
+        of_labels = torch.nn.functional.cross_entropy(logits, soft)
+        total = of_labels + 1e-3 * (weight.square().sum() + 2 * contexts.square().sum())
+        total.backward()
+        return total
+
+    optimizer.step(loss)
+    h, labels = contexts.detach().repeat_interleave(C, dim=0), torch.arange(C).repeat(11)
+    row = collapse.measure(features=h, labels=labels, classifier=weight.detach(), metrics=SOFT)
+    assert row[SOFT] == pytest.approx(1, abs=1e-6)
+    assert collapse.measure(features=h, labels=labels, classifier=torch.eye(C, D), metrics=SOFT)[SOFT] < 0.99
+
+
 def test_classes_that_only_one_row_has_do_not_count():
     given = random(3, [2] * 6)
     s = made(*given)
