@@ -15,8 +15,9 @@ def soft_label_duality(
 ) -> Noted | Tensor:
     """Cosine of WᵀW, with centred rows, and the second moment of all embeddings, both d×d.
 
-    If contexts have several next tokens, the means of the unconstrained model are no simplex. But with weight decay on W
-    and H, its critical points have WᵀW ∝ HHᵀ for any labels. So the value is 1, as at full collapse with global mean 0.
+    If contexts have several next tokens, the means of the unconstrained model are no simplex. But with weight decay on
+    W and H, its critical points have WᵀW ∝ HHᵀ for any labels. So the value is 1, as at full collapse with global mean
+    0.
 
     Equation: ⟨WᵀW, E[hhᵀ]⟩_F / (‖WᵀW‖_F ‖E[hhᵀ]‖_F)
     Source: after Zhao et al. 2024; every sample is a context
