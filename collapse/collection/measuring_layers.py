@@ -10,7 +10,8 @@ from collapse.collection.out_of_distribution import open_ood
 from collapse.core.progress import Report, shows_progress
 from collapse.errors import UsageError
 from collapse.inputs.accepted_options import accepts
-from collapse.inputs.collection_spec import CollectionSpec, refuse_options
+from collapse.inputs.collection_spec import CollectionSpec
+from collapse.inputs.held_options import refuse_options
 from collapse.inputs.live_model import is_live
 from collapse.measurement.measuring import Classes, Other, measure_store, open_measurable
 from collapse.measurement.results import Results
@@ -119,5 +120,5 @@ def rows_of_layers(
 
 
 def layers_held(store: Store, asked: Any) -> list[str]:
-    """Return the layers of a store that ``--layers`` names, in order of depth; ``all`` are those that it holds."""
+    """Return the layers that ``--layers`` names, in order of depth; ``all`` means every layer that the store holds."""
     return store.layers if asked == "all" else layers_of(asked, store.depth())

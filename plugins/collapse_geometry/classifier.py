@@ -9,9 +9,9 @@ from collapse.numerics.statistics import unit_rows
 
 # parameters below ask for these by name
 from collapse_geometry.spectra import classifier_spectrum as classifier_spectrum
-from collapse_metrics.nc1 import Spectrum
-from collapse_metrics.nc1 import between_spectrum as between_spectrum
 from collapse_metrics.nc2 import etf_distance, least_etf_error, simplex_interference
+from collapse_metrics.spectrum import Spectrum
+from collapse_metrics.spectrum import between_spectrum as between_spectrum
 
 COLLAPSE_OPT_IN = True
 

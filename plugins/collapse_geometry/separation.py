@@ -10,8 +10,8 @@ from collapse import Mean, Noted, derived, metric, pair_metric
 # parameters below ask for these by name
 from collapse_geometry.spectra import within_spectrum as within_spectrum
 from collapse_metrics.covariance import within_covariance as within_covariance
-from collapse_metrics.nc1 import Spectrum, spectrum_of
-from collapse_metrics.nc1 import between_spectrum as between_spectrum
+from collapse_metrics.spectrum import Spectrum, spectrum_of
+from collapse_metrics.spectrum import between_spectrum as between_spectrum
 
 COLLAPSE_OPT_IN = True
 
@@ -49,7 +49,7 @@ def signal_to_noise(within_spectrum: Spectrum, between_spectrum: Spectrum, d: in
     >>> from collapse.testing import two_classes, value
     >>> held = {"scatter": torch.tensor([[12.0]]).double(), "samples": torch.tensor([6])}
     >>> s = dataclasses.replace(two_classes(distance=4, variances=(2, 2)), extra={"covariance": held})
-    >>> value(signal_to_noise, s)  # 4 / 2
+    >>> round(value(signal_to_noise, s), 12)  # 4 / 2
     2.0
     """
     ratio, rank = _trace_of_ratio(between_spectrum, within_spectrum), len(within_spectrum.values)

@@ -16,9 +16,9 @@ from collapse import Noted, derived, metric
 
 # parameters below ask for these by name
 from collapse_metrics.covariance import within_covariance as within_covariance
-from collapse_metrics.nc1 import Spectrum, spectrum_of
-from collapse_metrics.nc1 import between_spectrum as between_spectrum
-from collapse_metrics.nc1 import rounding as rounding
+from collapse_metrics.spectrum import Spectrum, spectrum_of, spectrum_of_rows
+from collapse_metrics.spectrum import between_spectrum as between_spectrum
+from collapse_metrics.spectrum import rounding as rounding
 
 COLLAPSE_OPT_IN = True
 
@@ -34,13 +34,13 @@ def within_spectrum(within_covariance: Tensor, rounding: Tensor) -> Spectrum | N
 @derived
 def means_spectrum(means: Tensor, rounding: Tensor) -> Spectrum | Noted:
     """Spectrum of mean_c μ_c μ_cᵀ, not centred."""
-    return spectrum_of(means.T @ means / len(means), rounding, "every class mean is zero")
+    return spectrum_of_rows(means, rounding, "every class mean is zero")
 
 
 @derived
 def classifier_spectrum(classifier: Tensor) -> Spectrum | Noted:
     """Spectrum of mean_c w_c w_cᵀ, not centred."""
-    return spectrum_of(classifier.T @ classifier / len(classifier), 0.0, "the classifier is zero")
+    return spectrum_of_rows(classifier, 0.0, "the classifier is zero")
 
 
 @derived

@@ -80,7 +80,7 @@ def given_source(options: dict[str, Any], *, remark: bool = True) -> "Source":
 
 
 def recipe_values(options: dict[str, Any], cuda: bool | None = None) -> dict[str, Any]:
-    """Return the recipe's values that options set; ``cuda``: whether another machine has a GPU, None for this one."""
+    """Return the recipe's values that options set; ``cuda``: whether the job has a GPU, None: as this machine."""
     values = {each.name: options[each.name] for each in _recipe_fields() if options[each.name] is not None}
     for name, option in (("config", "config_arg"), ("trainer", "trainer_arg")):
         values[name] = dict(key_value(each, f"--{option.replace('_', '-')}", "key=0.1") for each in options[option])
