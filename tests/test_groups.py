@@ -107,7 +107,7 @@ def test_what_is_refused(whole, told):
         "no.csv": "no.csv has no column 'group'",
         "absent.csv": "there is no results file absent.csv",
         "(": "'(' is not a regular expression",
-        "no such token": "the group no such token has 0 classes, but neural collapse needs two",
+        "no such token": "the group no such token has 0 classes, but a measurement needs two",
     }.items():
         assert said in told(1 if "absent" in by else 2, "measure", whole.path, "--group-by", by)
     with pytest.raises(UsageError, match="classes cannot be grouped by their texts: statistics have no tokenizer"):

@@ -80,7 +80,7 @@ def measure_groups(
         groups = {str(name): s.classes[torch.from_numpy(np.isin(known, ids.to_numpy()))] for name, ids in of_group}
     for name, ids in groups.items():
         if len(ids) < 2:
-            raise UsageError(f"the group {name} has {counted(len(ids), 'class')}, but neural collapse needs two")
+            raise UsageError(f"the group {name} has {counted(len(ids), 'class')}, but a measurement needs two")
     how = {"layer": layer, "metrics": metrics, "min_count": min_count, "progress": progress, **options}
     return Results(measure_store(opened, group=each, **how) for each in groups.items())
 
