@@ -1,6 +1,5 @@
 """The measurements of collapse_geometry: direct computations, values at known frames, and when they are measured."""
 
-import json
 import math
 from dataclasses import replace
 
@@ -125,6 +124,17 @@ def test_near_and_equal_means():
     assert "4 classes whose nearest mean is equal are left out" in [each.text for each in row.notes]
 
 
+def test_remarks_on_numbers():
+    def said(means):
+        row = collapse.measure(statistics_of(means, means), metrics="geometry.rogue_share,geometry.span_angle")
+        return {each.measurement.partition(".")[2]: each.text for each in row.notes}
+
+    assert said(torch.eye(3)) == {"rogue_share": "the mean cosine of the class means is 0"}
+    rogue = torch.tensor([[1.0, 9.0], [-1.0, 9.0], [0.5, 9.0], [0.2, 8.0]])
+    full = "both span all d = 2 dimensions, so that every angle is 0"
+    assert said(rogue) == {"rogue_share": "coordinate 1 of h (the first is 0)", "span_angle": full}
+
+
 def test_dimension_of_a_sheet():
     points = torch.rand(3000, 2, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
     sheet = torch.cat([points, points.square(), points.sin()], dim=1)
@@ -132,16 +142,16 @@ def test_dimension_of_a_sheet():
     assert row["geometry.means.intrinsic_dimension"] == pytest.approx(2, abs=0.1)
 
 
-def test_geometry_is_measured_only_if_named(tmp_path, run):
+def test_geometry_is_measured_only_if_named(tmp_path):
     save_file(random_features(9, 5, 80), tmp_path / "f.safetensors")
     store = collapse.collect(tmp_path / "f.safetensors")
     assert not set(NAMES) & collapse.measure(store).measurements.keys()
     assert not set(NAMES) & set(plugins().headlines())
-    shown = run("measure", tmp_path / "f.safetensors", "--metrics", "geometry.between").stdout
-    assert all(f"geometry.between.{name}" in shown for name in (*RANKS, "alpha"))
-    assert set(NAMES) < {each["name"] for each in json.loads(run("metrics", "--json").stdout)}
-    ids, cosines = collapse.vectors(store, "geometry.margin")
-    assert len(ids) == len(cosines) == 9
+    found = collapse.measure(store, metrics="geometry.between,nc2.norm").measurements
+    assert found.keys() == {*(f"geometry.between.{name}" for name in (*RANKS, "alpha")), "nc2.norm"}
+    assert set(NAMES) < {*collapse.metrics().frame()["name"]}
+    ids, margins = collapse.vectors(store, "geometry.margin")
+    assert len(ids) == len(margins) == 9
 
 
 def test_without_a_covariance_for_these_classes_the_rest_is_measured(tmp_path):
