@@ -50,6 +50,7 @@ def test_a_group_is_measured_like_a_store_of_its_classes(whole):
     (row,) = collapse.measure_groups(whole, "groups.csv", metrics="nc1,nc2,nc3,gnc2,unc3").rows
     alone = collapse.measure(kept, metrics="nc1,nc2,nc3,gnc2,unc3")
     assert row.group == "third"
+    assert "/model, third on text.jsonl: C = " in str(row)
     for name, value in alone.items():
         if name != "nc1.covariance_ratio":  # of all classes
             assert row[name] == (value if value is None else pytest.approx(value, rel=1e-12)), name
@@ -95,6 +96,7 @@ def test_each_group_of_each_layer_is_a_row(tiny, out, told):
     told(0, "measure", store.path, "--group-by", "count", "--output", "results.csv")
     frame = collapse.Results.read("results.csv").frame()
     assert frame["group"].tolist() == names[half:]
+    assert names[-1] in out("results", "results.csv")
     told(0, "report", "results.csv", "--output", "results.html")
     told(0, "figures", "results.csv", "--out", "figures", "--figure", "reachable")
     assert "remove --layers and --group-by" in told(2, *words, "--null")

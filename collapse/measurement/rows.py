@@ -132,6 +132,7 @@ class Row(Mapping[str, float | None]):
 
     def _about(self) -> str:
         name = (self.model or "statistics") + (f", layer {self.layer}" if self.layer != TOP else "")
+        name += f", {self.group}" if self.group else ""
         name += f" on {self.corpus}" if self.corpus else ""
         return f"{name}: C = {self.classes:,}, d = {self.dim:,}, N = {self.samples:,}"
 
