@@ -108,6 +108,8 @@ def test_checkpoints_are_compared_with_the_one_before(tiny, tmp_path, out):
     words += ["--max-chunks", 8, "--layers", 0, "--metrics", SIMILARITY, "--json"]
     found = json.loads(out(*words))
     assert [each["measurements"][SIMILARITY] for each in found] == [row[SIMILARITY] for row in rows]
+    found = json.loads(out("measure", *(each.path for each in stores), "--metrics", SIMILARITY, "--json"))
+    assert [each["measurements"][SIMILARITY] for each in found] == [row[SIMILARITY] for row in rows[1::2]]
 
 
 def test_features_and_statistics_have_one_too(tmp_path):

@@ -197,7 +197,7 @@ def _measure_each(
                 others = {"ood": (ood, layer)} if ood else {}
                 made += measure_groups(opened, group_by, layer=layer, others=others, **now).rows
             if not group_by:
-                found = rows_of_layers(opened, asked, before[least], ood=ood, of_checkpoints=of_revisions, **now)
+                found = rows_of_layers(opened, asked, before[least], ood=ood, of_models=len(models) > 1, **now)
                 made += [with_nulls(row, nulls, {**how, "min_count": least}, report) for row in found]
         rows.extend(of_revision(row, model) if of_revisions else row for row in made)
         top = next(row for row in made if row.layer == TOP)

@@ -97,25 +97,33 @@ def open_with_layers(
 
 
 def rows_of_layers(
-    store: Store, asked: Any, before: dict[str, Other], *, ood: Any = None, of_checkpoints: bool = False, **how: Any
+    store: Store,
+    asked: Any,
+    before: dict[str, tuple[Store, str]],
+    *,
+    ood: Any = None,
+    of_models: bool = False,
+    **how: Any,
 ) -> list[Row]:
     """Measure layers of a store; metrics can read the row before as ``previous``.
 
     Args:
         store: The store.
         asked: The layers, as ``--layers`` names them.
-        before: The last measured rows, which this updates: of the same layer if ``of_checkpoints``.
+        before: The last measured store by layer, which this updates; if not ``of_models``, by "".
         ood: The store of an out-of-distribution text.
-        of_checkpoints: Whether the row before is of another checkpoint, instead of another layer.
+        of_models: Whether the row before is the same layer of another model or checkpoint, instead of another layer.
         **how: Arguments of :func:`collapse.measurement.measuring.measured`.
     """
     rows, layers = [], layers_held(store, asked)
     for layer in layers:
         others: dict[str, Other | None] = {"ood": (ood, layer)} if ood else {}
-        if of_checkpoints or len(layers) > 1:
-            others["previous"] = before.get(layer if of_checkpoints else "")
+        if of_models or len(layers) > 1:
+            last = before.get(layer if of_models else "")
+            comparable = last is not None and last[0].identity.get("tokenizer") == store.identity.get("tokenizer")
+            others["previous"] = last if comparable else None
         rows.append(measure_store(store, layer=layer, others=others, **how))
-        before[layer if of_checkpoints else ""] = store, layer
+        before[layer if of_models else ""] = store, layer
     return rows
 
 

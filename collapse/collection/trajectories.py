@@ -14,13 +14,13 @@ from collapse.errors import CollapseError
 from collapse.inputs.accepted_options import accepts
 from collapse.inputs.collection_spec import CollectionSpec
 from collapse.inputs.references import find_revisions
-from collapse.measurement.measuring import Other
 from collapse.measurement.results import Results
 from collapse.measurement.rows import Row
 from collapse.numerics.devices import pick_device
 from collapse.plugin.plugin_manager import plugins
 from collapse.plugin.registry import Wanted
 from collapse.stores.layers import TOP
+from collapse.stores.store import Store
 
 log = logging.getLogger("collapse")
 
@@ -66,14 +66,14 @@ def trajectory(
     pick_device(device or "cpu")
     names, rows = find_revisions(str(model), revisions), []
     of_weights: dict[tuple[str, ...], str] = {}
-    before: dict[str, Other] = {}
+    before: dict[str, tuple[Store, str]] = {}
     for at, name in enumerate(names, 1):
         try:
             place = None if store is None else store_among(name, str(store), of_weights, options)
             report = progress and numbered(progress, at, len(names))
             opened = open_with_layers(name, asked, store=place, progress=report, **options)
             ood = None if ood_text is None else open_ood(opened, name, ood_text, {**options, "layers": asked}, report)
-            made = rows_of_layers(opened, asked, before, of_checkpoints=True, ood=ood, progress=report, **how)
+            made = rows_of_layers(opened, asked, before, of_models=True, ood=ood, progress=report, **how)
             rows += [of_revision(row, name) for row in made]
         except CollapseError as error:
             if at == len(names) and not rows:

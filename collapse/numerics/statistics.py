@@ -104,7 +104,7 @@ class EmbeddingStatistics:
             compared.
         absent: By name, why something that metrics need is missing and which command adds it.
         ood: Statistics of an out-of-distribution text, or None.
-        previous: Statistics of the row before in a table of checkpoints or layers, or None.
+        previous: Statistics of the row before in a table of models, checkpoints or layers, or None.
     """
 
     classes: Int[Tensor, " C"]

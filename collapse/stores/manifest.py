@@ -170,7 +170,7 @@ def why_absent(manifest: Mapping[str, Any], layer: str = TOP) -> dict[str, str]:
     why = {
         "n_params": "a features file does not say how many parameters its model has",
         "ood": "no out-of-distribution text was given: add one with --ood-text",
-        "previous": "the table has no checkpoint or layer before it",
+        "previous": "the table has no row before it, or one with another tokenizer",
     }
     if manifest["coverage"]["validation"] is not None:
         no_lens = manifest["model"].get(NO_LENS)
