@@ -2,11 +2,13 @@
 
 import math
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 from reference import directions
+from safetensors.torch import load_file
 
 import collapse
 from collapse.testing import statistics_of
@@ -150,3 +152,23 @@ def test_classes_that_only_one_row_has_do_not_count():
     row = collapse.measure(replace(s, previous=none), metrics=SIMILARITY)
     assert row[SIMILARITY] is None
     assert row.notes[0].text == "fewer than two classes are also in the row before"
+
+
+@pytest.mark.parametrize(
+    ("name", "cka", "deviation"),
+    [
+        ("few", 0.9451470794934033, 0.553066080051214),
+        ("many", 0.6895479894109251, 0.39895797112482134),
+        ("float32", 0.7714328986014579, 0.38660614012108435),
+    ],
+)
+def test_other_packages(name, cka, deviation):
+    """cka_base of ckatorch 1.0.3, of class means and W; orthogonality_deviation of neural-collapse, of class means."""
+    features = load_file(Path(__file__).parents[1] / "frozen" / f"{name}.safetensors")
+    arrays = [features[f"train_{kind}"] for kind in ("features", "labels")]
+    s = collapse.collect_arrays(*arrays, features["classifier"], bias=features.get("classifier_bias")).statistics()
+    of_rows = replace(s, means=s.classifier)
+    other = statistics_of(features["validation_features"].double().mean(dim=0, keepdim=True))
+    found = collapse.measure(replace(s, previous=of_rows, ood=other), metrics=[SIMILARITY, NC5])
+    assert found[SIMILARITY] == pytest.approx(cka, rel=1e-9)
+    assert found[NC5] == pytest.approx(deviation, rel=1e-9)
