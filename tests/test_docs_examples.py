@@ -99,7 +99,7 @@ def with_other_parts(words: list[str]) -> list[list[str]]:
 def prepared(tiny, tmp_path_factory) -> Path:
     """A folder with the models, texts, stores and results that the examples name."""
     folder = tmp_path_factory.mktemp("prepared")
-    for name, file in (("train", tiny.text), ("validation", tiny.validation)):
+    for name, file in (("train", tiny.text), ("validation", tiny.validation), ("other", tiny.validation)):
         lines = file.read_text("utf-8").splitlines(keepends=True)[:60]
         (folder / f"{name}.jsonl").write_text("".join(lines), "utf-8")
     for name in ("runs/my-model", "runs/a", "MODEL", "DIR"):
