@@ -18,8 +18,8 @@ from collapse.cli.terminal import say, say_error
 from collapse.core.threads import prepare
 from collapse.errors import CollapseError, UsageError, near_names
 
-NAMES = ("accumulate", "collect", "validate", "pairs", "train", "pack", "startup", "ranks")
-ON_GPU = ("collect", "validate", "pairs")
+NAMES = ("accumulate", "collect", "validate", "pairs", "train", "pack", "startup", "ranks", "placed")
+ON_GPU = ("collect", "validate", "pairs", "placed")
 
 
 @click.command(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
@@ -40,6 +40,7 @@ def command(names: tuple[str, ...], quick: bool, output: str | None, device: str
     pack        packing of a text against its tokenizer alone
     startup     time to start
     ranks       ranks with one thread, against one with all threads
+    placed      collection of a model on several devices, and quantized
 
     Without a name, all of them.
     """

@@ -19,6 +19,7 @@ from benchmarks.timing import growth_of, in_turn, peak_growth
 from collapse.collection.accumulators import Training, Validation
 from collapse.inputs.chunks import Chunks
 from collapse.inputs.language_model import LanguageModel
+from collapse.inputs.model_layers import find_layers
 from collapse.inputs.source import Source
 from collapse.inputs.text_source import TextPhase
 from collapse.numerics.decisions import Decider
@@ -76,18 +77,25 @@ def _add(record: Record, configuration: Any, length: int, device: str) -> None:
     loaded = LanguageModel.of(model)
     zipf = 1 / (torch.arange(loaded.input_rows) + 3.0)
     tokens_ST = torch.multinomial(zipf, 16 * _GPU_BATCH * length, replacement=True).view(-1, length)
+    every = [*map(str, range(configuration.num_hidden_layers)), TOP]
+    four = [*every[:: -(-configuration.num_hidden_layers // 4)][:4], TOP]
+    find_layers(loaded, tokens_ST[:1].to(device), every)
     text = TextPhase("train", Chunks(tokens_ST.int().numpy(), None, ""), loaded)
     source = Source({}, {}, {}, loaded.weight, loaded.bias, text, text)
     kinds = {"train": [], "validation": []}
     for kind in plugins().statistics.values():
         kinds[kind.phase].append(kind)
 
-    def over(run: Training | Validation) -> None:
+    def over(run: Training | Validation, layers: Sequence[str] = (TOP,)) -> None:
         for first in range(0, text.units, _GPU_BATCH):
-            run.add(*text.samples(first, first + _GPU_BATCH), first, _GPU_BATCH)
+            run.add(*text.samples(first, first + _GPU_BATCH, layers), first, _GPU_BATCH)
 
-    trained = Training(source, [TOP], kinds["train"], None)
-    over(trained)
+    def train(layers: Sequence[str]) -> Training:
+        trained = Training(source, layers, kinds["train"], None)
+        over(trained, layers)
+        return trained
+
+    trained = train([TOP])
     s = trained.moments[TOP].statistics_so_far()
     decider = Decider(s, loaded.weight, loaded.bias)
 
@@ -96,7 +104,9 @@ def _add(record: Record, configuration: Any, length: int, device: str) -> None:
 
     works: dict[str, Callable[[], object]] = {
         _BARE: _forwards(model.get_decoder(), tokens_ST.to(device).split(_GPU_BATCH)),
-        "training pass": lambda: over(Training(source, [TOP], kinds["train"], None)),
+        "training pass": lambda: train([TOP]),
+        "training pass with four inner layers": lambda: train(four),
+        "training pass with all layers": lambda: train(every),
         "validation pass": lambda: validate(decider),
     }
     times = in_turn(works, 2)

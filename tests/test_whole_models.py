@@ -119,6 +119,16 @@ def test_buffers_that_change_nothing_are_accepted(llama, how):
         refused(llama, "ignores 1 tensor")
 
 
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
+def test_a_model_of_low_precision_keeps_the_buffers_of_transformers(llama, dtype):
+    """Rotary frequencies in bfloat16 would turn distant positions by radians."""
+    loaded = load_model(find_model(str(llama)), CollectionSpec(dtype=dtype, fast_attention=False))
+    plain = transformers.AutoModelForCausalLM.from_pretrained(llama, dtype=getattr(torch, dtype)).eval()
+    tokens = torch.arange(48)[None]
+    with torch.no_grad():
+        assert torch.equal(loaded.embeddings(tokens), plain.get_decoder()(tokens).last_hidden_state)
+
+
 def layer(number: int, held: dict[str, torch.Tensor], *more: str) -> dict[str, torch.Tensor]:
     """Return the tensors of a further layer, which may have more modules."""
     last = {key: each for key, each in held.items() if key.startswith("model.layers.1.")}

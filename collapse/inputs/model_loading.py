@@ -71,8 +71,7 @@ def load_model(reference: ModelReference, spec: CollectionSpec, report: Report |
                 merge = not getattr(model, "is_quantized", False)  # merging would round again
                 model = apply_adapter(model, reference.adapter, merge=merge)
         if not placed:  # otherwise transformers has moved and converted it
-            # a checkpoint may have layers in other dtypes than requested, such as dequantized GGUF norms
-            model = model.to(device=target, dtype=getattr(torch, spec.dtype))
+            model = model.to(target)
             if target.type == "cpu":  # weights are memory-mapped, so a later write to their file would change them
                 for tensor in (*model.parameters(), *model.buffers()):
                     tensor.data = tensor.data.clone()
@@ -114,6 +113,7 @@ def _trained(reference: ModelReference, spec: CollectionSpec, arguments: dict[st
             raise_if_full(error, hub_cache(), ANOTHER_CACHE)
             raise loading_error(reference, "a causal language model", error) from error
     if gguf_file:
+        model = _in_dtype(model, spec)  # some dequantized layers, such as norms, have another one
         check_gguf(reference.name, files[0], model)
         files = []  # check_loaded() cannot read GGUF
     check_loaded(reference.name, model, info, files)
@@ -138,9 +138,17 @@ def _untrained(reference: ModelReference, spec: CollectionSpec, arguments: dict[
                 **arguments,
             )
             torch.manual_seed(SEED)
-            return transformers.AutoModelForCausalLM.from_config(config, dtype=torch.float32, **trusted)
+            model = transformers.AutoModelForCausalLM.from_config(config, dtype=torch.float32, **trusted)
         except Exception as error:  # as above
             raise loading_error(reference, "a causal language model to initialize", error) from error
+    return _in_dtype(model, spec)
+
+
+def _in_dtype(model: Any, spec: CollectionSpec) -> Any:
+    """Convert the parameters of a model, in place; buffers, such as rotary frequencies, keep their precision."""
+    for parameter in model.parameters():
+        parameter.data = parameter.data.to(getattr(torch, spec.dtype))
+    return model
 
 
 def load_tokenizer(reference: ModelReference, *, trust_remote_code: bool = False) -> Any:
