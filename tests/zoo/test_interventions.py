@@ -3,6 +3,7 @@
 import math
 import os
 import time
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -174,31 +175,29 @@ def test_generated_stories_with_fewer_tokens_than_dimensions(own_home, tmp_path)
         train(few.recipe(parse("1x64"), **SMALL | {"vocabulary": 30}), few, tmp_path / "other")
 
 
-PLUGIN = """
+WRONG = """
 import collapse
-
-def norm(h, y, weight, bias):
-    assert h.shape[1:] == weight.shape[1:] and h.shape[:1] == y.shape and bias is None
-    return h.float().square().mean()
 
 def wrong(h, y, weight, bias):
     return h[:, 99]
 
 @collapse.hookimpl
 def collapse_losses():
-    return {"norm": norm, "wrong": wrong, "nc3": wrong}
+    return {"wrong": wrong, "nc3": wrong}
 """
 
 
 def test_a_plugins_loss(words, tmp_path, run):
-    plugin = tmp_path / "mine.py"
-    plugin.write_text(PLUGIN)
-    command = ["-p", plugin, "zoo", "train", "1x16", *words("--max-steps", 2)]
-    run(*command, "--regularize", "norm:1", "--regularize", "nc3:1", cwd=tmp_path)  # the built-in nc3
+    page = (Path(__file__).parents[2] / "docs" / "guides" / "interventions.md").read_text("utf-8")
+    for name, code in ("spread", page.split('title="spread.py"\n')[1].split("```")[0]), ("wrong", WRONG):
+        (tmp_path / f"{name}.py").write_text(code, "utf-8")
+    command = ["-p", tmp_path / "spread.py", "-p", tmp_path / "wrong.py", "zoo", "train", "1x16"]
+    command += words("--max-steps", 2, "--regularize", "spread:1")
+    run(*command, "--regularize", "nc3:1", cwd=tmp_path)  # the built-in nc3
     (made,) = (tmp_path / "runs").iterdir()
-    assert made.name == "texts-01x0016_01d_nc3-1_norm-1"
+    assert made.name == "texts-01x0016_01d_nc3-1_spread-1"
     refused = run(*command, "--regularize", "wrong:1", ok=False, cwd=tmp_path)
-    assert "mine.wrong failed: IndexError" in refused.stderr
+    assert "wrong.wrong failed: IndexError" in refused.stderr
 
 
 @pytest.mark.parametrize(
