@@ -18,7 +18,7 @@ from collapse.cli.terminal import say, say_error
 from collapse.core.threads import prepare
 from collapse.errors import CollapseError, UsageError, near_names
 
-NAMES = ("accumulate", "collect", "validate", "pairs", "train", "pack", "startup", "ranks", "placed")
+NAMES = ("accumulate", "collect", "validate", "pairs", "train", "pack", "startup", "ranks", "placed", "monitor")
 ON_GPU = ("collect", "validate", "pairs", "placed")
 
 
@@ -41,6 +41,7 @@ def command(names: tuple[str, ...], quick: bool, output: str | None, device: str
     startup     time to start
     ranks       ranks with one thread, against one with all threads
     placed      collection of a model on several devices, and quantized
+    monitor     a batch of the monitor; a measurement of the callback against training steps
 
     Without a name, all of them.
     """

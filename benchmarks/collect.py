@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 import transformers
 from torch import Tensor
@@ -80,7 +81,7 @@ def _add(record: Record, configuration: Any, length: int, device: str) -> None:
     every = [*map(str, range(configuration.num_hidden_layers)), TOP]
     four = [*every[:: -(-configuration.num_hidden_layers // 4)][:4], TOP]
     find_layers(loaded, tokens_ST[:1].to(device), every)
-    text = TextPhase("train", Chunks(tokens_ST.int().numpy(), None, ""), loaded)
+    text = TextPhase("train", Chunks(tokens_ST.int().numpy(), np.arange(len(tokens_ST)) * length, ""), loaded)
     source = Source({}, {}, {}, loaded.weight, loaded.bias, text, text)
     kinds = {"train": [], "validation": []}
     for kind in plugins().statistics.values():

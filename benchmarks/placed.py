@@ -49,7 +49,7 @@ def benchmark(quick: bool, device: str) -> Record:
                 if device != "cpu":
                     torch.cuda.reset_peak_memory_stats()
                 began = time.perf_counter()
-                store = _collect(folder, length, chunks, device, options)
+                store = _collect(folder, name, length, chunks, device, options)
                 seconds[name] = time.perf_counter() - began
             peaks[name] = None if device == "cpu" else torch.cuda.max_memory_allocated()
             differences[name] = _apart(store, folder, length, chunks, device, options)
@@ -73,10 +73,10 @@ def _ways(folder: Path, depth: int, device: str) -> dict[str, dict[str, Any]]:
     return ways
 
 
-def _collect(folder: Path, length: int, chunks: int, device: str, options: dict[str, Any]) -> collapse.Store:
+def _collect(folder: Path, name: str, length: int, chunks: int, device: str, options: dict[str, Any]) -> collapse.Store:
     made = collapse.collect(
         f"{folder}/model",
-        store=folder / "store",
+        store=folder / name,
         text=f"{folder}/train.jsonl",
         validation_text=f"{folder}/validation.jsonl",
         chunk_length=length,

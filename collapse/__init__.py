@@ -30,6 +30,9 @@ _PUBLIC = {
     "measurement.results": "Note Results Row join",
     "measurement.comparing": "compare",
     "measurement.table": "Table",
+    "monitoring.lightning_callback": "lightning_callback",
+    "monitoring.monitor": "Monitor",
+    "monitoring.trainer_callback": "CollapseCallback",
     "numerics.statistics": "EmbeddingStatistics ValidationStatistics cov row_cosine",
     "numerics.validation_totals": "ValidationTotals",
     "plugin.batch": "Batch ValidationBatch",
@@ -75,6 +78,9 @@ if TYPE_CHECKING:
     from collapse.measurement.results import Row as Row
     from collapse.measurement.results import join as join
     from collapse.measurement.table import Table as Table
+    from collapse.monitoring.lightning_callback import lightning_callback as lightning_callback
+    from collapse.monitoring.monitor import Monitor as Monitor
+    from collapse.monitoring.trainer_callback import CollapseCallback as CollapseCallback
     from collapse.numerics.statistics import EmbeddingStatistics as EmbeddingStatistics
     from collapse.numerics.statistics import ValidationStatistics as ValidationStatistics
     from collapse.numerics.statistics import cov as cov

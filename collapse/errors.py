@@ -58,7 +58,7 @@ def counted(number: int, noun: str) -> str:
 
 
 def some(names: list[str], most: int = 3) -> str:
-    """Join the first few names for a message, and count the others; semicolons separate names that have commas.
+    """Join the first few names for a message, and count the others. Names with commas are separated by semicolons.
 
     >>> some(["a", "b", "c", "d"]), some(["a, layer 1", "a, layer 2", "b, layer 1"], 2)
     ('a, b, c and 1 more', 'a, layer 1; a, layer 2; and 1 more')

@@ -16,7 +16,8 @@ from pathlib import Path
 import click
 
 from collapse.cli import _add_commands, cli
-from collapse.inputs.collection_spec import ROLES, CollectionSpec, Option, flag_of
+from collapse.inputs.collection_spec import CollectionSpec, flag_of
+from collapse.inputs.option_fields import ROLES, Option
 from collapse.measurement.cells import number
 from collapse.measurement.row_tables import by_property
 from collapse.plugin.metrics import Measure, Metric, limit_at

@@ -80,9 +80,10 @@ def frame(s: dict[str, np.ndarray], centred: np.ndarray) -> Values:
     counts, (C, d) = s["counts"], centred.shape
     norms, units = np.linalg.norm(centred, axis=1), directions(centred)
     between = centred.T @ centred / C
-    eigenvalues, vectors = np.linalg.eigh(between)
+    _, singular, vectors = np.linalg.svd(centred, full_matrices=False)  # eigh() would lose digits of small values
+    eigenvalues, vectors = singular**2 / C, vectors.T
     rounding = np.linalg.norm(s["means"], axis=1).max() / 2**22  # of float32 embeddings
-    kept = eigenvalues > max(d * np.finfo(float).eps * eigenvalues[-1], rounding**2)
+    kept = eigenvalues > max(d * np.finfo(float).eps * eigenvalues[0], rounding**2)
     inverse = vectors[:, kept] / eigenvalues[kept] @ vectors[:, kept].T
     return {
         "nc1.trace_ratio": float((counts * s["variances"]).sum() / counts.sum() / np.trace(between)),

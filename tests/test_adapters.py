@@ -7,8 +7,8 @@ import shutil
 import pytest
 import torch
 import transformers
+from random_models import saved
 from safetensors.torch import load_file, save_file
-from test_whole_models import saved
 
 import collapse
 from collapse.errors import CollapseError, UsageError
@@ -142,11 +142,11 @@ def test_another_base_model_costs_a_warning(base, tmp_path, caplog):
 def test_what_does_not_fit_costs_a_line(base, tiny, tmp_path):
     other = saved(tmp_path / "other", hidden_size=32, tie_word_embeddings=False)
     fewer = saved(tmp_path / "fewer", hidden_size=64, num_hidden_layers=1, tie_word_embeddings=False)
-    neox = saved(tmp_path / "neox", "GPTNeoX", hidden_size=64)
+    neox = saved(tmp_path / "neox", "GPTNeoXForCausalLM", hidden_size=64)
     adapted(base, tmp_path / "a")
     for model in (other, fewer, neox):
         with pytest.raises(
-            CollapseError, match=r"^the adapter a does not fit \w+: [^\n]+ its own base model \([^\n]+$"
+            CollapseError, match=r"^the adapter a does not fit \w+ \(\w+\): [^\n]+ its own base model \([^\n]+$"
         ):
             load(model, tmp_path / "a")
     with pytest.raises(UsageError, match="is itself a PEFT adapter"):
@@ -156,7 +156,7 @@ def test_what_does_not_fit_costs_a_line(base, tiny, tmp_path):
         collapse.collect(base, adapter=str(tmp_path / "a"), tokenizer=str(tiny.model), **tiny.options(), **offloaded)
     weights = load_file(tmp_path / "a" / "adapter_model.safetensors")
     save_file(dict([*weights.items()][:-1]), tmp_path / "a" / "adapter_model.safetensors")
-    with pytest.raises(CollapseError, match=r"^the adapter a lacks weights \(base_model\."):
+    with pytest.raises(CollapseError, match=r"^the adapter a does not fit llama \(\w+\): it lacks base_model\."):
         load(tmp_path / "a")
     with (tmp_path / "a" / "adapter_model.safetensors").open("r+b") as file:
         file.truncate(3000)

@@ -1,7 +1,5 @@
 """Each architecture in architectures.py is measured as direct float64 measures its embeddings, or refused by name."""
 
-import json
-import shutil
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +7,7 @@ import pytest
 import torch
 import transformers
 from architectures import ARCHITECTURES, SIZES, Architecture
+from random_models import build, chunks_of, save
 from safetensors.torch import load_file, save_file
 
 import collapse
@@ -26,19 +25,12 @@ def name_of(each: Architecture) -> str:
 
 def make(each: Architecture, folder: Path, tokenizer: Path) -> None:
     """Save a model with random weights, large enough that logits reach a cap, with a tokenizer."""
-    torch.manual_seed(0)
-    kind = getattr(transformers, each.model)
-    model = kind(kind.config_class(**SIZES | each.options))
-    head = model.get_output_embeddings()
+    model = build(each.model, **each.options)
     with torch.no_grad():
         for parameter in model.parameters():
             parameter.mul_(4 if parameter.dim() == 2 else 1)
-        head.weight.mul_(8)
-        if head.bias is not None:
-            head.bias.normal_()
-    shutil.copytree(tokenizer, folder)
-    (folder / "model.safetensors").unlink()
-    model.save_pretrained(folder)
+        model.get_output_embeddings().weight.mul_(8)
+    save(model, folder, tokenizer)
     if "multi-token" in each.special:
         add_draft_layer(folder)
 
@@ -52,13 +44,6 @@ def add_draft_layer(folder: Path) -> None:
     save_file(held | more, folder / "model.safetensors", metadata={"format": "pt"})
 
 
-def chunks_of(model: Path, file: Path) -> torch.Tensor:
-    tokenizer = transformers.AutoTokenizer.from_pretrained(model)
-    rows = [json.loads(line)["text"] for line in file.read_text().splitlines()]
-    flat = [each for row in tokenizer(rows[: -(-len(rows) // 2)])["input_ids"] for each in row]
-    return torch.tensor([flat[i : i + T] for i in range(0, len(flat) - T + 1, T)])[:CHUNKS]
-
-
 def dumped(each: Architecture, model: Any, folder: Path, texts: dict[str, Path]) -> tuple[dict[str, Any], float]:
     """Return what enters a model's head, and its classifier; and the validation loss of the model's own logits."""
     head, seen, losses = model.get_output_embeddings(), list[torch.Tensor](), list[torch.Tensor]()
@@ -67,7 +52,7 @@ def dumped(each: Architecture, model: Any, folder: Path, texts: dict[str, Path])
     if each.bias:
         found["classifier_bias"] = (head.bias.detach().double() * each.scale).numpy()
     for name, file in texts.items():
-        chunks = chunks_of(folder, file)
+        chunks = chunks_of(folder, file, T, CHUNKS)
         seen.clear()
         with torch.no_grad():
             for chunk in chunks.split(1):
@@ -93,6 +78,7 @@ def test_measurements_equal_float64_on_dumped_embeddings(each, tiny, tmp_path, r
     assert ("logit_scale" in noted, "logit_cap" in noted) == (each.scale != 1, each.cap is not None)
     for name, value in reference.everything(features).items():
         assert measured[name] == pytest.approx(value, rel=1e-9, abs=1e-12), name
+    assert measured["n_params"] == model.num_parameters()
     assert measured["val_loss"] == pytest.approx(own_loss, rel=1e-5)
 
 

@@ -26,7 +26,6 @@ def test_blocks_are_runs_of_whole_texts_of_a_chunks_length():
     # texts 0 and 1 begin at 0 and 3: at 3 there are fewer than 4 tokens, so that both are one block
     assert chunks.blocks(0, 7).reshape(-1).tolist() == [0] * 12 + [1] * 4 + [2] * 4 + [3] * 8
     assert chunks.blocks(3, 4).tolist() == [[1, 1, 1, 1]]
-    assert Chunks(chunks.tokens, None, "").blocks(1, 3).tolist() == [[1] * 4, [2] * 4]
 
 
 def covered(draw, texts, length, chunk, paired):

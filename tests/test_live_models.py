@@ -134,6 +134,7 @@ def test_a_store_is_resumed_while_the_probe_is_the_same(live, tmp_path):
     collapse.collect(model, part=(2, 2), **options)
     store = collapse.collect(model, **options)
     assert (store.state, store.model) == ("complete", "mine")
+    assert len(store.identity["weights"]) < 100  # a table shows it
     calls = []
     hook = model.lm_head.register_forward_pre_hook(lambda *_: calls.append(1))
     assert collapse.collect(model, **options).digest == store.digest
@@ -198,7 +199,7 @@ def test_mixed_precision_of_a_trainer_does_not_count(live, saved):
         ({"null": "untrained"}, "collect a model with its initial weights"),
         ({"text": []}, "--text must be one or several names"),
         ({"text": None}, "no corpus"),
-        ({"text": "a long text " * 30}, "to give texts themselves, give a list of them"),
+        ({"text": "a long text " * 30}, "to give the text itself, pass a list of texts"),
     ],
 )
 def test_options_that_do_not_apply_are_refused(live, options, said):
@@ -212,3 +213,10 @@ def test_options_that_do_not_apply_are_refused(live, options, said):
 def test_an_object_that_is_no_model_is_refused():
     with pytest.raises(UsageError, match="a folder, a Hub id or a loaded model of transformers, not a Linear"):
         collapse.collect(torch.nn.Linear(2, 2), text="a.txt")
+
+
+def test_a_wrapped_model_is_refused(live):
+    model, options = live
+    for run in (collapse.collect, collapse.measure, collapse.measure_layers):
+        with pytest.raises(UsageError, match=r"wrapped in DataParallel: give the model itself, model\.module"):
+            run(torch.nn.DataParallel(model), **options)

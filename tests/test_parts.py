@@ -5,10 +5,11 @@ import signal
 import time
 
 import pytest
-import torch
+from equal_stores import eventually, same
 
 import collapse
 from collapse.stores.lock import is_locked, running_parts
+from collapse.stores.shards import shards_in
 
 
 @pytest.fixture(scope="module")
@@ -47,26 +48,11 @@ def stopped(start, tmp_path):
     return stopped
 
 
-def eventually(holds):
-    deadline = time.monotonic() + 60
-    while not holds():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
-
-
-def same(one, other, names=("train", "classifier", "validation")):
-    assert one.identity == other.identity
-    for name in names:
-        for mine, theirs in zip(one.tensors(name).values(), other.tensors(name).values(), strict=True):
-            torch.testing.assert_close(mine, theirs, rtol=1e-12, atol=1e-12)
-
-
 def test_parts_at_once_end_in_the_store_of_one_process(runner, start, tiny, whole, tmp_path):
     for _ in ("train", "validation"):
         pids = [start("--part", f"{k}/3", log=f"log{k}") for k in (1, 2, 3)]
         assert [runner.wait(pid) for pid in pids] == [0, 0, 0]
     store = collapse.load(tmp_path / "store")
-    assert not store.verify()
     assert store.state == "complete"
     same(store, whole)
     assert [each.name for each in store.path.iterdir() if each.name != "collapse.json"] == ["top"]
@@ -106,6 +92,8 @@ def test_status_of_stores_and_parts(tiny, whole, out, told, tmp_path):
         collapse.collect(tiny.model, store=tmp_path / f"p{k}", part=(k, 2), **tiny.options())
     shown = out("status", tmp_path)
     assert shown.count("not running") == 2
+    (shard,) = shards_in(tmp_path / "p2", "train")
+    assert shard.header["seconds"] < shard.header["provenance"]["seconds"]  # which includes loading the model
     assert str(tmp_path / "p2") in shown
     assert "there is no collection in" in told(2, "status", tmp_path / "none")
 
@@ -115,6 +103,6 @@ def test_more_parts_than_slices(tiny, told, whole, tmp_path):
     assert "--part 1/12: the text has only 11 slices; use at most 11 parts" in told(2, "collect", *words, "1/12")
     for k in range(2, 13):
         store = collapse.collect(tiny.model, store=tmp_path / "store", part=(k, 12), **tiny.options())
-    same(store, whole, ("train", "classifier"))
+    same(store, whole, only=("train", "classifier"))
     done = [collapse.collect(tiny.model, store=store.path, part=(k, 12), **tiny.options()) for k in range(1, 13)]
     same(done[-1], whole)  # validation has 10 slices

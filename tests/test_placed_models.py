@@ -7,8 +7,9 @@ import shutil
 import pytest
 import torch
 import transformers
+from random_models import saved
 from safetensors.torch import load_file
-from test_whole_models import add, saved
+from test_whole_models import add
 
 import collapse
 from collapse.errors import CollapseError
@@ -140,4 +141,4 @@ def test_wrong_quantizations_cost_a_line(untied, tiny, tmp_path):
         with pytest.raises(CollapseError, match=said):
             collected(untied, tiny, quantize=quantize)
     with pytest.raises(CollapseError, match="Int8WeightOnlyConfig quantizes no weight of GPT2LMHeadModel"):
-        load(saved(tmp_path / "gpt2", "GPT2", "LMHeadModel"), quantize="Int8WeightOnlyConfig")  # which skips Conv1D
+        load(saved(tmp_path / "gpt2", "GPT2LMHeadModel"), quantize="Int8WeightOnlyConfig")  # which skips Conv1D

@@ -18,6 +18,7 @@ ROOMS = (
     "inputs",
     "collection",
     "vocabulary",
+    "monitoring",
     "testing",
     "cli",
 )

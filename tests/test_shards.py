@@ -103,5 +103,5 @@ def test_a_part_says_what_it_holds(tmp_path):
     assert part.covered() == "training slices 1, 3–4 of 4"
     assert (part.model, part.corpus, str(part)) == ("m", "t", str(tmp_path))
     assert (tmp_path / SHARDS).is_dir()
-    with pytest.raises(StoreError, match="holds a part of a collection, or an unfinished one: run the same"):
+    with pytest.raises(StoreError, match="holds an unfinished collection, or a part of one: run the same"):
         read_manifest(tmp_path)

@@ -28,7 +28,7 @@ def phase(monkeypatch):
     def phase(chunks, per_slice, fits=10**9, error=None):
         monkeypatch.setattr("collapse.inputs.text_source.slice_length", lambda *_: per_slice)
         model = Recorder({"fits": fits, "error": error, "seen": []}, torch.zeros(1, 1), None, 1, "none")
-        text = Chunks((10 * np.arange(chunks)[:, None] + np.arange(4)).astype("<i4"), None, "")
+        text = Chunks((10 * np.arange(chunks)[:, None] + np.arange(4)).astype("<i4"), np.arange(chunks) * 4, "")
         return TextPhase("train", text, model), model.model["seen"]
 
     return phase

@@ -65,5 +65,5 @@ def test_a_loaded_model_keeps_its_step_in_the_store(tiny, tmp_path):
 
 def test_what_the_figure_of_training_needs_is_said():
     rows = [collapse.measure(features=np.eye(4), labels=[0, 0, 1, 1], name=name, metrics="nc2") for name in ("a", "b")]
-    with pytest.raises(CollapseError, match=r"a column step, or models named .* run/checkpoint-100, run-step100"):
+    with pytest.raises(CollapseError, match=r"add a column step, or name models .* run/checkpoint-100, run-step100"):
         collapse.draw("training", Results(rows))

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 import transformers
+from random_models import saved
 from safetensors.torch import load_file, save_file
 
 import collapse
@@ -17,25 +18,7 @@ from collapse.inputs.language_model import LanguageModel
 from collapse.inputs.model_loading import load_model
 from collapse.inputs.references import find_model
 
-SIZES = {
-    "vocab_size": 512,
-    "hidden_size": 32,
-    "intermediate_size": 64,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 4,
-    "max_position_embeddings": 64,
-    "bos_token_id": 0,
-    "eos_token_id": 0,
-    "pad_token_id": 0,
-}
 LAYER = "model.layers.1.self_attn"
-
-
-def saved(folder: Path, kind: str = "Llama", head: str = "ForCausalLM", **options: object) -> Path:
-    torch.manual_seed(0)
-    config = getattr(transformers, f"{kind}Config")(**SIZES | options)
-    getattr(transformers, f"{kind}{head}")(config).save_pretrained(folder)
-    return folder
 
 
 @pytest.fixture(scope="module")
@@ -163,9 +146,9 @@ def test_a_head_that_contradicts_tied_embeddings_is_refused(llama):
 
 
 OTHERS: dict[str, Callable[[Path], Path]] = {
-    "LlamaForSequenceClassification": lambda at: saved(at, "Llama", "ForSequenceClassification"),
-    "BertForMaskedLM": lambda at: saved(at, "Bert", "ForMaskedLM"),
-    "BartForConditionalGeneration": lambda at: saved(at, "Bart", "ForConditionalGeneration", d_model=32),
+    "LlamaForSequenceClassification": lambda at: saved(at, "LlamaForSequenceClassification"),
+    "BertForMaskedLM": lambda at: saved(at, "BertForMaskedLM"),
+    "BartForConditionalGeneration": lambda at: saved(at, "BartForConditionalGeneration", d_model=32),
 }
 
 

@@ -27,20 +27,20 @@ if TYPE_CHECKING:
     from collapse.plugin.loading import Plugin
 
 command_found: list["Plugin"] = []
-"""Plugins that add commands, after :func:`main` has loaded them."""
+"""Plugins that add commands; :func:`main` fills this list."""
 
 _COMMANDS = (
     "measure compare collect pack status merge verify info tokens push pull analyze figures report results metrics "
     "plugins"
 ).split()
 _OF_ALL_RANKS = ("collect", "measure")
-"""Commands whose work the ranks of torchrun share; only rank 0 runs the others."""
+"""Commands whose work is divided among the ranks of torchrun. Other commands run on rank 0 only."""
 
 _OF_ALL = re.compile(
     r"(?P<flag>-v|--verbose)|(?P<joined>--(plugin|threads|config|save-config)=.*|-p.+)|"
     r"(?P<option>-p|--plugin|--threads|--config|--save-config)"
 )
-"""Options that belong to every command."""
+"""Options that every command accepts."""
 
 
 @click.group(cls=InOrder, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
@@ -153,7 +153,7 @@ def _ahead(words: list[str]) -> list[str]:
 
 
 def _refuse_empty(words: list[str]) -> None:
-    """Reject an empty argument: if a shell variable is not set, an option would be ignored silently."""
+    """Reject an empty argument, which is usually a shell variable that is not set."""
     for before, word in zip(["", *words], words, strict=False):
         if word == "" or (word.startswith("--") and word.endswith("=")):
             where = word.rstrip("=") or before or "the first argument"

@@ -57,9 +57,9 @@ def command() -> None:
 def analysis_command(analysis: "Analysis") -> click.Command:
     """Make a click command for an analysis: ``f(results, *, options...) -> Table``.
 
-    Annotated keyword-only parameters become options. Supported are int, float, bool (a pair of flags), a Literal of
-    strings (a choice), a list or Sequence of these (may be given several times), and any of them or None; other
-    annotations take a text. The help comes from the docstring.
+    Annotated keyword-only parameters become options. Supported annotations are int, float, bool (a pair of flags), a
+    Literal of strings (a choice), a list or Sequence of these (an option that may be repeated), and each of them or
+    None. Any other annotation makes an option that takes text. The help comes from the docstring.
     """
     about, helps = read_docstring(inspect.getdoc(analysis.function) or "")
 

@@ -21,7 +21,7 @@ from collapse.cli.terminal import plugins_reporting_problems
     "--parts",
     nargs=2,
     metavar="A_PARTS B_PARTS",
-    help="All parts of A and of B; for each, a folder with its parts, or their names separated by commas.",
+    help="Folder with all parts of A, and folder with all parts of B; or the names of the parts, separated by commas.",
 )
 @click.option(
     "--seeds",
@@ -45,9 +45,10 @@ def command(
 ) -> None:
     """Compare two stores of one text.
 
-    The table has A, B, the difference B − A, what it means, and its standard error. A and B are folders, digests or
-    models of cached stores, or stores on the Hub. Measurements of the validation text have a standard error over its
-    texts. Those of the training text have one if both models were also collected in parts (--part 1/8 to 8/8).
+    For each measurement, the table has A, B, the difference B − A, its meaning and its standard error. A and B are
+    folders, digests or models of cached stores, or stores on the Hub. Measurements of the validation text have a
+    standard error over its texts. Those of the training text have one if both models were also collected in parts
+    (--part 1/8 to 8/8).
 
     \b
     collapse compare stores/a stores/b

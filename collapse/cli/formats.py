@@ -33,7 +33,7 @@ _OPTIONS = (
 
 
 def prints_a_table(command: Command) -> Command:
-    """Give a command ``--format`` and ``--json`` as ``format_`` (None means "table"), and ``--output``."""
+    """Add ``--format``, ``--json`` and ``--output`` to a command; the first two set ``format_`` (None: "table")."""
     for option in reversed(_OPTIONS):
         command = option(command)
     return command

@@ -1,7 +1,7 @@
 """``--launcher``: collect in parts, as SLURM jobs or as processes of this machine.
 
-A job runs ``collapse collect … --part k/n``, which resumes by itself. Jobs of the training pass are followed by jobs of
-the validation, and these by the command itself, which completes what is missing.
+A job runs ``collapse collect … --part k/n``, which resumes by itself. First run the jobs of the training pass, then
+those of the validation, then the command itself, which completes what is missing.
 """
 
 import json
@@ -50,9 +50,9 @@ launching_options = with_options(
 def launch(
     models: Sequence[str], place_of: Callable[[str], str | None], store: str | None, given: Mapping[str, Any]
 ) -> bool:
-    """Collect models in parts if ``--launcher`` is given; return whether SLURM jobs do the rest.
+    """Collect models in parts if ``--launcher`` is given; return True if SLURM jobs do the rest of the command.
 
-    Otherwise the caller continues as without ``--launcher``: it opens what is complete, and collects what is missing.
+    After False, the caller continues as without ``--launcher``: it opens complete stores, and collects what is missing.
 
     Args:
         models: The models.
@@ -94,7 +94,7 @@ def launch(
 
 
 def submitted(store: Path) -> tuple[Mapping[str, Any], str, bool]:
-    """Return what the last command submitted for a store: its record, a description, and if jobs are left.
+    """Return the record of the last jobs for a store, a description of them, and whether any still wait or run.
 
     The record has "parts", the number of parts, "phases", the submitted phases by folder, "jobs" and "command".
 
@@ -120,7 +120,7 @@ def submitted(store: Path) -> tuple[Mapping[str, Any], str, bool]:
 
 
 def _launch_slurm(places: Mapping[str, str], parts: int, given: Mapping[str, Any], folder: Path) -> bool:
-    """Submit jobs for what is missing, unless those of an earlier command wait or run; return whether there are any."""
+    """Submit jobs for what is missing, unless earlier jobs still wait or run; return whether any job waits or runs."""
     with locked(folder, wait=True):
         missing = {place: _missing(model, place, parts, given) for place, model in places.items()}
         if not any(missing.values()):
@@ -152,7 +152,7 @@ def _launch_slurm(places: Mapping[str, str], parts: int, given: Mapping[str, Any
 
 
 def _submit(stages: Sequence[Sequence[Sequence[str]]], about: Mapping[str, Any], folder: Path) -> None:
-    """Submit an array of jobs for the commands of each stage, which begins when the one before has ended; record it."""
+    """Submit an array of jobs for each stage, and record them. A stage begins when the stage before has ended."""
     options = click.get_current_context().params
     words = [each.strip("-").partition("=") for each in options["slurm"]]
     more = {key.replace("-", "_"): value or True for key, _, value in words}
@@ -173,7 +173,7 @@ def _submit(stages: Sequence[Sequence[Sequence[str]]], about: Mapping[str, Any],
 
 
 class Job:
-    """What submitit runs: a command line; if it is pre-empted or runs out of time, it is queued again."""
+    """A command line for submitit. If the job is pre-empted or runs out of time, submitit queues it again."""
 
     def __call__(self, words: Sequence[str]) -> None:
         """Run the command line in this process."""
@@ -211,7 +211,7 @@ def _part_command(model: str, place: str, k: int, parts: int, given: Mapping[str
 
 
 def _command_line(*without: str) -> list[str]:
-    """Return the words of the current command line without some options, and without those of all commands."""
+    """Return the words of the current command line, without some options and without the options of every command."""
     context = click.get_current_context()
     own = context.params.keys() - set(without)
     arguments = [context.params[each.name] for each in context.command.params if isinstance(each, click.Argument)]

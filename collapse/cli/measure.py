@@ -67,11 +67,11 @@ def command(
 ) -> int:
     """Measure models, stores or features files.
 
-    MODEL is a local folder or Hub id of a causal language model, a local store or a store on the Hub, or a features
-    file (.safetensors). A model is collected first, unless the same collection is in the cache or published in the
-    model's own repository; --store user/repo names another repository of stores. A store that was collected with other
-    options than the given ones is an error. If one of several MODELs fails, the others are measured, the exit status
-    is 1, and an existing --output file is not changed.
+    MODEL is a causal language model (a local folder or Hub id), a store (a local folder or on the Hub), or a features
+    file (.safetensors). A model without a store is collected first. Its store is looked up in the cache and in the
+    model's own repository, or in --store user/repo. It is an error if a store was collected with other options than the
+    given ones. If one of several MODELs fails, the others are measured, the exit status is 1, and an existing --output
+    file is not changed.
 
     --layers prints a row for each layer, in order of depth; all are collected in one pass. For a store, it measures
     layers that the store holds. NC4 and the loss of inner layers use the logit lens: the model's final norm and head.

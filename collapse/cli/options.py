@@ -6,7 +6,8 @@ from typing import Any, TypeVar
 
 import click
 
-from collapse.inputs.collection_spec import CollectionSpec, Option, flag_of
+from collapse.inputs.collection_spec import CollectionSpec
+from collapse.inputs.option_fields import Option
 from collapse.inputs.option_words import parsed
 
 Command = TypeVar("Command", bound=Callable[..., Any])
@@ -20,7 +21,7 @@ class InOrder(click.Group):
 
 
 class Counts(click.ParamType):
-    """Numbers of samples, separated by commas."""
+    """Option type: numbers of samples, separated by commas."""
 
     name = "N,..."
 
@@ -66,7 +67,7 @@ def given_options(options: Mapping[str, Any]) -> dict[str, Any]:
 def option_of(each: Field[Any], **changes: str) -> Callable[[Command], Command]:
     """Return the click option for a field with an :class:`Option`; ``changes`` replace the fields of this Option."""
     about: Option = replace(each.metadata["option"], **changes)
-    flag, help = flag_of(each.name, about), about.off or about.help
+    flag, help = about.flag_for(each.name), about.off or about.help
     if isinstance(each.default, bool):
         return click.option(flag, each.name, is_flag=True, help=help)
     if about.unset or each.default not in (None, ()):

@@ -20,9 +20,9 @@ _OPTIONS = (option_of(each) for each in fields(CollectionSpec) if each.name in O
 def command(text: tuple[str, ...], out: str, **options: Any) -> None:
     """Tokenize and pack texts once, for many collections.
 
-    TEXT is a Hub data set, or files, folders or globs. In other commands, --text DIR then replaces TEXT and its
-    validation text, with the same results, and nothing is tokenized. Give them the same options as here; --max-chunks
-    may be smaller. DIR can be uploaded to the Hub as a data set, and used as --text owner/name.
+    TEXT is a Hub data set, or files, folders or globs. Afterwards, --text DIR replaces TEXT and its validation text in
+    other commands. Results are the same, and nothing is tokenized. Give those commands the same options; only
+    --max-chunks may be smaller. DIR can be uploaded to the Hub as a data set, and used as --text owner/name.
 
     \b
     collapse pack train.jsonl --validation-text validation.jsonl \\

@@ -102,7 +102,7 @@ class _Column:
 
     @property
     def least(self) -> int:
-        """The smallest width that breaks no number, no heading line and no word of prose, except very long words."""
+        """The smallest width in which no number, heading line or word must be broken (very long words may be)."""
         words = [word[:_WORD] for each in self.cells for word in each.split()] if self.prose else self.cells
         return max(map(cell_len, [*self.heading.split("\n"), *words, " " * _PROSE * self.prose]))
 
@@ -134,7 +134,7 @@ def _divided(keys: list[_Column], others: list[_Column], width: int) -> Iterator
 
 
 def _rich(columns: Sequence[_Column], keys: int) -> "RichTable":
-    """Return some columns as a table, without rows that are empty in them, such as standard errors beside nulls."""
+    """Return some columns as a table. Rows that are empty in all of these columns are left out."""
     from rich import box
     from rich.table import Table as RichTable
 

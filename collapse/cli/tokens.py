@@ -12,7 +12,7 @@ from collapse.errors import UsageError
 _TOP = 20
 _NAMING = ("token", "ids", "file")
 _TAKES = {"pairs": ("by",), "neighbours": _NAMING, "frequency_matched": _NAMING}
-"""For each option that selects another table, the options that it can be combined with."""
+"""For each option that selects a table: the other options that may be given with it."""
 
 
 @click.command()
@@ -43,7 +43,7 @@ def command(
 
     STORE is a folder, the digest or the model of a cached store, or user/name or user/name/folder on the Hub.
     The columns are those of the paper's Tables 4 and 5; CDNV and interference are means over all other classes. Texts
-    are verbatim: " Tim" and "Tim" are different tokens; for either, both are shown.
+    are verbatim: " Tim" and "Tim" are different tokens. If you give one of them, both are shown.
 
     \b
     collapse tokens stores/a --top 10 --by nc1.cdnv

@@ -42,7 +42,7 @@ class Training:
         self.filled = made.filled
 
     def add(self, h: Mapping[str, Tensor], y_n: Tensor, *_: int) -> None:
-        """Add samples of each layer; the numbers of their units are ignored."""
+        """Add samples of each layer; the unit numbers are not needed here."""
         labels = Labels.of(y_n, self.device)
         for layer, moments in self.moments.items():
             with _naming(layer):

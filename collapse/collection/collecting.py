@@ -69,8 +69,8 @@ def collect(
 ) -> Store | Part:
     """Collect a model's embedding statistics into a store, or open the store that already holds them.
 
-    Without ``store``, this looks for an existing store in the local cache, then in the model's own repository. A
-    published store may have any text, chunk length and number of chunks that the options do not specify.
+    Without ``store``, this looks for an existing store in the local cache, then in the model's own repository. For a
+    published store, text, chunk length and number of chunks count only if the options specify them.
 
     A loaded model is run in place: it is neither saved nor copied, and is left in the mode and on the devices that it
     has, also inside a training loop. Repeat the call with the same ``store`` to resume it, while the model still
@@ -127,8 +127,8 @@ def _checked(spec: CollectionSpec, store: str | Path | None) -> CollectionSpec:
 def _with_all_ranks(request: Request, report: Report | None) -> Store | Part:
     """Open or collect a request's store or part: rank 0 locks the folder, and the others help it to collect.
 
-    The other ranks wait for what rank 0 shares. A tuple asks for help: it has the last arguments of
-    :func:`_collect_missing`. Anything else is the result.
+    The other ranks wait for a value from rank 0. A tuple means that rank 0 needs help: it holds the last arguments of
+    :func:`_collect_missing`. Any other value is the result.
     """
 
     def with_all(folder: Path | None, alone: Alone) -> Store | Part:

@@ -14,7 +14,7 @@ from collapse.core.progress import Report, shows_progress
 from collapse.core.steps import run_and_step
 from collapse.errors import UsageError
 from collapse.inputs.accepted_options import accepts
-from collapse.inputs.collection_spec import refuse_options
+from collapse.inputs.held_options import refuse_options
 from collapse.inputs.live_model import is_live
 from collapse.measurement.measuring import Classes, measure_store, open_measurable
 from collapse.measurement.rows import Row

@@ -9,7 +9,8 @@ from collapse.collection.named_store import check_options, named_store
 from collapse.core.progress import Report, shows_progress
 from collapse.errors import UsageError
 from collapse.inputs.accepted_options import accepts
-from collapse.inputs.collection_spec import CollectionSpec, refuse_options
+from collapse.inputs.collection_spec import CollectionSpec
+from collapse.inputs.held_options import refuse_options
 from collapse.inputs.live_model import is_live
 from collapse.measurement.measuring import Classes, measure_store, open_measurable
 from collapse.measurement.results import Results
@@ -76,5 +77,5 @@ def measure_layers(
 
 
 def layers_held(store: Store, asked: Any) -> list[str]:
-    """Return the layers of a store that ``--layers`` names, in order of depth; ``all`` are those that it holds."""
+    """Return the layers that ``--layers`` names, in order of depth; ``all`` means every layer that the store holds."""
     return store.layers if asked == "all" else layers_of(asked, store.depth())

@@ -12,8 +12,9 @@ from collapse.core.progress import Report
 from collapse.errors import UsageError
 from collapse.hub.client import at_revision
 from collapse.hub.opening import open_named, repo_of
-from collapse.inputs.collection_spec import CollectionSpec, refuse_options
+from collapse.inputs.collection_spec import CollectionSpec
 from collapse.inputs.features import check_features_options, is_features_file
+from collapse.inputs.held_options import refuse_options
 from collapse.inputs.resolving import find_store_at
 from collapse.inputs.text_request import asked_model
 from collapse.stores.manifest import is_part, is_store
@@ -57,8 +58,8 @@ def store_among(
     Args:
         model: The model, store or features file.
         folder: The given ``--store``.
-        of_weights: For a model's revisions, the stores of earlier ones by their weights, tokenizer and adapter.
-            This one is added; revisions with equal ones share the store of the first.
+        of_weights: The stores of the model's earlier revisions, by weights, tokenizer and adapter. This revision is
+            added. Revisions with equal weights share the store of the first one.
         options: Options of :func:`collapse.collect`, if there is ``of_weights``.
 
     Raises:

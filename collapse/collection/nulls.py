@@ -9,8 +9,9 @@ from collapse.collection.collecting import collect
 from collapse.core.progress import Report
 from collapse.errors import CollapseError, UsageError
 from collapse.inputs.accepted_options import accepts
-from collapse.inputs.collection_spec import NULLS, options_held
+from collapse.inputs.collection_spec import NULLS
 from collapse.inputs.features import is_features_file
+from collapse.inputs.held_options import options_held
 from collapse.measurement.measuring import measure_store
 from collapse.measurement.rows import Note, Row
 from collapse.stores.manifest import KNOWN_LATER, differences, is_store
@@ -31,8 +32,8 @@ def measure_with_nulls(
 ) -> Row:
     """Measure a model beside its nulls on the same text: the untrained model, and shuffled labels.
 
-    The nulls are collected into the local cache and reused from there, those of a features file into memory; published
-    nulls are never used.
+    The nulls are collected into the local cache and reused from there; nulls of a features file are in memory.
+    Published nulls are never used.
 
     Args:
         model: A local folder, a Hub id, a GGUF file, or a features file; the last two have no untrained null.

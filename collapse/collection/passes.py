@@ -5,6 +5,7 @@ that cover the text are folded into the store.
 """
 
 import logging
+import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
@@ -116,7 +117,7 @@ class Collection:
         return None if store.lacking(phase, layers) else store
 
     def _identity_for_next_pass(self, store: Store) -> dict[str, Any]:
-        """Return the identity for the next pass of a store; raise StoreError if it is of another model."""
+        """Return the identity to use in the next pass; raise StoreError if the model is not that of the store."""
         identity = self.source.identity
         if differ := differences(store.identity, identity, ignoring=OF_VALIDATION):
             raise StoreError(
@@ -136,9 +137,8 @@ class Collection:
     ) -> list[Shard]:
         """Collect the slices of this part that no shard in the folder holds; return all shards of the phase, in order.
 
-        Each rank fills its part of the gaps. Each run fills one gap or a piece of one, with a ``new_accumulator`` for
-        its statistics and state. Headers also have ``fields``. If the store already has the phase for top, other layers
-        get the same statistics.
+        The ranks divide the missing slices. A run collects adjacent slices with a new accumulator, and adds ``fields``
+        to the shard's header. If the store already has this phase for top, other layers get the same statistics.
         """
         fields |= {"model": self.source.model, "corpus": self.source.corpus, "coverage": phase.coverage()}
         fields |= {"layers": list(layers)}
@@ -175,13 +175,13 @@ class Collection:
             return [] if self.folder is None else shards_in(self.folder, phase)
 
     def _refuse_other_text(self, store: Store, phase: Phase) -> None:
-        """Raise StoreError if the tokens are others than those of the layers in a store."""
+        """Raise StoreError if the tokens differ from those with which the store's layers were collected."""
         held = store.manifest["provenance"] if phase.name == "train" else store.manifest["provenance"]["validation"]
         made, now = held.get("parts", [held])[0], phase.provenance()
         if made.get("tokens") != now.get("tokens"):
             raise StoreError(
-                f"the tokens of the {phase.name} text are not those of {self.folder}, although text and tokenizer are "
-                "the same: use the versions of tokenizers and datasets with which it was collected (collapse info)"
+                f"the tokens of the {phase.name} text changed since {self.folder} was collected, although text and "
+                "tokenizer are the same: install the versions of tokenizers and datasets that collapse info shows"
             )
 
     def _run(
@@ -205,10 +205,12 @@ class Collection:
             if before.header["first_batch"] == first_batch:  # otherwise another batch size is requested now
                 batch = int(before.header["batch_size"])
         accumulator = new_accumulator(kinds, None if before is None else before.tensors())
+        began = time.perf_counter()
 
         def save(done: int, batch_now: int) -> Shard:
             made = self._made(phase, accumulator.filled, batch_now, before)
             header = {**fields, **made, "batch_size": batch_now, "first_batch": first_batch}  # resuming reads the sizes
+            header["seconds"] = time.perf_counter() - began  # the status reads them
             shard = Shard(phase.name, begins, done, header, held=accumulator.state())
             return shard if self.folder is None else shard.write(self.folder)
 
@@ -233,7 +235,7 @@ class Collection:
         return explaining_out_of_memory(message)
 
     def _made(self, phase: Phase, filled: Filled, batch: int, before: Shard | None) -> dict[str, Any]:
-        """Return what a shard's header says of its statistics and its provenance."""
+        """Return the fields of a shard's header for its statistics and provenance."""
         provenance: dict[str, Any] = {
             **self._clock.times(),
             "device": device_name(self.source.device),

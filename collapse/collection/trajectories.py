@@ -40,8 +40,8 @@ def trajectory(
     A checkpoint that cannot be measured has no row; a log record says why. The same call resumes an interrupted one.
 
     Args:
-        model: An id on the Hub, whose branches and tags are measured, or a folder, whose subfolders are.
-        revisions: Their names, or patterns such as ``"step*"``; several are separated by commas, or a list.
+        model: A Hub id, to measure its branches and tags; or a folder, to measure its subfolders.
+        revisions: Names of revisions, or patterns such as ``"step*"``; several as one text with commas, or as a list.
         store: Folder of the stores, one for each checkpoint; None for the local cache. Checkpoints with equal weights
             share a store.
         metrics, min_count: As in :func:`collapse.measure`.
@@ -74,5 +74,5 @@ def trajectory(
 
 
 def of_revision(row: Row, name: str) -> Row:
-    """Return the row of a model's revision; if it has no step, its model's name includes the revision."""
+    """Return a row for a revision of a model. If the row has no step, the revision is added to its model's name."""
     return replace(row, model=name) if row.step is None and "@" in name else row

@@ -8,6 +8,7 @@ EXTRAS = {
     "bitsandbytes": "quantize",
     "torchao": "quantize",
     "accelerate": "zoo,gguf",
+    "lightning": "lightning",
     "submitit": "slurm",
     "altair": "report",
     "jinja2": "report",

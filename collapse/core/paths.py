@@ -9,7 +9,7 @@ from collapse.errors import CollapseError
 
 
 def expanded(path: str | Path) -> Path:
-    """Replace ``~`` in a path by the home folder; unchanged if there is no such user."""
+    """Replace ``~`` in a path by the home folder. If the user does not exist, return the path unchanged."""
     return Path(os.path.expanduser(path))
 
 

@@ -24,12 +24,12 @@ _LOST = "another rank has ended. Finished slices are kept: run the same command 
 
 
 class RankLost(CollapseError):
-    """The connection to another rank is lost, so that ranks cannot meet any more."""
+    """The connection to another rank is lost, so the ranks cannot exchange objects any more."""
 
 
 @dataclass
 class _Joined:
-    """This process as a rank; ``meetings`` counts the meetings so far, ``failing`` says that the last one raised."""
+    """This process as a rank. ``meetings`` counts the meetings so far; ``failing`` is true if the last one raised."""
 
     rank: int
     size: int
@@ -155,7 +155,7 @@ def in_turn() -> Iterator[None]:
 
 @contextmanager
 def together() -> Iterator[None]:
-    """Raise an exception of the block in all ranks, when they meet next."""
+    """Run a block on each rank. If it raises on one, all ranks raise the exception at their next meeting."""
     try:
         yield
     except RankLost:
@@ -175,7 +175,7 @@ def together() -> Iterator[None]:
 
 
 def heed() -> None:
-    """Raise the error of another rank that has failed, by meeting it; check at most once a second."""
+    """If another rank has failed, meet it, which raises its error here. Checks at most once a second."""
     if _joined is None or time.monotonic() < _joined.looked + 1:
         return
     _joined.looked = time.monotonic()
@@ -189,7 +189,7 @@ def heed() -> None:
 
 @contextmanager
 def left_at_the_end() -> Iterator[None]:
-    """Leave the other ranks at the end of a block; if it is interrupted, or a rank is lost, only one rank prints it."""
+    """Leave the group of ranks at the end of a block. If it is interrupted or a rank is lost, one rank says so."""
     global _joined
     try:
         yield

@@ -1,15 +1,15 @@
 """Set how many threads torch uses, and how long they wait before they sleep.
 
-OpenMP reads its environment when torch is loaded, so it must be set before. By default OpenMP uses all CPUs that the
-process may run on.
+OpenMP reads its environment variables when torch is loaded, so they must be set before. By default OpenMP uses all CPUs
+that the process may run on.
 """
 
 import os
 import sys
 
 SPINS = "3000"
-"""Turns that a waiting thread of GNU OpenMP spins before it sleeps. With the default it spins for milliseconds, and
-takes the CPU from the thread that the others wait for."""
+"""How often a waiting thread of GNU OpenMP checks before it sleeps. With OpenMP's own default, it checks for
+milliseconds and blocks the CPU for the thread that it waits for."""
 
 _NUMBER = ("OMP_NUM_THREADS", "MKL_NUM_THREADS")
 _GRANTED = "SLURM_CPUS_PER_TASK"

@@ -194,7 +194,7 @@ def tokenizer_files(files: Files, model_args: Arguments) -> list[str]:
 def tokenizer_fingerprint(files: Files, model_args: Arguments) -> str:
     """Return ``sha256:…`` of a tokenizer's files, and of its class if only config.json determines it.
 
-    What transformers records about loading does not count, so that a saved copy of a tokenizer is the same tokenizer.
+    Fields that transformers adds when it saves a tokenizer are ignored, so a saved copy has the same fingerprint.
     """
     prefix = inside(model_args)
     hashes: dict[str, Any] = {}

@@ -106,7 +106,7 @@ def _only_store(remote: Remote, folder: str) -> str:
 
 
 def names_repo(name: str) -> bool:
-    """Whether a name may be of a repository or of a store in one, rather than of a mistyped folder."""
+    """Whether a name can be a repository, or a store in one. If not, it is probably a mistyped folder."""
     repo = split_name(name)[0].partition("@")[0]
     return is_repo_id(repo) and "/" in repo and not (looks_local(name) and near_folders(name))
 
@@ -114,7 +114,7 @@ def names_repo(name: str) -> bool:
 def repo_of(store: str) -> Remote | None:
     """Return the repository that a ``--store`` names; None if it is a folder, which may be new.
 
-    A name of either kind is a folder if there is no such repository, or if it is neither reachable nor cached.
+    A name that could be either counts as a folder if no such repository is found, online or in the cache.
     """
     if not names_repo(store) or Path(store).parent.exists():
         return None

@@ -87,7 +87,7 @@ class Remote:
 
     @property
     def remedy(self) -> str:
-        """Advice for a missing file if the Hub was not reached, because the file may only be missing from the cache."""
+        """Advice for messages about a missing file: offline, the file may exist on the Hub but not in the cache."""
         return "" if self.online else f". {how_to_fetch(self.name, self.commit, self.kind)}"
 
     def listed(self) -> list[str]:

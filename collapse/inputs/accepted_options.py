@@ -17,7 +17,7 @@ def accepts(*without: str) -> Callable[[Callable[P, R]], Callable[P, R]]:
     """Add the options of a collection as keywords to the signature and docstring of a function with ``**options``.
 
     Descriptions of the options replace ``{options}`` in its docstring. An unknown argument raises a TypeError that
-    suggests similar names. Neither signature nor docstring has the options ``without``, which the function refuses.
+    suggests similar names. The options in ``without`` are not added; the function refuses them.
     """
 
     def accepting(function: Callable[P, R]) -> Callable[P, R]:

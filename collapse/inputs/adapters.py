@@ -61,12 +61,12 @@ def _adapter(found: ModelReference) -> ModelReference:
     return replace(found, weights=adapter_weights(found.files)[1])
 
 
-def apply_adapter(model: Any, adapter: ModelReference, *, merge: bool) -> Any:
-    """Apply an adapter to a loaded model; return the model.
+def apply_adapter(model: Any, reference: ModelReference, *, merge: bool) -> Any:
+    """Apply a model's adapter after loading; return the model.
 
     Args:
-        model: A transformers model, which is changed.
-        adapter: The adapter.
+        model: The transformers model, which is changed.
+        reference: The model, with its adapter.
         merge: Whether its weights are added to those of the model. Otherwise, additional modules apply them.
 
     Raises:
@@ -74,6 +74,8 @@ def apply_adapter(model: Any, adapter: ModelReference, *, merge: bool) -> Any:
     """
     import peft
 
+    adapter = reference.adapter
+    assert adapter is not None  # the caller has found one
     if any(each.is_meta for each in model.parameters()):  # peft would leave them as they are
         raise CollapseError(
             f"the adapter {adapter.name} cannot be applied to offloaded weights: use a device map without disk, and "
@@ -89,18 +91,17 @@ def apply_adapter(model: Any, adapter: ModelReference, *, merge: bool) -> Any:
             adapted = peft.get_peft_model(model, config)
             wanted = peft.get_peft_model_state_dict(adapted, save_embedding_layers=False)
             held = _read(adapter.name, weights.parent)
-            if lacking := [key for key in wanted if key not in held]:
-                raise CollapseError(f"the adapter {adapter.name} lacks weights ({some(lacking)}): use a complete copy")
-            differ = [key for key in wanted if held[key].shape != wanted[key].shape]
+            lacking = [key for key in wanted if key not in held]
+            differ = lacking or [key for key in wanted if held[key].shape != wanted[key].shape]
             if not (differ := differ or peft.set_peft_model_state_dict(adapted, held).unexpected_keys):
                 _untie(adapted.get_base_model())
                 return adapted.merge_and_unload() if merge else adapted.get_base_model()
-            said = f"they differ in {some(differ)}"
+            said = f"{'it lacks' if lacking else 'they differ in'} {some(differ)}"
     except (ValueError, RuntimeError, KeyError, TypeError) as error:  # of peft
         said = first_line(error)
     raise CollapseError(
-        f"the adapter {adapter.name} does not fit {type(model).__name__}: {said}. Use it with its own base model "
-        f"({adapter.json(ADAPTER).get('base_model_name_or_path')})"
+        f"the adapter {adapter.name} does not fit {reference.name} ({type(model).__name__}): {said}. Use a complete "
+        f"copy, with its own base model ({adapter.json(ADAPTER).get('base_model_name_or_path')})"
     )
 
 
@@ -116,7 +117,7 @@ def _read(name: str, folder: Path) -> dict[str, torch.Tensor]:
 
 
 def _untie(model: Any) -> None:
-    """Give the head its own tensor if an adapter changes the head or the input embedding, but not their tensor."""
+    """Give a tied head its own weight if an adapter changes the head or the input embedding."""
     inputs, head = model.get_input_embeddings(), model.get_output_embeddings()
     changed = [each for each in (inputs, head) if hasattr(each, "base_layer")]
     if changed and head is not None and inputs.weight is head.weight:

@@ -28,12 +28,12 @@ class Chunks:
 
     Attributes:
         tokens: Token ids, shape (S, T), int32, memory-mapped.
-        starts: Position of each text's first token, ascending, int64; None if each chunk is a text.
+        starts: Position of each text's first token, ascending, int64.
         sha256: Hash of the token ids (little-endian int32), which identifies the text independently of its origin.
     """
 
     tokens: np.ndarray
-    starts: np.ndarray | None
+    starts: np.ndarray
     sha256: str
 
     def __len__(self) -> int:
@@ -47,8 +47,6 @@ class Chunks:
     @cached_property
     def _begins(self) -> np.ndarray:
         """Positions where blocks begin: runs of whole texts with at least T tokens, treated as independent."""
-        if self.starts is None:
-            return np.arange(len(self)) * self.chunk_length
         begins = [0]
         for start in self.starts.tolist():
             if start >= begins[-1] + self.chunk_length:

@@ -8,22 +8,13 @@ completes with hashes of the model and texts.
 import os
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import Field, dataclass, field, fields, replace
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
-from collapse.errors import UsageError
+from collapse.inputs.option_fields import Option, check_value, option
 from collapse.stores.layers import FORM, TOP
 
 TextNames = str | os.PathLike[str] | Iterable[str | os.PathLike[str]]
-
-ROLES = {
-    "recorded": "its value",
-    "changed": "its value, unless it is the default",
-    "running": "nothing: it changes numbers by rounding at most",
-    "statistics": "nothing: the manifest lists the statistics in `statistics`, outside the identity",
-    "layers": "nothing: the manifest lists the files of each layer in `files`, outside the identity",
-}
-"""What a collection's identity records for an option, by its role. Other roles name fields that hold hashes."""
 
 NULLS = ("untrained", "shuffled")
 """Nulls: the architecture with initial weights from a fixed seed; the embeddings with permuted labels."""
@@ -36,42 +27,27 @@ OF_PACKING = (
 
 DTYPES = ("float32", "bfloat16", "float16", "float64")
 
-_TEXTS = (("corpus", "text", "split"), ("validation", "validation_text", "validation_split"))
-_LIMITS = ("chunk_length", "max_chunks", "max_validation_chunks")
-_HOW = ("shards", "eos_between", "special_tokens", "ignore_tokens", "dtype", "quantize", "fast_attention", "exact_loss")
+
+def text_names(value: Any) -> tuple[Any, ...]:
+    """Convert one name, several names or None to a tuple of names, and paths to strings."""
+    some = value if isinstance(value, Iterable) and not isinstance(value, str) else () if value is None else (value,)
+    return tuple(os.fspath(each) if isinstance(each, os.PathLike) else each for each in some)
 
 
-@dataclass(frozen=True, kw_only=True)
-class Option:
-    """How an option is documented, checked and recorded.
-
-    Attributes:
-        help: What the option does, in one sentence.
-        role: One of :data:`ROLES`; or the identity's fields with hashes or versions of the selected content, separated
-            by spaces.
-        unset: The default that None stands for.
-        flag: Name on the command line; None to derive it from the field's name.
-        off: Help of the flag that turns off an option that is on by default.
-        metavar: Placeholder for the value in help texts.
-        many: Whether the option may be given several times.
-        least: Smallest value of an integer.
-        choices: All valid values.
-    """
-
-    help: str
-    role: str
-    unset: str = ""
-    flag: str | None = None
-    off: str = ""
-    metavar: str | None = None
-    many: bool = False
-    least: int | None = None
-    choices: tuple[str, ...] = ()
+def _token_ids(value: Any) -> Any:
+    """Return token ids as the identity records them: distinct and ascending, such as "0,5"; anything else unchanged."""
+    words = ",".join(map(str, text_names(value))).replace(" ", "").split(",")
+    return ",".join(map(str, sorted({*map(int, words)}))) if all(word.isdecimal() for word in words) else value
 
 
-def option(help: str, role: str = "recorded", *, default: Any = None, **how: Any) -> Any:
-    """Return a field with an :class:`Option`; ``how`` are fields of :class:`Option`."""
-    return field(default=default, metadata={"option": Option(help=help, role=role, **how)})
+def _layers(value: Any) -> str | None:
+    words = ",".join(map(str, text_names(value))).replace(" ", "")
+    return None if words == TOP else words
+
+
+def _is_part(value: Any) -> bool:
+    is_pair = isinstance(value, tuple | list) and [type(number) for number in value] == [int, int]
+    return is_pair and 1 <= value[0] <= value[1]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -88,6 +64,9 @@ class CollectionSpec:
         unset="the data set in the model's card",
         metavar="FILES|DATASET",
         many=True,
+        read=text_names,
+        valid=bool,  # an empty list, for example of a glob that matches nothing, must not mean the default text
+        wanted="one or several names",
     )
     validation_text: TextNames | None = option(
         "Validation text: files, folders, globs, a Hub data set or a packed text.",
@@ -95,6 +74,9 @@ class CollectionSpec:
         unset="the data set's validation split, if any",
         metavar="FILES|DATASET",
         many=True,
+        read=text_names,
+        valid=bool,  # an empty list, for example of a glob that matches nothing, must not mean the default text
+        wanted="one or several names",
     )
     split: str | None = option("Training split of a data set.", "corpus", unset="train")
     validation_split: str | None = option("Validation split of a data set.", "validation", unset="validation")
@@ -108,7 +90,13 @@ class CollectionSpec:
     max_validation_chunks: int | None = option(
         "At most this many chunks of the validation text; overrides --max-chunks.", "changed", metavar="N", least=1
     )
-    batch_size: int | str = option("Chunks per batch; auto halves it when memory runs out.", "running", default="auto")
+    batch_size: int | str = option(
+        "Chunks per batch; auto halves it when memory runs out.",
+        "running",
+        default="auto",
+        valid=lambda value: value == "auto" or (isinstance(value, int) and value >= 1),
+        wanted="a number of chunks or auto",
+    )
     shards: int = option("Number of pieces of the text, each cut into chunks.", "recorded", default=2, least=1)
     eos_between: bool = option("Put the end-of-text token after each text.", "recorded", default=False)
     special_tokens: bool = option(
@@ -119,13 +107,21 @@ class CollectionSpec:
         off="Do not let the tokenizer add special tokens, such as BOS, to each text.",
     )
     ignore_tokens: str | Iterable[int] | None = option(
-        "Leave out samples whose next token is special, or one of these ids.", "changed", metavar="special|IDS"
+        "Leave out samples whose next token is special, or one of these ids.",
+        "changed",
+        metavar="special|IDS",
+        read=_token_ids,
+        valid=lambda value: re.fullmatch(r"special|\d+(,\d+)*", str(value)),
+        wanted="special or ids, such as 0,50256",
     )
     layers: str | Iterable[int] | None = option(
-        "Also collect inner layers: the inputs of these blocks, counted from 0, or from the top, which is -1.",
+        "Also collect inner layers. Layer l is the input of block l, counted from 0; -1 is the top layer.",
         "layers",
         unset="only top, the input of the output embedding",
         metavar="all|every:K|0,4,...",
+        read=_layers,
+        valid=FORM.fullmatch,
+        wanted="all, every:K, or numbers such as 0,4,8 or -2",
     )
     dtype: str = option("Data type in which the model runs.", "recorded", default="float32", choices=DTYPES)
     device: str = option("auto, cpu, cuda, cuda:1, ...", "running", default="auto")
@@ -148,7 +144,12 @@ class CollectionSpec:
     )
     trust_remote_code: bool = option("Run code of the model's repository.", "code", default=False)
     without: str | Iterable[str] = option(
-        "Do not collect this statistic of a plugin.", "statistics", default=(), metavar="STATISTIC", many=True
+        "Do not collect this statistic of a plugin.",
+        "statistics",
+        default=(),
+        metavar="STATISTIC",
+        many=True,
+        read=text_names,
     )
     fast_attention: bool = option(
         "Let plugins replace modules, such as attention, with equivalent faster ones.",
@@ -169,21 +170,20 @@ class CollectionSpec:
         "Collect again with the same options, and replace the store at the end.", "running", default=False
     )
     part: tuple[int, int] | None = option(
-        "Collect only the k-th of n parts; the last one in a folder completes its store.", "running", metavar="k/n"
+        "Collect only the k-th of n parts; the last one in a folder completes its store.",
+        "running",
+        metavar="k/n",
+        valid=_is_part,
+        wanted="k/n with 1 ≤ k ≤ n, such as 2/4 (in Python (2, 4))",
     )
 
     def __post_init__(self) -> None:
         for each in fields(self):
-            value = getattr(self, each.name)
+            value, read = getattr(self, each.name), each.metadata["option"].read
             if isinstance(value, os.PathLike):
                 value = os.fspath(value)
-            if each.name in ("text", "validation_text", "without") and value is not None:
-                value = text_names(value)
-            if each.name == "ignore_tokens":
-                value = _token_ids(value)
-            if each.name == "layers" and value is not None:
-                value = ",".join(map(str, text_names(value))).replace(" ", "")
-                value = None if value == TOP else value
+            if read is not None and value is not None:
+                value = read(value)
             if value is not None and value != each.default:
                 check_value(each, value)
             object.__setattr__(self, each.name, dict(value or {}) if each.name == "model_args" else value)
@@ -217,43 +217,6 @@ class CollectionSpec:
         return {name: value for name, value in values.items() if value != getattr(plain, name)}
 
 
-def check_value(each: Field[Any], value: Any) -> None:
-    """Raise UsageError for an invalid value of a field with an :class:`Option`."""
-    about: Option = each.metadata["option"]
-    if about.choices:
-        valid, wanted = value in about.choices, " or ".join(about.choices)
-    elif about.least is not None:
-        valid, wanted = value >= about.least, f"at least {about.least}"
-    elif each.name == "batch_size":
-        valid, wanted = value == "auto" or (isinstance(value, int) and value >= 1), "a number of chunks or auto"
-    elif each.name == "part":
-        is_pair = isinstance(value, tuple | list) and [type(number) for number in value] == [int, int]
-        valid, wanted = is_pair and 1 <= value[0] <= value[1], "k/n with 1 ≤ k ≤ n, such as 2/4 (in Python (2, 4))"
-    elif each.name in ("text", "validation_text"):
-        # an empty list, for example of a glob that matches nothing, must not mean the default text
-        valid, wanted = value != (), "one or several names"
-    elif each.name == "ignore_tokens":
-        valid, wanted = bool(re.fullmatch(r"special|\d+(,\d+)*", str(value))), "special or ids, such as 0,50256"
-    elif each.name == "layers":
-        valid, wanted = bool(FORM.fullmatch(str(value))), "all, every:K, or numbers such as 0,4,8 or -2"
-    else:
-        return
-    if not valid:
-        raise UsageError(f"{flag_of(each.name, about)} must be {wanted}, got {value!r:.40}")
-
-
-def text_names(value: Any) -> tuple[Any, ...]:
-    """Convert one name, several names or None to a tuple of names, and paths to strings."""
-    some = value if isinstance(value, Iterable) and not isinstance(value, str) else () if value is None else (value,)
-    return tuple(os.fspath(each) if isinstance(each, os.PathLike) else each for each in some)
-
-
-def _token_ids(value: Any) -> Any:
-    """Return token ids as the identity records them: distinct and ascending, such as "0,5"; anything else unchanged."""
-    words = ",".join(map(str, text_names(value))).replace(" ", "").split(",")
-    return ",".join(map(str, sorted({*map(int, words)}))) if all(word.isdecimal() for word in words) else value
-
-
 def record(name: str, value: Any) -> Any:
     """Return an option's value as the identity records it. Secrets in model arguments are replaced by hashes."""
     from collapse.stores.provenance import shown_argument
@@ -266,33 +229,6 @@ def options_of() -> dict[str, Option]:
     return {each.name: each.metadata["option"] for each in fields(CollectionSpec)}
 
 
-def flag_of(name: str, about: Option | None = None) -> str:
+def flag_of(name: str) -> str:
     """Return an option's name on the command line, such as ``--chunk-length``."""
-    about = about or options_of().get(name)
-    return about.flag if about and about.flag else f"--{name.replace('_', '-')}"
-
-
-def options_held(identity: Mapping[str, Any], given: Mapping[str, Any], *, texts_only: bool = False) -> dict[str, Any]:
-    """Return options that request the content of a store; given options take precedence, local texts are left out.
-
-    Args:
-        identity: The store's identity.
-        given: The given options.
-        texts_only: Return only the options of the texts and their limits.
-    """
-    names = _LIMITS if texts_only else (*_LIMITS, *_HOW)
-    found = {name: identity[name] for name in names if identity.get(name) is not None}
-    for key, text, split in _TEXTS:
-        held = identity.get(key) or {}
-        if held.get("revision") and text not in given:
-            found |= {text: f"{held['name']}@{held['revision']}", split: held["split"]}
-        if held.get("column"):
-            found.setdefault("text_column", held["column"])
-    return {**found, **given}
-
-
-def refuse_options(store: object, given: Iterable[str]) -> None:
-    """Raise UsageError for options of a collection that are given with a finished store."""
-    for name in given:
-        if options_of()[name].role not in ("running", "layers") or name == "recollect":
-            raise UsageError(f"{store} is a finished store: {flag_of(name)} does not apply; remove the option")
+    return options_of().get(name, Option(help="", role="")).flag_for(name)

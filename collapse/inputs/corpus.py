@@ -65,7 +65,7 @@ class Corpus:
 
     @property
     def lines(self) -> bool:
-        """Whether each line is a text; only in .txt files, so it must be part of the identity."""
+        """Whether each line is a text, as in .txt files. The identity records this."""
         return bool(self.files) and kind_of(self.files[0]) == ".txt"
 
     def identity(self) -> dict[str, Any]:
@@ -147,7 +147,7 @@ def _split(name: str) -> tuple[str, str, str | None]:
 def opened(
     corpus: Corpus, *, whole: bool = True, progress: Report | None = None
 ) -> Iterator[tuple[Iterator[int], Iterator[str]]]:
-    """Yield an iterator of ascending counts of a corpus's texts, and one of its texts.
+    """Yield two iterators: ascending counts of the corpus's texts, and the texts.
 
     The last count is the number of texts. Texts are read, and the files of a data set are downloaded, only when the
     iterators reach them, so the first texts can be packed before the others are counted.
@@ -203,8 +203,8 @@ def _encodable(texts: Iterator[tuple[str, str]]) -> Iterator[str]:
 def _files_of_split(corpus: Corpus, remote: Remote) -> tuple[str, ...]:
     """Return the names of the files of a data set's split in their order.
 
-    ``datasets`` chooses the files of each split by their names. So that its choice does not depend on the cache, it
-    gets a folder with empty files of all names in the repository.
+    ``datasets`` chooses the files of each split by their names. It is called with a folder of empty files that have all
+    names in the repository, so its choice does not depend on the cache.
     """
     configuration = _split(corpus.name)[1]
     names, cached = remote.listed(), remote.download(_READ_TO_CHOOSE)

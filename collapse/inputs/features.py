@@ -106,8 +106,8 @@ def features_request(path: Path, spec: CollectionSpec, folder: Path | None = Non
         raise CollapseError(f"{path} cannot be read as safetensors: {error}") from error
     if missing := [name for name in _REQUIRED if name not in features]:
         raise CollapseError(
-            f"{path} is not a features file: it lacks {', '.join(missing)} (it has {', '.join(sorted(features))}). "
-            "It needs train_features (N, d), train_labels (N,) and classifier (C, d); for a store give its folder"
+            f"{path} is not a features file: it has {', '.join(sorted(features))}, but lacks {', '.join(missing)}. "
+            "Add train_features (N, d), train_labels (N,) and classifier (C, d); to open a store, give its folder"
         )
     if unknown := sorted(set(features) - set(_SHAPES)):
         log.warning("%s: %s is ignored; known tensors are %s", path, ", ".join(unknown), ", ".join(_SHAPES))

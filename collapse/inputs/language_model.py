@@ -21,7 +21,7 @@ from collapse.stores.layers import TOP
 
 
 class _Reached(Exception):
-    """Raised to stop a forward pass at the last layer that is wanted, at the latest before the output embedding."""
+    """Stops a forward pass after the last wanted layer, or before the output embedding."""
 
 
 def explaining_large_model(name: str, device: torch.device) -> AbstractContextManager[None]:
@@ -128,7 +128,7 @@ class LanguageModel:
 
     @cached_property
     def _is_sharded(self) -> bool:
-        """Whether ranks share its weights (FSDP), which then must finish each forward pass."""
+        """Whether its weights are divided among ranks (FSDP). A forward pass must then not stop early."""
         return any(hasattr(each, "full_tensor") for each in self.model.parameters())
 
     def embeddings(self, tokens_BT: Int[Tensor, "B T"]) -> Float[Tensor, "B T d"]:
@@ -221,5 +221,5 @@ def _whole(weight: Any) -> Any:
 
 
 def is_plain(weight: Any) -> TypeGuard[Tensor]:
-    """Whether numbers can be read from a weight as they are; quantizers have their own types, or pack integers."""
+    """Whether a weight is a plain tensor of floats. Quantizers have their own tensor types, or pack integers."""
     return type(weight) in (torch.nn.Parameter, Tensor) and weight.is_floating_point() and weight.element_size() > 1

@@ -17,6 +17,7 @@ from collapse.errors import CollapseError, UsageError, first_line
 from collapse.hub.fingerprints import Folder, tokenizer_fingerprint
 from collapse.inputs.adapters import refuse_prompts
 from collapse.inputs.collection_spec import CollectionSpec, text_names
+from collapse.inputs.evaluation_mode import evaluation_mode
 from collapse.inputs.language_model import LanguageModel
 from collapse.inputs.references import ModelReference, limit_of
 from collapse.inputs.textfiles import KINDS, kind_of
@@ -26,12 +27,20 @@ from collapse.stores.store import Store
 
 _OF_LOADING = ("revision", "dtype", "device", "device_map", "quantize", "adapter", "model_args")
 _PROBE = "probe:"
-_PROBED = 64  # tokens
+_PROBED, _SUMS = 64, 8  # tokens; sums of embeddings, and of logits
 
 
 def is_live(model: Any) -> bool:
-    """Whether an object is a loaded model of transformers, also if peft or torch.compile wraps it."""
-    return hasattr(model, "get_output_embeddings") and hasattr(model, "config")
+    """Whether an object is a loaded model of transformers, also if peft or torch.compile wraps it.
+
+    Raises:
+        UsageError: The model is inside another wrapper.
+    """
+    if hasattr(model, "get_output_embeddings") and hasattr(model, "config"):
+        return True
+    if hasattr(model, "module") and is_live(model.module):
+        raise UsageError(f"the model is wrapped in {type(model).__name__}: give the model itself, model.module")
+    return False
 
 
 @contextmanager
@@ -40,7 +49,7 @@ def live_model(
 ) -> Iterator[tuple[ModelReference, CollectionSpec]]:
     """Yield a reference to a loaded model that can be run in place, and the options of its collection.
 
-    Some embeddings and sums of logits, the probe, are used as the fingerprint of its weights.
+    Sums of some embeddings and logits, the probe, are used as the fingerprint of its weights.
 
     Args:
         model: The model.
@@ -55,7 +64,7 @@ def live_model(
     name = name or Path(str(getattr(model, "name_or_path", ""))).name or "model"
     for each in _OF_LOADING:
         if options.get(each) is not None:
-            raise UsageError(f"{each}= does not apply to a loaded model: load or change it as you want to measure it")
+            raise UsageError(f"{each}= does not apply to a loaded model: remove it, and change the model yourself")
     if options.get("null") == "untrained":
         raise UsageError("null='untrained' does not apply to a loaded model: collect a model with its initial weights")
     model = getattr(model, "_orig_mod", model)  # of torch.compile
@@ -91,15 +100,10 @@ def live_model(
 
 @contextmanager
 def left_as_it_was(model: Any) -> Iterator[None]:
-    """Put a model into evaluation mode, and restore it and the states of random generators at the end."""
-    modes = [(module, module.training) for module in model.modules()]
+    """Put a model into evaluation mode, with named outputs and without autocast; restore it at the end."""
     returns_dict, forward = model.config.return_dict, model.__dict__.get("forward")
-    devices = {each.device for each in model.parameters() if each.is_cuda}
-    # a compiled forward pass would ignore hooks
-    with torch.random.fork_rng(devices=devices), torch.compiler.set_stance("force_eager"):
+    with evaluation_mode(model):
         try:
-            for module, _ in modes:
-                module.training = False
             model.config.return_dict = True
             if hasattr(model, "_original_forward"):  # accelerate replaced it by one with autocast
                 model.forward = model._original_forward
@@ -108,17 +112,13 @@ def left_as_it_was(model: Any) -> Iterator[None]:
             model.config.return_dict = returns_dict
             if forward is not None:
                 model.forward = forward
-            for module, training in modes:
-                module.training = training
-                if hasattr(module, "reshard"):  # of FSDP, which gathers weights for a backward pass
-                    module.reshard()
 
 
 def _named(texts: Any, file: Path) -> Any:
     """Return names of texts; write texts that are not names to a file."""
     names = text_names(texts)
     if isinstance(texts, str) and len(texts) > 255 and not os.path.exists(texts):
-        raise UsageError("a text is a name of a file or of a data set: to give texts themselves, give a list of them")
+        raise UsageError("text= is the name of a file or data set: to give the text itself, pass a list of texts")
     if texts is None or isinstance(texts, str | os.PathLike) or all(map(_is_name, names)):
         return names if names else texts
     file.write_text("".join(json.dumps({"text": each}) + "\n" for each in names))
@@ -130,15 +130,19 @@ def _is_name(text: Any) -> bool:
 
 
 def _probe(loaded: LanguageModel, folder: Path | None) -> str:
-    """Return some numbers of the model as text; the probe of the folder's collection, if equal up to rounding.
+    """Return some outputs of the model as text, or the folder's probe if that is equal up to rounding.
 
-    They are embeddings of fixed tokens, and random sums of the logits of random embeddings.
+    They are random sums of the embeddings of fixed tokens, and of the logits of random embeddings.
     """
     length = min(_PROBED, limit_of(loaded.model.config.to_dict()) or _PROBED)
-    h = loaded.embeddings(torch.arange(length)[None] * 7919 % loaded.input_rows)[0, -8:, :16]
-    head = _head_sums(loaded)
-    numbers = [each.float().cpu().numpy().ravel() for each in (h, head)]
-    held = np.split(_held(folder), [h.numel()])
+    h = loaded.embeddings(torch.arange(length)[None] * 7919 % loaded.input_rows)[0, -_SUMS:]
+    random = torch.Generator().manual_seed(0)
+    x = torch.randn(_SUMS, loaded.weight.shape[1], generator=random).to(loaded.weight)
+    numbers = [
+        (each.float().cpu() * torch.randn(each.shape, generator=random)).sum(dim=1).numpy()
+        for each in (h, torch.nn.functional.linear(x, loaded.weight, loaded.bias))
+    ]
+    held = np.split(_held(folder), 2)
     rounding = min(100 * torch.finfo(loaded.weight.dtype).eps, 1e-2)
     if all(
         old.shape == new.shape and np.linalg.norm(old - new) <= rounding * np.linalg.norm(new)
@@ -148,15 +152,8 @@ def _probe(loaded: LanguageModel, folder: Path | None) -> str:
     return _PROBE + base64.b64encode(np.concatenate(numbers).astype("<f4").tobytes()).decode()
 
 
-def _head_sums(loaded: LanguageModel) -> torch.Tensor:
-    (rows, columns), random = loaded.weight.shape, torch.Generator().manual_seed(0)
-    h = torch.randn(8, columns, generator=random).to(loaded.weight)
-    sums = torch.randn(8, rows, generator=random).to(loaded.device)
-    return torch.nn.functional.linear(h, loaded.weight, loaded.bias).float() @ sums.T
-
-
 def _held(folder: Path | None) -> np.ndarray:
-    """Return the probe of the collection in a folder; no numbers if there is none."""
+    """Return the probe of the collection in a folder; an empty one if there is none."""
     if folder is None:
         return np.empty(0)
     shards = [] if is_store(folder) else shards_in(folder, "train")

@@ -50,7 +50,7 @@ def find_layers(loaded: "LanguageModel", tokens_BT: Int[Tensor, "B T"], layers: 
 
 
 def _candidates(loaded: "LanguageModel") -> Iterator[nn.ModuleList]:
-    """Yield the lists of modules with the length of the model's number of layers, outer lists first."""
+    """Yield the module lists that have as many modules as the model has layers, outer lists first."""
     for module in loaded.model.modules():
         if isinstance(module, nn.ModuleList) and len(module) == loaded.n_layers:
             yield module

@@ -69,7 +69,7 @@ def load_model(reference: ModelReference, spec: CollectionSpec, report: Report |
             check_placed(model, spec, placed)
             if reference.adapter:
                 merge = not getattr(model, "is_quantized", False)  # merging would round again
-                model = apply_adapter(model, reference.adapter, merge=merge)
+                model = apply_adapter(model, reference, merge=merge)
         if not placed:  # otherwise transformers has moved and converted it
             model = model.to(target)
             if target.type == "cpu":  # weights are memory-mapped, so a later write to their file would change them

@@ -39,9 +39,9 @@ def maps(counts: Iterable[int], shares: int) -> Iterator[tuple[int, int]]:
     """Yield the runs of rows that are grouped together: contiguous shares, each in maps of 1,000.
 
     Args:
-        counts: Ascending numbers of rows; the last one is the number of all rows. The others show which rows are in the
-            first share before all rows are counted. A map of which only the first rows are known to be in the share is
-            followed by a longer one with the same start.
+        counts: Ascending numbers of rows; the last one is the number of all rows. From the earlier numbers, maps of the
+            first share are yielded before all rows are counted. If only the first rows of a map are known, the map is
+            yielded again later, with more rows.
         shares: Number of shares.
 
     >>> list(maps([2500], 2))
@@ -81,7 +81,7 @@ def tokenizer_key(tokenizer: ModelReference, spec: CollectionSpec) -> str:
 
 
 def _tokenization(tokenizer: Any) -> str | None:
-    """Return a hash of what a fast tokenizer does; tokenizers of other files, such as saved copies, may do the same."""
+    """Return a hash of a fast tokenizer's rules; tokenizers with different files may have the same rules."""
     if (backend := getattr(tokenizer, "backend_tokenizer", None)) is None:
         return None
     more = [getattr(tokenizer, name, None) for name in ("eos_token_id", "split_special_tokens")]
@@ -171,7 +171,7 @@ def _chunks(
 ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
     """Yield the chunks of each run of texts, and where its texts begin; tokens that do not fill a chunk are dropped.
 
-    With a limit, no text is read that the limited chunks do not depend on.
+    With a limit, only the texts that the chunks need are read.
     """
     chunk_length, most = spec.chunk_length, spec.max_chunks
     assert chunk_length is not None
@@ -196,8 +196,8 @@ def _chunks(
     if not made:
         raise CollapseError(
             f"{name} is too short for one chunk of T = {chunk_length:,}: it has {counted(seen, 'token')} in "
-            f"{counted(spec.shards, 'text shard')} (--shards), and the remainder of each run of {_MAP:,} texts is "
-            "dropped: give more text, or a shorter --chunk-length"
+            f"{counted(spec.shards, 'text shard')} (--shards): give more text, a shorter --chunk-length, or fewer "
+            "--shards"
         )
 
 

@@ -60,7 +60,7 @@ class ModelReference:
 
     @property
     def shown_name(self) -> str:
-        """The name in tables: that of an adapter follows that of its base model."""
+        """The name in tables: the model's, followed by the adapter's if there is one."""
         return f"{self.name}+{self.adapter.name}" if self.adapter else self.name
 
     @property
@@ -162,7 +162,7 @@ def find_tokenizer(name: str, model_args: Mapping[str, Any] = {}) -> ModelRefere
 
 
 def remember_tokenizer(reference: ModelReference) -> None:
-    """Record the folder of a tokenizer in the cache by its hash, because stores can be published and hold no path."""
+    """Record the folder of a tokenizer in the cache, by its hash. A store cannot hold this path if it is published."""
     if reference.is_local and reference.loaded_tokenizer is None:
         with suppress(CollapseError):  # an unwritable cache is not an error
             write_atomic(_remembered(reference.tokenizer), bytes(Path(reference.location).resolve()), shared=True)

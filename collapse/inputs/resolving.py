@@ -20,7 +20,7 @@ log = logging.getLogger("collapse")
 
 
 def resolve(model: str, spec: CollectionSpec, folder: Path | None) -> Request | Store:
-    """Return a request that describes what to collect, or a published store if the text is known only from it.
+    """Return the request of a collection, or a published store if only that store determines the text.
 
     Args:
         model: A local folder, a Hub id, a GGUF file or a features file.

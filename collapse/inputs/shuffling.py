@@ -15,7 +15,7 @@ _MIX = np.uint64(0xBF58476D1CE4E5B9)  # constant of splitmix64 (Steele, Lea & Fl
 
 
 def permuted(places: Int[Tensor, " n"], total: int, seed: int = 0) -> Int[Tensor, " n"]:
-    """Apply a permutation of ``total`` places to some of them.
+    """Apply a fixed permutation of the places 0 to ``total`` − 1 to some places.
 
     >>> permuted(torch.arange(10), 10).sort().values.tolist()
     [0, 1, 2, 3, 4, 5, 6, 7, 8, 9]

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 # rounding can cause.
 _HEAD_TOLERANCE = {torch.float64: 1e-10, torch.float32: 1e-4, torch.bfloat16: 1e-2, torch.float16: 2e-3}
 TOLERANCE = {torch.float64: 1e-8, torch.float32: 1e-4, torch.bfloat16: 2e-2, torch.float16: 5e-3}
-"""Largest change of an embedding, relative to its norm, that rounding can cause, for example in regrouped experts."""
+"""Largest relative change of an embedding that rounding can cause, for example if experts are grouped differently."""
 CHECKED_TOKENS, _PROBED_TOKENS = 256, 8
 
 
@@ -27,8 +27,8 @@ CHECKED_TOKENS, _PROBED_TOKENS = 256, 8
 def find_logits(loaded: "LanguageModel", tokens_BT: Int[Tensor, "B T"]) -> Logits:
     """Find the scale and the cap of a model's logits: run its code with known numbers as the output of its head.
 
-    The code rounds to its dtype. A number in the model's configuration, or its reciprocal, that equals the result to
-    rounding is exact, and the same in every dtype.
+    The model's code rounds to its dtype. So if a number in its configuration, or its reciprocal, equals the result up
+    to rounding, that number is used instead: it is exact, and the same in every dtype.
 
     Raises:
         CollapseError: The logits are another function of the output of the head.
@@ -71,7 +71,7 @@ def _numbers(config: Any) -> Iterator[float]:
 
 
 def _exact(measured: float, numbers: Iterable[float], rounding: float) -> float:
-    """Return the number nearest to a measured one if it is equal to rounding, else the measured one."""
+    """Return the known number that equals a measured one up to rounding; without such a number, the measured one."""
     nearest = min(numbers, key=lambda each: abs(each - measured), default=measured)
     return nearest if abs(nearest - measured) <= rounding * abs(measured) else measured
 
@@ -121,9 +121,8 @@ def _check_head(loaded: "LanguageModel", tokens: Tensor, h: Tensor, where: str) 
         sample, entry = (~own[0].isfinite()).nonzero()[0].tolist()
         value, dtype = float(own[0, sample, entry]), str(h.dtype).removeprefix("torch.")
         raise CollapseError(
-            f"{kind} gives a logit of {value} for vocabulary entry {entry} at sample {sample} of {where}, although the "
-            f"embedding is finite: its logits overflow {dtype}, or its code has an error; "
-            f"{'check its weights' if dtype == 'float32' else 'try --dtype float32'}"
+            f"{kind} gives a logit of {value} for vocabulary entry {entry} at sample {sample} of {where}, from a "
+            f"finite embedding: {'check its weights and code' if dtype == 'float32' else 'try --dtype float32'}"
         )
     expected = loaded.logits.capped(ours.double() * loaded.logits.scale)
     if expected.shape != own.shape or float((expected - own).abs().max()) > allowed * largest:
@@ -132,8 +131,8 @@ def _check_head(loaded: "LanguageModel", tokens: Tensor, h: Tensor, where: str) 
 
 def _not_linear(loaded: "LanguageModel") -> CollapseError:
     return CollapseError(
-        f"the logits of {type(loaded.model).__name__} are not ⟨w, h⟩ + b of its output embedding w, nor a constant "
-        "times that, nor a tanh cap of it: use a model with such a head"
+        f"{type(loaded.model).__name__} cannot be measured: its logits are not ⟨w, h⟩ + b with its output embedding w "
+        "(a constant factor and a tanh cap are supported). Use a model with such a head"
     )
 
 

@@ -19,7 +19,7 @@ class Texts:
     """The texts of a collection.
 
     Attributes:
-        training: The training text; None if any text matches, or only a store knows it (it may lack its validation).
+        training: The training text. None if any text matches, or if a store determines it.
         validation: The validation text, or None.
         optional: Whether the validation split may be absent, because the user did not name it.
     """

@@ -10,7 +10,8 @@ from typing import Any
 from collapse.errors import UsageError
 from collapse.inputs.adapters import find_adapted
 from collapse.inputs.checkpoints import check_model_args
-from collapse.inputs.collection_spec import CollectionSpec, flag_of, options_held
+from collapse.inputs.collection_spec import CollectionSpec, flag_of
+from collapse.inputs.held_options import options_held
 from collapse.inputs.identity import text_identity
 from collapse.inputs.references import ModelReference, chunk_length_of, find_tokenizer
 from collapse.inputs.text_pair import Texts, find_named_validation, find_texts, find_validation
@@ -103,7 +104,7 @@ def _texts_of(
     held: Store | None,
     open_fields: frozenset[str],
 ) -> tuple[Texts, dict[str, Any] | None]:
-    """Return the texts of a request, and the identity of its training text if only the held store knows it.
+    """Return the texts of a request, and the identity of the training text if only the store has it.
 
     ``full`` has ``spec`` and the options that the store or a plugin adds; ``open_fields`` may have any value.
     """
@@ -123,9 +124,9 @@ def _texts_of(
 
 
 def _with_texts(spec: CollectionSpec, model: ModelReference, held: Store | None) -> CollectionSpec:
-    """Add texts to options without texts: the texts that a plugin knows the model was trained on, or a store's.
+    """Add texts to options that name none: a store's texts, or the training texts that a plugin knows for the model.
 
-    So the same command refers to the same texts before, during and after a collection.
+    So the same command uses the same texts before, during and after a collection.
     """
     if spec.text is not None:
         return spec
@@ -145,7 +146,7 @@ def _with_texts(spec: CollectionSpec, model: ModelReference, held: Store | None)
 
 
 def _open_fields(spec: CollectionSpec) -> frozenset[str]:
-    """Return the fields of an identity that the options leave open."""
+    """Return the identity fields that the options do not determine; a store may have any value in them."""
     any_text = spec.text is None and spec.split in (None, "train") and spec.text_column in (None, "text")
     any_validation = not (spec.validation_text or spec.validation_split)
     some = {"corpus": any_text, "validation": any_validation, "chunk_length": spec.chunk_length is None}

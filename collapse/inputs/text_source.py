@@ -158,12 +158,13 @@ def open_texts(
         texts: The texts.
 
     Raises:
-        UsageError: A text is too short for one chunk.
+        UsageError: A text is too short for one chunk, or an ignored token does not exist.
         CollapseError: Something cannot be loaded or read, or the tokenizer does not match the model.
     """
     clock = Clock()
     check_kind(reference, {**reference.json("config.json"), **reference.model_args})  # before the texts are packed
     tokenize = tokenizer.loaded_tokenizer or load_tokenizer(tokenizer, trust_remote_code=spec.trust_remote_code)
+    ignored = _ignored(spec.ignore_tokens, tokenize)
     remember_tokenizer(tokenizer)
     key = tokenizer_key(tokenizer, spec)
 
@@ -191,7 +192,6 @@ def open_texts(
         identity = {name: each for name, each in identity.items() if name not in OF_VALIDATION} | {"validation": None}
         corpus["validation"] = None
     added = tokenize.num_special_tokens_to_add() if spec.special_tokens else 0
-    ignored = _ignored(spec.ignore_tokens, tokenize)
     phase = partial(TextPhase, model=model, shuffled=spec.null == "shuffled", ignored=ignored, added=added)
     return Source(
         identity=identity,
@@ -239,11 +239,14 @@ def _about(model: LanguageModel, reference: ModelReference, tokenizer: ModelRefe
 
 
 def _ignored(ids: Any, tokenizer: Any) -> Tensor | None:
-    """Return the token ids that ``--ignore-tokens`` names."""
+    """Return the token ids that ``--ignore-tokens`` names; raise UsageError if there is no such token."""
     if ids is None:
         return None
     if ids != "special":
-        return torch.tensor([int(each) for each in ids.split(",")])
+        numbers, known = [int(each) for each in ids.split(",")], {*tokenizer.get_vocab().values()}
+        if unknown := [each for each in numbers if each not in known]:
+            raise UsageError(f"--ignore-tokens {unknown[0]}: the tokenizer has only the ids 0 to {max(known)}")
+        return torch.tensor(numbers)
     added = {number for number, token in tokenizer.added_tokens_decoder.items() if token.special}
     return torch.tensor(sorted({*tokenizer.all_special_ids, *added}), dtype=torch.int64)
 

@@ -20,7 +20,7 @@ KINDS = (".txt", ".jsonl", ".json", ".parquet")
 """Suffixes of texts; all except .parquet may be followed by ``.gz`` or ``.zst``."""
 
 _COMPRESSED = {b"\x1f\x8b": "gzip", b"\x28\xb5\x2f\xfd": "zstd"}
-"""How a compressed file begins, whatever its name; neither is UTF-8."""
+"""First bytes of compressed files; neither sequence is valid UTF-8."""
 
 _HELD_OUT = re.compile(r"(?<![a-z])(valid(ation)?|val|dev|test|eval)(?![a-z])", re.IGNORECASE)
 

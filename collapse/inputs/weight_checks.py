@@ -58,8 +58,8 @@ def check_loaded(name: str, model: Any, info: Mapping[str, Any], files: list[Pat
     if needed := [key for key in unexpected if key not in computed | drafting]:
         raise CollapseError(
             f"{name}: {kind} ignores {counted(len(needed), 'tensor')} of the checkpoint ({some(needed)}), so it "
-            "would measure another model. Use the config.json of this checkpoint, or compute embeddings with the "
-            "model's own class and pass them to collapse.measure(features=…, labels=…)"
+            "would measure another model. Use the config.json of this checkpoint, or pass embeddings from the model's "
+            "own class to collapse.measure(features=…, labels=…)"
         )
     tied = getattr(model, "all_tied_weights_keys", {})
     if untied := sorted({*model.get_expanded_tied_weights_keys(all_submodels=True)} - {*tied}):
@@ -72,8 +72,8 @@ def check_loaded(name: str, model: Any, info: Mapping[str, Any], files: list[Pat
 def _of_draft_layers(unexpected: Iterable[str], model: Any) -> set[str]:
     """Return the tensors of the multi-token-prediction layers that the model's configuration states.
 
-    They are in modules named mtp, or in layers after the model's own. Such a layer has a module that no other layer
-    has; otherwise the configuration may only state too few layers.
+    They are in modules named mtp, or in layers after the model's last layer. Such an additional layer must have a
+    module that no other layer has. Otherwise the configuration may simply state too few layers.
     """
     config = model.config.get_text_config()
     stated = [each for name, each in vars(config).items() if re.search("nextn|mtp", name) and type(each) is int]

@@ -56,7 +56,7 @@ def attempted(called: str, declared: Declared, make: Callable[[], T]) -> T:
 
     Raises:
         PluginError: The function failed.
-        CollapseError: The function raised it about its input, or a package that it needs is not installed.
+        CollapseError: The function rejects its input, or a package is missing.
     """
     try:
         return make()
@@ -86,7 +86,7 @@ def permutation(results: Results | Iterable[Row] | str | Path, **options: Any) -
 
     Returns:
         A row per column, sorted by p: r, the sign that collapse predicts, R², p and its standard error, the max-T p, a
-        confidence interval of r, and the range of r when one row is left out.
+        confidence interval of r, and the range of r if one row is left out.
 
     Raises:
         UsageError, CollapseError: As for :func:`analyze`.

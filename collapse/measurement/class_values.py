@@ -48,9 +48,8 @@ def vectors(store: Measurable, name: str, *, min_count: int = 1) -> Vector:
 
     Args:
         store: A store or its folder, or an :class:`collapse.EmbeddingStatistics`.
-        name: A measurement of a class metric; a measurement of a pair metric, such as a mean or std, which is then
-            taken over the pairs of each class; or a measurement with a value per validation label, such as
-            nc4.agreement or val_loss. Also ``counts`` or ``variances``.
+        name: A measurement. One of pairs, such as a mean or std, is taken over the pairs of each class. One of the
+            validation text, such as nc4.agreement or val_loss, has a value per label. Also ``counts`` or ``variances``.
         min_count: As in :func:`collapse.measure`.
 
     Returns:

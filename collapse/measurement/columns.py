@@ -203,10 +203,10 @@ def _text(value: Any) -> str:
 
 
 def direction(column: Column, frame: "pd.DataFrame", one_width: bool) -> int | None:
-    """1 where lower values are better (nearer to full collapse), −1 where higher ones are, None where unknown.
+    """Return 1 if lower values are better (nearer to full collapse), −1 if higher values are, None if unknown.
 
-    The expression says which measurement a column is, never its label; the logarithm of a measurement has its
-    direction. A value in units of h has none where models of several widths are compared, because the unit differs.
+    It is read from the column's expression, not from its label. The logarithm of a measurement has the same direction.
+    A value in units of h has no direction if models of several widths are compared, because their units differ.
 
     Args:
         column: The column.
@@ -232,7 +232,7 @@ def direction(column: Column, frame: "pd.DataFrame", one_width: bool) -> int | N
 
 
 def one_width(frame: "pd.DataFrame", groups_n: Any = None) -> bool:
-    """Whether all rows, or those of each group, have one width, and so one unit of h; False if no column has it."""
+    """Whether all rows, or all rows of each group, have the same width and so the same unit of h; False if unknown."""
     name = next((each for each in ("dim", "width") if each in frame), None)
     if name is None or frame[name].isna().any():
         return False
@@ -240,7 +240,7 @@ def one_width(frame: "pd.DataFrame", groups_n: Any = None) -> bool:
 
 
 def _limits(towards: Limit, frame: "pd.DataFrame") -> Floats | float | None:
-    """The limit, one per row if it depends on C and d; None if there is none or the table lacks C and d."""
+    """Return the limit of each row; None if there is no limit, or if it needs C and d and the table lacks them."""
     if not callable(towards):
         return None if towards is None else float(towards)
     if not {"classes", "dim"} <= set(frame) or frame[["classes", "dim"]].isna().any(axis=None):

@@ -36,21 +36,21 @@ ONE_TEXT = {
 """What must be equal in two stores of the same text."""
 _NAMES = {"corpus_id": "corpus", "validation_id": "validation"}  # columns with the names of hashed texts
 _NONE_COUNTS = {"max_chunks": "chunk_length", _OWN_LIMIT: "validation_id", "class_set": "min_count"}
-"""In rows that have the second field, a missing first field is a value: the whole text, or all classes."""
+"""Pairs of fields. If a row has the second one, a missing first one means the whole text, or all classes."""
 SAME_TEXTS = "the training and the validation text are the same: loss and NC4 are training-set values"
-"""The remark shown with all numbers of such texts."""
+"""The remark for a store whose training and validation texts are the same."""
 
 
 def same_texts(identity: Mapping[str, Any]) -> bool:
-    """Whether an identity has one text for training and validation; that of a features file has none."""
+    """Whether training and validation text of an identity are the same; False for a features file."""
     return bool(identity.get("corpus")) and identity["corpus"] == identity.get("validation")
 
 
 def distinct(rows: Sequence["Row"]) -> list[str]:
     """Return a name for each row.
 
-    If several stores share a model's name, the start of the store's digest is added. If a store was measured with
-    several ``--min-count`` or layers, the row's is added.
+    The name is the model's. If several stores have the same model name, the start of the store's digest is added. If a
+    store was measured at several ``--min-count`` or layers, the row's ``--min-count`` or layer is added.
     """
     stores: dict[str, set[str]] = {}
     for row in rows:
@@ -69,7 +69,7 @@ def limit_of(row: "Row") -> str:
 
 
 def is_crossed(rows: Sequence["Row"]) -> bool:
-    """Whether all stores were measured with the same two or more ``--min-count``, in order to compare these."""
+    """Whether every store was measured with the same two or more values of ``--min-count``."""
     limits = list(_limits(rows).values())
     return all(each == limits[0] and len(set(each)) > 1 for each in limits)
 

@@ -69,9 +69,9 @@ def compare(
         progress: Called as progress(what, done, total).
 
     Returns:
-        A row per measurement: its name, A, B, difference (B − A), standard_error, t (difference ÷ standard error),
-        seeds_sd, the standard deviation over ``seeds``; meaning, whether B is better, worse, higher or lower than A
-        beyond noise; and caveats. What is not available is None; the caveats say why.
+        A row per measurement with the columns measurement, A, B, difference (B − A), standard_error, t (difference ÷
+        standard error), seeds_sd (standard deviation over ``seeds``), meaning (whether B is better, worse, higher or
+        lower than A beyond noise) and caveats. A value that is not available is None; a caveat says why.
 
     Raises:
         UsageError: A name is unknown, or the parts are not parts of A and B.
@@ -102,7 +102,7 @@ def compare(
 
 
 def _common(classes_of: Classes | None, stores: Sequence[Store]) -> Classes:
-    """Return the stores whose common classes are kept: the given stores, A and B; [] if none is given."""
+    """Return the stores whose common classes are kept: the given ones, A and B; [] if none is given."""
     others = [classes_of] if isinstance(classes_of, Store | str | Path) else list(classes_of or ())
     return [*others, *stores] if others else []
 

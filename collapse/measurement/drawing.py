@@ -85,7 +85,7 @@ def _stores(source: Any, found: Figure) -> Sequence[Store | Part]:
 
 
 def _check_needs(found: Figure, given: Results | Sequence[Store | Part]) -> None:
-    """Raise CollapseError if a table or a store lacks something that a figure needs."""
+    """Raise CollapseError if a figure needs a column or a tensor that the table or store lacks."""
     if isinstance(given, Results):
         frame = given.frame()
         if names := [name for name in found.needs if name not in frame or not frame[name].notna().any()]:

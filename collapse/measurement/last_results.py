@@ -21,7 +21,7 @@ def kept_row(store: Store) -> Row | None:
 def keep_row(store: Store, row: Row) -> None:
     """Write the measurements next to the tensors; do nothing if the store cannot be written or is in use.
 
-    The store is locked. So the temporary file has a fixed name, and the next writer replaces it if a process is killed.
+    The store is locked, so the temporary file has a fixed name. After a kill, the next writer replaces it.
     """
     if store.path is None or store.origin is not None:
         return

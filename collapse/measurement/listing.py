@@ -17,7 +17,7 @@ def metrics(names: str | Iterable[str] = (), *, classes: int = 29_233, dim: int 
     """List what can be measured: a row per measurement, with its equation and its limits.
 
     Args:
-        names: Measurements or prefixes; those of one text may have commas. None means all.
+        names: Measurements or prefixes, as a list or as one text with commas. None means all.
         classes, dim: C and d, for limits that depend on them; TinyStories' next tokens, and the width of the paper's
             largest model.
 

@@ -15,10 +15,10 @@ from collapse.measurement.row_tables import remarks_by_text
 from collapse.plugin.plugin_manager import plugins
 
 Errors = Mapping[str, Mapping[str, Error]]
-"""Standard errors by yardstick and measurement: :data:`NOISE` of the difference, :data:`SEEDS` of either model."""
+"""Errors by yardstick and measurement. NOISE: standard error of the difference; SEEDS: deviation of one model."""
 NOISE, SEEDS = "noise", "seed noise"
 _YARDSTICKS = {NOISE: (1.0, "|t| ≤ {:.1f}"), SEEDS: (math.sqrt(2), "|B−A| ≤ {:.1f} seeds' sd")}
-"""By meaning: the standard error of a difference, in units of the yardstick's; and how a note says the limit."""
+"""By meaning: the factor from the yardstick to the standard error of a difference, and the limit as notes show it."""
 
 _SAID = {
     "better": "better, worse: beyond noise; better is nearer to full collapse, or less loss",
@@ -34,8 +34,8 @@ _NUMBER = re.compile(r"\d[\d.,]*")
 def meaning_of(name: str, rows: Sequence[Row], yardsticks: Errors, different: Container[str]) -> str | None:
     """Return whether B is better, worse, higher or lower than A, or why that is not known; None if it has no meaning.
 
-    If the difference is within a yardstick, the meaning is the yardstick's name. ``different`` are the fields in which
-    A and B differ.
+    If a yardstick explains the difference, the meaning is the yardstick's name. ``different`` has the fields in which A
+    and B differ.
     """
     import pandas as pd
 
@@ -58,14 +58,14 @@ def meaning_of(name: str, rows: Sequence[Row], yardsticks: Errors, different: Co
 
 
 def _limit(word: str, degrees: int) -> float:
-    """Return how many of a yardstick's standard errors a difference exceeds in 5 % of cases if A and B are alike."""
+    """Return the limit of noise, in standard errors: if A and B are alike, 5 % of differences exceed it."""
     from scipy.special import stdtrit
 
     return _YARDSTICKS[word][0] * float(stdtrit(degrees, 0.975))
 
 
 def caveats_of(rows: Sequence[Row], names: Iterable[str], different: Mapping[str, str]) -> dict[str, list[str]]:
-    """Return the caveats of each measurement; those of one model begin with A or B.
+    """Return the caveats of each measurement. A caveat on one model begins with A or B.
 
     ``different`` has the values of each field in which A and B differ.
     """
@@ -103,8 +103,8 @@ def _joined(said: Mapping[str, str]) -> str:
 def notes_on(records: Sequence[Mapping[str, Any]], marks: Sequence[str], yardsticks: Errors) -> list[str]:
     """Return the notes below a comparison, one line each.
 
-    They are the numbered caveats, where the limits of noise come from, how many intervals there are, and what the words
-    in ``meaning`` say.
+    The notes are the numbered caveats, the limits of noise, the number of intervals, and the definitions of the words
+    in ``meaning``.
     """
     notes = [f"[{at}] {_in_a_line(text)}" for at, text in enumerate(marks, 1)]
     compared = [each["measurement"] for each in records if each["meaning"]]

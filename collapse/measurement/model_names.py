@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 ARCHITECTURE, RECIPE = "architecture", "recipe"
-"""Two columns that analyses use: models of one size share an architecture, models trained alike share a recipe."""
+"""Two columns for analyses. Models of one size have the same architecture, models trained alike the same recipe."""
 
 
 def parts_of(model: str) -> dict[str, int | float | str]:

@@ -1,8 +1,8 @@
 """Standard errors of training measurements from the parts of both collections (``--part 1/2`` and ``--part 2/2``).
 
-The delete-one jackknife measures the text without each part in turn. It does not measure single parts: a measurement
-that is not a mean over the text, such as one of the class means, would differ much between a part and the whole text.
-Source: Efron & Tibshirani 1993, ch. 11.
+The delete-one jackknife measures the text without each part in turn. It does not measure single parts, because many
+measurements of a part, such as those of class means, differ much from those of the whole text. Source: Efron &
+Tibshirani 1993, ch. 11.
 """
 
 import math
@@ -32,7 +32,7 @@ def errors_of_parts(
     Args:
         stores: A and B.
         parts: The parts of A and the parts of B.
-        one_text: Whether both are of one text, so that equal slices are paired.
+        one_text: Whether A and B have the same text; equal slices are then paired.
         **options: As in :func:`collapse.measurement.measuring.measured`.
 
     Raises:

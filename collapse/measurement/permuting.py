@@ -11,7 +11,7 @@ Floats = NDArray[np.float64]
 Groups = NDArray[np.int64]
 
 TIE = 1e-12
-"""Tolerance for equal |r|: permutations give an equal |r| only up to rounding, which is far smaller than this."""
+"""Two |r| that differ by less than this are equal; rounding errors are far smaller."""
 _BLOCK = 1 << 21  # at most this many permuted numbers are in memory at a time (16 MiB)
 
 

@@ -1,6 +1,6 @@
 """Prepare a results table for analyses, figures and reports, and remark on rows that are hard to compare.
 
-The published tables hold components of our measurements under other names. This module has the formulas.
+The published tables have other names and components of our measurements. This module has the formulas.
 """
 
 import re
@@ -37,7 +37,7 @@ MAY = {
     "unc3.uniform_duality": "sims_std / sims_mean",
     "nc4.agreement": "matches / (matches + misses)",
 }
-"""Our measurements in ``lc-2024_05_18.csv``, the numbers of the paper: each as a published column or a formula."""
+"""Our measurements, as columns or formulas of columns in ``lc-2024_05_18.csv``, which has the paper's numbers."""
 OCTOBER = {
     "nc2.norm": "norms_mean",
     "nc2.norm_std": "norms_var ** 0.5",
@@ -49,7 +49,7 @@ OCTOBER = {
     "nc3.duality_distance": "dists_mean",
     "nc3.duality_error": "dual_error",
 }
-"""Measurements in ``lc-2024_10_24.csv`` that the table of May lacks."""
+"""The same for ``lc-2024_10_24.csv``: only measurements that the table of May lacks."""
 _OCTOBER_AGAIN = {
     "nc1.cdnv": "cdnv",
     "nc2.equinormness": "norms_log_var ** 0.5 / norms_log_mean",
@@ -76,9 +76,9 @@ SIZES = (ARCHITECTURE, "n_params", "dim")
 
 
 def prepared(results: Results) -> "pd.DataFrame":
-    """Add the values in models' names, and the measurements that follow from published columns, to a table.
+    """Add columns to a table: values in models' names, and measurements computed from published columns.
 
-    ``depth`` is the depth of models; that of a table's layers becomes ``layer_depth``.
+    ``depth`` then is the depth of models. The ``depth`` of layers becomes ``layer_depth``.
     """
     frame = results.frame()
     frame = with_parts(frame.rename(columns={"depth": LAYER_DEPTH} if "layer" in frame else {}))
@@ -91,10 +91,10 @@ def prepared(results: Results) -> "pd.DataFrame":
 
 
 def of_top(results: Results, options: Mapping[str, Any] | None = None) -> tuple[Results, list[str]]:
-    """Return the rows of the layer ``top`` of a table that has others too, and a note.
+    """Return the rows of the layer ``top``, and a note if other rows are left out.
 
-    Rows of one model's layers are not independent, so analyses and figures of models use one layer. If an option names
-    the column ``layer``, as ``--where layer=4`` does, all rows are returned.
+    Layers of one model are not independent, so analyses and figures of models use one layer. If an option names the
+    column ``layer``, as ``--where layer=4`` does, all rows are returned.
     """
     frame = results.frame()
     below = frame["layer"].ne(TOP) if "layer" in frame else frame.index != frame.index
@@ -125,6 +125,6 @@ def size_of(frame: "pd.DataFrame") -> str | None:
 
 
 def sizes_said(frame: "pd.DataFrame") -> str:
-    """Say how many sizes the models have, because their rows are not exchangeable; "" for models of one size."""
+    """Say how many sizes the models have: rows of different sizes are not exchangeable. "" for models of one size."""
     size = size_of(frame)
     return f"the models have {frame[size].nunique()} values of {size}" if size else ""

@@ -24,8 +24,8 @@ class Results:
     """A results table: rows measured here, or a table from elsewhere.
 
     Attributes:
-        rows: The rows, as :func:`collapse.measure` returns them; empty for a table from elsewhere or from CSV or
-            Parquet, which has only a :meth:`frame`.
+        rows: The rows, as :func:`collapse.measure` returns them. Empty for CSV and Parquet files and other tables,
+            which have only a :meth:`frame`.
     """
 
     def __init__(self, rows: Iterable[Row] = ()) -> None:

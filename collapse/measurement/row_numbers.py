@@ -19,10 +19,10 @@ from collapse.stores.provenance import without_folders
 from collapse.stores.store import Store
 
 _DIRECTIONS = {"cosine", "unit_sqdist"}
-"""Fields that are NaN if a centred mean is zero."""
+"""Fields of pairs that are NaN if a centred mean is zero."""
 
 _EXPLAINED = {*_DIRECTIONS, "sqdist", "distance", "uncentred_unit_sqdist"}
-"""Fields for which the reason for a missing value is known."""
+"""Fields of pairs for which a note can say why a value is missing."""
 
 _NEAR_ZERO = 50
 """A coefficient of variation above this is not informative, because the mean is nearly 0."""
@@ -103,7 +103,7 @@ def _note_excluded(made: Numbers, name: str, tally: Tally, left_out: int, noun: 
 
 
 def _reasons_left_out(each: MetricResult, found: Evaluation) -> dict[str, str]:
-    """Describe, by kind, the classes or pairs without a finite value, and pairs too close to be distinguished."""
+    """Describe why classes or pairs have no finite value, and count pairs that are too close to be distinguished."""
     if each.tally is None:
         return {}
     s = found.s

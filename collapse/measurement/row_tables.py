@@ -21,11 +21,11 @@ from collapse.plugin.plugin_manager import plugins
 from collapse.stores.layers import TOP
 
 ERROR = "± standard error"
-"""Heading of the line with a measurement's standard error, below the measurement."""
+"""Heading of the line below a measurement, which has its standard error."""
 _MOST_NOTES = 8
 """Maximum number of notes on single checkpoints in a table, because each checkpoint may have its own."""
 _FAR = 100
-"""Largest quotient that is shown: a larger one shows that the null is close to 0, not how far the model is from it."""
+"""Largest quotient that is shown. A larger one only means that the null is close to 0."""
 
 
 def whole_table_of(
@@ -160,7 +160,7 @@ def notes_of(rows: Sequence[Row], shown: Collection[str] | None = None) -> list[
 
 
 def notes_on_reachable(names: Iterable[str]) -> list[str]:
-    """Return a line per kind of reachable value that is not a bound: what attains it, and in which measurements."""
+    """Return a line for each kind of reachable value that is not a bound: its measurements, and what attains it."""
     known = plugins().measurements()
     kinds: dict[str, list[str]] = {}
     for name in names:
@@ -170,12 +170,12 @@ def notes_on_reachable(names: Iterable[str]) -> list[str]:
 
 
 def remarks_of(rows: Sequence[Row]) -> list[str]:
-    """Return remarks on rows that cannot be compared; stores with the same several ``--min-count`` can be compared."""
+    """Return remarks on rows that cannot be compared; ``--min-count`` may differ if every store has the same values."""
     return mixed(rows, apart=("layer", "min_count") if is_crossed(rows) else ("layer",))
 
 
 def by_line(lines: Sequence[Sequence[str]], names: Sequence[str]) -> list[str]:
-    """Return each different line of several models once, preceded by the names of its models unless all have it."""
+    """Return the distinct lines of several models; a line of only some models begins with their names."""
     models: dict[str, list[str]] = {}
     for said, name in zip(lines, names, strict=True):
         for line in said:
@@ -214,7 +214,7 @@ def _notes(row: Row, shown: Collection[str] | None) -> list[str]:
 
 
 def remarks_by_text(row: Row, shown: Collection[str] | None, *, errors: bool = False) -> dict[str, list[str]]:
-    """Return the measurements (* for the row) of each note, reasons for missing numbers first; errors on request."""
+    """Return the measurements of each note (* for the row); reasons for missing numbers come first."""
     known, grouped = plugins().measurements(), dict[str, list[str]]()
     given = {name for name, value in row.measurements.items() if value is not None} | {"*"}
     for note in sorted(row.notes, key=lambda each: each.measurement in given):
@@ -234,7 +234,7 @@ def remarks_by_text(row: Row, shown: Collection[str] | None, *, errors: bool = F
 
 
 def _limits(rows: Sequence[Row], name: str) -> tuple[list[float | None], list[float | None]]:
-    """Return each row's value at full collapse and its reachable value, the latter only if they differ."""
+    """Return each row's value at full collapse, and its reachable value if that is different."""
     metric, measure = plugins().measurements()[name]
     # errors in limits are reported in the row's notes
     limits = [limits_of(metric, measure, row.classes, row.dim, row.measurements)[0] for row in rows]
@@ -244,7 +244,7 @@ def _limits(rows: Sequence[Row], name: str) -> tuple[list[float | None], list[fl
 
 
 def _ends(limits: Sequence[float | None]) -> float | str:
-    """Return the models' common limit, the range of their limits as text, or "" if there is none."""
+    """Return the common limit of the models; if limits differ, their range as text; "" if there is no limit."""
     found = [limit for limit in limits if limit is not None]
     if not found:
         return ""

@@ -56,7 +56,7 @@ class Row(Mapping[str, float | None]):
         corpus_id: Hash of the training text's identity; equal for equal texts.
         validation_id: Hash of the validation text's identity.
         made_by: Distribution and version behind each measurement.
-        layer: The layer that was measured: ``top``, or the number of a block, whose input it is.
+        layer: The layer that was measured: ``top``, or l for the input of block l.
         depth: The number of the layer; for ``top`` the number of blocks; None if it is unknown.
         step: The training step of the model, if it is known.
         tokens: The number of tokens that the model was trained on, if its revision's name has it.

@@ -21,15 +21,15 @@ def spread_of_seeds(
 ) -> tuple[dict[str, Error], list[str]]:
     """Return the standard deviation of each measurement over seeds of given models, and notes.
 
-    A row counts as a seed of a model if it has the model's d, number of parameters, and parts of the name except seeds
-    (``collapse_model_parts``). A training step counts only if the name of a row has one.
-    The deviations of different models are pooled.
+    A row belongs to a model if it has the same d, number of parameters and, except for seeds, the same values in its
+    name (``collapse_model_parts``). Training steps are compared only if the name of a row has one. The deviations of
+    different models are pooled.
 
     Args:
         seeds: The table, its file, or its name.
         models: The model, dim and n_params of each.
-        min_count: That of the comparison. Rows with this ``--min-count`` are used; if there are none, all rows, with a
-            note.
+        min_count: The ``--min-count`` of the comparison. Rows with this value are used; without such rows, all rows,
+            with a note.
 
     Raises:
         UsageError: There is no such name or file.
@@ -71,7 +71,7 @@ def _have_steps(models: Sequence[Mapping[Any, Any]]) -> bool:
 
 
 def _apart_from(names: Sequence[str], model: Mapping[Any, Any]) -> str:
-    """Describe a model by its size and by its name without some of the name's parts."""
+    """Describe a model by its size, and by the parts of its name except some."""
     import pandas as pd
 
     size = {name: int(model[name]) for name in ("dim", "n_params") if pd.notna(model.get(name))}

@@ -26,8 +26,9 @@ class Table:
         shown: A version for people, with intervals, bounds and marks, which is printed instead of this table with the
             same title and notes; None if this table is printed itself.
         keys: Number of leading columns that name a row; they are repeated when a wide table is divided.
-        average: The average over everything as a row, if ``rows`` show only some; otherwise None.
-        source: The results table that CSV, JSON and Parquet contain instead, if this table shows a part of it.
+        average: A row with the average over all classes, if ``rows`` show only some of them; otherwise None.
+        source: The complete results table, if this table shows a part of it; CSV, JSON and Parquet files contain it
+            instead.
     """
 
     title: str

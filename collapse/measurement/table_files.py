@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 _NAMES = ("model", "corpus")  # columns of names: a model may be called NA
 _MISSING = ["", "NA", "N/A", "n/a", "#N/A", "<NA>", "NaN", "nan", "null", "NULL", "None"]
-"""Texts that mean a missing value in all other columns."""
+"""Texts that mean a missing value, except in columns of text."""
 _TEXTS = {each.name: str for each in fields(Row) if each.name in ABOUT and each.type in (str, str | None)}
 """Columns of text, even if a hash or a name looks like a number."""
 

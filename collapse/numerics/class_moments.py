@@ -52,13 +52,14 @@ class Scratch:
     The accumulators of several layers may share it.
     """
 
-    def __init__(self, dim: int, device: torch.device) -> None:
-        self._memory = torch.empty(2, 0, dim, dtype=torch.float64, device=device)
+    def __init__(self, dim: int, device: str | torch.device, arrays: int = 2) -> None:
+        self._memory = torch.empty(arrays, 0, dim, dtype=torch.float64, device=device)
 
     def rows(self, count: int) -> Tensor:
-        """Return uninitialized memory, shape (2, count, d), which the next batch reuses."""
-        if count > self._memory.shape[1]:
-            self._memory = self._memory.new_empty(2, count, self._memory.shape[2])
+        """Return uninitialized memory, shape (arrays, count, d), which the next batch reuses."""
+        arrays, rows, dim = self._memory.shape
+        if count > rows:
+            self._memory = self._memory.new_empty(arrays, count, dim)
         return self._memory[:, :count]
 
 
@@ -105,7 +106,7 @@ class ClassMoments:
         torch.index_select(means_Kd, 0, inverse_B, out=deviations_Bd)
         torch.sub(h_Bd, deviations_Bd, out=deviations_Bd)
         squares_K = h_Bd.new_zeros(len(classes_K))
-        squares_K.index_add_(0, inverse_B, _row_squares(deviations_Bd))
+        squares_K.index_add_(0, inverse_B, row_squares(deviations_Bd))
         # The condition also holds for NaN. If only the squares are large, check_finite() finds every embedding valid.
         if not (size < LARGEST and within_range(squares_K)):
             check_finite(h_Bd)
@@ -130,7 +131,7 @@ class ClassMoments:
         The mean of n equal samples has a rounding error of up to n·ε/2, which could dominate its distance to another
         such class. Deviations from this mean are exact, so adding their mean corrects it.
         """
-        constant_K = (squares_K <= counts_K * _CONSTANT**2 * _row_squares(means_Kd)) & (counts_K > 1)
+        constant_K = (squares_K <= counts_K * _CONSTANT**2 * row_squares(means_Kd)) & (counts_K > 1)
         if not bool(constant_K.any()):
             return
         here = constant_K[inverse_B].nonzero().squeeze(1)
@@ -140,7 +141,7 @@ class ClassMoments:
         means_Kd += correction_Kd
         deviations_Bd[here] -= correction_Kd[which]
         squares_K[constant_K] = 0
-        squares_K.index_add_(0, which, _row_squares(deviations_Bd[here]))
+        squares_K.index_add_(0, which, row_squares(deviations_Bd[here]))
 
     def merge(self, other: "ClassMoments") -> None:
         """Merge another accumulator, as if its samples had been added here."""
@@ -160,13 +161,13 @@ class ClassMoments:
         delta_Kd = theirs.means - before_means_Kd
         # Chan et al. 1983: M2 = M2a + M2b + ‖δ‖² na nb / n, mean = mean_a + δ nb / n, with share_K = nb / n.
         # A new class has na = 0 and mean_a = 0, so it gets exactly the other mean.
-        self._squares[rows_K] += squares_K + _row_squares(delta_Kd) * (before_counts_K * share_K)
+        self._squares[rows_K] += squares_K + row_squares(delta_Kd) * (before_counts_K * share_K)
         self._means[rows_K] = torch.addcmul(before_means_Kd, delta_Kd, share_K.unsqueeze(1), out=delta_Kd)
         self._counts[rows_K] = total_K.long()
         return Side(classes=theirs.classes, counts=before_counts_K, means=before_means_Kd)
 
     def _ensure_rows(self, classes_K: Tensor) -> Tensor:
-        """Add the classes that are missing here, and return the rows of all, in the order in which they were added."""
+        """Add the classes that are missing, and return the row of each class; rows are in the order of adding."""
         top = int(classes_K.max()) if len(classes_K) else -1
         if top >= len(self._row_of):
             self._row_of = _grown(self._row_of, top + 1, fill=-1)
@@ -224,13 +225,13 @@ class ClassMoments:
 def _may_be_constant(squares_K: Tensor, counts_K: Tensor, most: float) -> bool:
     """Whether a class may need :meth:`ClassMoments._average_again`: a quick test, because few batches have one.
 
-    It is necessary for the exact test in ``_average_again``, since ‖μ‖² ≤ ``most`` = d·size².
+    It selects every class that the exact test in ``_average_again`` selects, since ‖μ‖² ≤ ``most`` = d·size².
     """
     # double(): integers times a Python float give float32, in which the square of a small size underflows to 0
     return bool(((squares_K <= counts_K.double() * (_CONSTANT**2 * most)) & (counts_K > 1)).any())
 
 
-def _row_squares(rows_nd: Tensor) -> Tensor:
+def row_squares(rows_nd: Tensor) -> Tensor:
     """‖row‖², several times as fast as a sum of products."""
     return torch.linalg.vector_norm(rows_nd, dim=1).square_()
 

@@ -6,8 +6,8 @@ maximises ⟨h − μ̄, a_c⟩ − ½‖a_c‖², a_c = μ_c − μ̄. If sever
 computed by direct difference. Ties go to the lowest id. In the loss, the logit of the label and the highest logits
 are float64, the others float32.
 
-Shapes: B samples of a batch, C classes with a mean, V the output vocabulary, d dimensions, K candidates, or classes of
-a batch.
+Shapes: B samples of a batch, C classes with a mean, V tokens of the vocabulary, d dimensions, K candidates (or classes
+of a batch).
 """
 
 import math
@@ -162,10 +162,10 @@ class ValidationTally:
     Args:
         decider: The classifiers.
         filled: Plugin statistics of the validation phase.
-        blocks: Returns the number of each sample's block, ascending, for the units [start, stop); None if each unit is
-            a block.
-        kept: Returns which samples of the units [start, stop) are given to :meth:`add`, or None for all; None if always
-            all are.
+        blocks: Function of (start, stop): the block number of each sample in these units, ascending; None if each unit
+            is a block.
+        kept: Function of (start, stop): which samples of these units are given to :meth:`add`, or None for all; None if
+            no samples are left out.
     """
 
     def __init__(
@@ -279,6 +279,6 @@ class ValidationTally:
 
 
 def _power_of_two(values: Tensor) -> float:
-    """Return a power of two; values divided by it have a largest magnitude between ½ and 1."""
+    """Return the power of two that scales the largest magnitude of some values to between ½ and 1."""
     _, exponent = math.frexp(largest(values))
     return math.ldexp(1.0, min(max(exponent, -1000), 1000))

@@ -87,9 +87,9 @@ def cut(lengths: Sequence[int], rows: int) -> tuple[list[slice], list[slice]]:
 def keep_freed_memory() -> None:
     """Make GNU's allocator keep up to 62 MB of freed memory for the next batch.
 
-    Otherwise it may return each freed block to the system, which clears the pages of the next block. That takes up to
-    a quarter of a collection's time. Freeing one large block raises the allocator's thresholds; other allocators
-    ignore it.
+    By default, it may return each freed block to the system. The system must then clear the pages of the next block,
+    which takes up to a quarter of a collection's time. Freeing one large block raises the allocator's threshold. Other
+    allocators ignore this.
     """
     torch.empty(_BLOCK, dtype=torch.uint8)
 

@@ -32,8 +32,8 @@ class Evaluation:
     Attributes:
         metrics: One result per metric, in the given order.
         s: The statistics.
-        pair_counts: Numbers of pairs: by field, the pairs treated as equal because of float64 rounding; under "close",
-            if a metric uses ``sqdist``, the pairs of unequal means closer than the embeddings' rounding.
+        pair_counts: Counts of pairs. A field's name: pairs treated as equal because of float64 rounding. "close" (if a
+            metric uses ``sqdist``): pairs of unequal means that are closer than the embeddings' rounding.
     """
 
     metrics: list[MetricResult]
@@ -125,7 +125,7 @@ def missing(s: EmbeddingStatistics, metric: Metric) -> Noted | None:
             advice = "" if need in HELD else ": collect again with the plugin that fills it (--recollect)"
             text = s.absent.get(need, f"no {need} in these statistics{advice}")
         elif kind and need in s.versions and (differ := conflict(kind, s.versions[need], s.makers.get(need))):
-            text = f"{need}: the collection {differ}: collect again (--recollect)"
+            text = f"{need}: the collection {differ}; collect again with --recollect"
         elif kind and s.left_out and not kind.per_class:
             text = f"{need} was collected over all classes: not available with --min-count or --classes-of"
         if text:

@@ -8,7 +8,7 @@ from torch import Tensor
 
 @dataclass(frozen=True)
 class Logits:
-    """The logits cap · tanh(scale · z / cap) of z = ⟨w, h⟩ + b; without a cap, scale · z.
+    """How logits follow from z = ⟨w, h⟩ + b: they are cap · tanh(scale · z / cap) or, without a cap, scale · z.
 
     A cap preserves the order of logits, and so decisions, but changes probabilities and the loss.
 
@@ -30,7 +30,7 @@ class Logits:
         return z if self.cap is None else (z / self.cap).tanh_().mul_(self.cap)
 
     def classifier(self, rows: Tensor) -> Tensor:
-        """Return the classifier's rows or biases: those of the output embedding times the scale, then in float64."""
+        """Return the output embedding's rows or biases times the scale; float64 if there is a scale."""
         return rows if self.scale == 1 else rows.double() * self.scale
 
     def record(self) -> dict[str, Any]:

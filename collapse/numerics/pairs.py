@@ -61,9 +61,9 @@ def sweep(
 
 
 def _prepare(values: Values, function: Callable[..., Any]) -> None:
-    """Compute the class values that a function of pairs asks for.
+    """Compute the class values that a function of pairs asks for, before any tile.
 
-    So a function of classes that fails, or writes to a shared tensor, does so before any tile is computed.
+    If a function of classes fails or writes to a shared tensor, no tile is computed in vain.
     """
     for each in closure(function):
         if each.kind != "field" and not (each.kind == "function" and of_tiles(each.target)):

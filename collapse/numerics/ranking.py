@@ -24,6 +24,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from collapse.numerics.devices import cut, work_sizes
+from collapse.numerics.equal_rows import first_of_equal
 from collapse.numerics.logits import Logits
 from collapse.numerics.products import product
 
@@ -36,7 +37,7 @@ _LOG2_E = math.log2(math.e)
 
 @dataclass(frozen=True)
 class Found:
-    """Candidates for each sample's highest score among the rows of the first group, or of the first two, and so on.
+    """Rows that may have a sample's highest score in the first group of rows, in the first two groups, and so on.
 
     Attributes:
         samples, rows: Samples and their candidates, as rows of the matrix.
@@ -97,7 +98,8 @@ class Ranking:
             if self._kept is not None:
                 self._kept[block] = shifted_rd
         self._norm_G, self._shifted_norm_G = torch.stack(norms).unbind(dim=1)
-        self._is_first = self._first_of_equal(matrix if originals is None else originals)
+        originals = matrix if originals is None else originals
+        self._is_first = first_of_equal(originals, groups, bias, self._work.rows)
 
     def search(
         self, x_Bd: Float[Tensor, "B d"], *, bias_factor: float = 1.0, sums: bool = False, exact: bool = False
@@ -274,26 +276,3 @@ class Ranking:
         highest_P = score_Pr.masked_fill(~near_Pr, -torch.inf).amax(dim=1)
         error_P = self.error(x_Pd.norm(dim=1), torch.float64, highest_P)[g]
         return near_Pr & (score_Pr >= (highest_P - 2 * error_P).unsqueeze(1))
-
-    def _first_of_equal(self, originals: Float[Tensor, "V d"]) -> Bool[Tensor, " n"]:
-        """Return for each row whether no earlier row of its group equals it in numbers and bias."""
-        device = self._ids.device
-        draw = torch.Generator().manual_seed(0)
-        x_d = torch.randn(self._dim, dtype=torch.float64, generator=draw).to(device)
-        score_n = torch.cat([torch.linalg.vecdot(originals[self._ids[b]].double(), x_d) for b in self._blocks])
-        if self._bias is not None:
-            score_n += self._bias
-        at_n = torch.arange(len(score_n), device=device)
-        first_n = at_n.clone()
-        for blocks in self._groups:
-            group = slice(self._blocks[blocks.start].start, self._blocks[blocks.stop - 1].stop)
-            _, kind = score_n[group].unique(return_inverse=True)
-            first_of = at_n.new_full((len(kind),), len(at_n)).scatter_reduce_(0, kind, at_n[group], "amin")
-            first_n[group] = first_of[kind]
-        is_first = torch.ones_like(at_n, dtype=torch.bool)
-        for some in (first_n != at_n).nonzero().squeeze(1).split(self._work.rows):
-            equal = (originals[self._ids[some]] == originals[self._ids[first_n[some]]]).all(dim=1)
-            if self._bias is not None:
-                equal &= self._bias[some] == self._bias[first_n[some]]
-            is_first[some] = ~equal
-        return is_first

@@ -79,7 +79,7 @@ class Tally:
         return self.added, self.nan, self.infinite, [each.cpu() for each in self._states.values()]
 
     def hold(self, parts: Sequence[tuple[Any, ...]]) -> None:
-        """Set the counts and states to those of several parts merged in order; each is a result of :meth:`held`."""
+        """Replace counts and states by those of several parts, merged in order. A part is a result of :meth:`held`."""
         *counts, states = zip(*parts, strict=True)
         self.added, self.nan, self.infinite = map(sum, counts)
         for (key, measure), of_parts in zip(self._by_key.items(), zip(*states, strict=True), strict=True):
@@ -145,7 +145,7 @@ class TopPairs:
             self.hold([(self.pairs, self.values), (found + start, values[enough].double())])
 
     def hold(self, parts: Sequence[tuple[Tensor, Tensor]]) -> None:
-        """Hold the largest of some distinct pairs, given as (pairs, values)."""
+        """Keep only the largest of some distinct pairs, given as (pairs, values)."""
         pairs, values_n = (torch.cat(each).to(self.values.device) for each in zip(*parts, strict=True))
         order = ((pairs[:, 0] << 32) + pairs[:, 1]).argsort()
         order = order[values_n[order].argsort(stable=True, descending=True)][: self._most]
@@ -190,7 +190,7 @@ class MetricResult:
     error_failure: Failed | None = None
 
     def of_this_rank(self) -> tuple[Any, ...]:
-        """Return the failure and, of a pair metric, what a rank's tiles added: remark, tallies, largest pairs."""
+        """Return this rank's failure and, of a pair metric, its remark, tallies and largest pairs."""
         if self.failed or self.tally is None or self.metric.kind != "pair":
             return self.failed, None
         # a remark's value is a tile, which the other ranks do not need; None says that there are no numbers
@@ -199,7 +199,7 @@ class MetricResult:
         return None, remark, self.tally.held(), of_classes, self.top and (self.top.pairs.cpu(), self.top.values.cpu())
 
     def merge(self, parts: Sequence[tuple[Any, ...]]) -> None:
-        """Hold what the ranks found, given by :meth:`of_this_rank`; a metric that failed on one of them has failed."""
+        """Combine the results of all ranks, as :meth:`of_this_rank` gave them. A failure on one rank is a failure."""
         self.failed = next((each[0] for each in parts if each[0]), None)
         if self.failed or len(parts[0]) == 2:
             return

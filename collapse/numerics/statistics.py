@@ -186,7 +186,7 @@ class EmbeddingStatistics:
             has = f"at least {counted(min_count, 'sample')}" + ("" if ids is None else " that are in --classes-of")
             hint = f": lower --min-count (the largest class has {int(self.counts.max())})"
             raise CollapseError(
-                f"classes with {has}: {here} of {self.n_classes}; neural collapse needs two"
+                f"classes with {has}: {here} of {self.n_classes}; a measurement needs two"
                 f"{hint if self.n_classes > 1 and min_count > 1 else ''}"
             )
         made = replace(self, min_count=max(min_count, self.min_count), class_set=class_set or self.class_set)

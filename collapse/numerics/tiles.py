@@ -31,12 +31,12 @@ _CLOSE = {"float64": 2.0**-51, "float32": 2.0**-22, "float16": 2.0**-9, "bfloat1
 
 @dataclass(frozen=True)
 class Points:
-    """One point per class; the squared distances between the points are a field.
+    """One point per class, such as its mean or its direction. Their squared distances are a field of pairs.
 
     Attributes:
         at: Returns the points of some classes, to full precision, shape (n, d).
-        sqnorms: Squared norms of the vectors in the tile's product, shape (C,): of all points; for class means, of the
-            centred means, because only differences of points count.
+        sqnorms: Squared norms of the vectors whose inner products give the distances, shape (C,). For class means,
+            these are the centred means.
         rounding: Rounding error of each point, shape (C,); two points nearer than the sum of their errors are equal.
         close: Squared distance below which unequal points are counted as close.
     """
@@ -48,12 +48,12 @@ class Points:
 
     @cached_property
     def _inaccurate_below(self) -> float:
-        """The largest bound of a pair in :meth:`correct`: without a distance below it, nothing is recomputed."""
+        """Upper limit of squared distances that :meth:`correct` recomputes; if all are larger, it does nothing."""
         return 2 * _REDO * float(self.sqnorms.max())
 
     @cached_property
     def _equal_up_to(self) -> float:
-        """The largest squared rounding of a pair: without a distance up to it, no points are equal."""
+        """Upper limit of squared distances between equal points; if all are larger, no points are equal."""
         return 4 * float(self.rounding.max()) ** 2
 
     def correct(self, sqdist: Float[Tensor, "R S"], rows: slice, columns: slice) -> tuple[int, int]:
@@ -97,8 +97,8 @@ class ClassGeometry:
         s: The statistics.
 
     Attributes:
-        pair_counts: Numbers of pairs in the tiles so far: by field, the pairs treated as equal because of float64
-            rounding; under "close", the pairs of unequal means closer than the embeddings' rounding.
+        pair_counts: Counts of pairs in the tiles so far. A field's name: pairs treated as equal because of float64
+            rounding. "close": pairs of unequal means that are closer than the embeddings' rounding.
     """
 
     @torch.inference_mode()
@@ -207,7 +207,7 @@ class Tile:
         return remarked(found, block)
 
     def _sides(self, values_C: Float[Tensor, " C"]) -> tuple[Float[Tensor, "R 1"], Float[Tensor, " S"]]:
-        """Return the numbers of the rows' and of the columns' classes."""
+        """Return the values of the classes in the rows, and of those in the columns."""
         return values_C[self.rows].unsqueeze(1), values_C[self.columns]
 
     def _variance_sum(self) -> Tensor:

@@ -19,7 +19,7 @@ from collapse.plugin.metrics import Noted
 from collapse.plugin.parameters import Asked, asked
 
 _LARGE = ("unit_means", "centred_rows")
-"""Values of C × d numbers that are computed again for each function, because keeping them would take more memory."""
+"""Values of shape (C, d) that are computed again for each function. Keeping them would take too much memory."""
 
 _ATTRIBUTES = {"ids": "classes", "C": "n_classes", "d": "dim"}
 
@@ -38,7 +38,7 @@ class Values:
         self._found: dict[Callable[..., Any], Any] = {}
 
     def value(self, function: Callable[..., Any]) -> Any:
-        """Return the value of a plugin's function; a :class:`Noted` if it, or a value that it asks for, has a remark.
+        """Return the value of a plugin's function. It is a :class:`Noted` if it or one of its inputs has a remark.
 
         Raises:
             Failed: The function, or one that it asks for, failed.

@@ -89,7 +89,7 @@ class Filled:
 
 
 def conflict(kind: type[Statistic], version: int | None, maker: str | None) -> str:
-    """Say how a stored statistic's version or distribution conflicts with the installed plugin; "" if it does not."""
+    """Say how the installed plugin differs from the one that filled a stored statistic; "" if it does not."""
     if version != kind.version:
         return f"has version {version} of it, and the installed plugin has version {kind.version}"
     now = plugins().owner(kind.__module__).maker

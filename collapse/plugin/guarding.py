@@ -13,7 +13,7 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 _REFUSED = "Inplace update to inference tensor"
-"""Start of torch's message about a write to a tensor made in inference mode; torch raises it after the write."""
+"""Start of torch's message about a write to a tensor that was made in inference mode."""
 
 
 class Failed(PluginError):
@@ -53,7 +53,7 @@ def call(function: Callable[..., Any], /, *arguments: Any, **named: Any) -> Any:
 
 
 def outside_inference_mode(function: Callable[P, R]) -> Callable[P, R]:
-    """Run a function outside its caller's ``torch.inference_mode``, where torch would not refuse writes to tensors."""
+    """Run a function outside ``torch.inference_mode``. Inside, torch would not refuse writes to shared tensors."""
 
     @wraps(function)
     def run(*arguments: P.args, **options: P.kwargs) -> R:

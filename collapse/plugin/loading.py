@@ -54,7 +54,7 @@ class Plugin:
         return self.maker if self.origin == GIVEN else self.origin
 
     def blamed(self, text: str) -> str:
-        """Add to a message about a failure the plugin's name and how to disable the plugin."""
+        """Add the plugin's name, and how to disable it, to a message about its failure."""
         if not self.origin:
             return text
         advice = "" if self.origin == GIVEN else f" (disable it with -p no:{self.name})"

@@ -24,7 +24,7 @@ Limit = int | float | Callable[..., float | None] | None
 """A number, a function with any of the parameters C, d and measured, or None for no limit."""
 
 Scale = int | float | Literal["log"] | None
-"""How a value changes under h → s·h: times s to this power, plus log s ("log"), or in another way (None)."""
+"""How a value changes if h becomes s·h. A number p: it is multiplied by sᵖ. "log": log s is added. None: otherwise."""
 
 _NAME = re.compile(r"[a-z][a-z0-9_]*(\.[a-z0-9_]+)*")
 _CANCELLED = 1e-3  # a difference smaller than this, relative to its terms, has lost more than three digits
@@ -96,7 +96,7 @@ class Measure:
 
     @property
     def key(self) -> tuple[Any, ...]:
-        """Measures with equal keys share a state."""
+        """What identifies the state; measures with equal keys share one."""
         own = [each.name for each in fields(self) if each.name not in Measure.__dataclass_fields__]
         return type(self).state, type(self).merge, *(getattr(self, name) for name in own)
 
@@ -150,7 +150,7 @@ class CoV(Mean):
 
 
 class _OfLogs(Measure):
-    """A measure of logarithms or exponentials: invariant only if the values are."""
+    """A measure of logarithms or exponentials. It is invariant under scaling only if the values are."""
 
     def scale_of(self, scale: Scale) -> float | None:
         """Return 0 if the values do not change, else None."""

@@ -30,7 +30,7 @@ OF_CLASSES = {
     "unit_means": "u_c = (μ_c − μ̄)/‖μ_c − μ̄‖, NaN where the norm is 0, (C, d)",
     "centred_rows": "classifier rows minus their mean, exactly 0 where the difference is a rounding error, (C, d)",
 }
-"""Values of classes, computed from those of HELD."""
+"""Values of classes, computed from the values in HELD."""
 
 OF_PAIRS = {
     "gram": "⟨μ_c − μ̄, μ_c′ − μ̄⟩",

@@ -1,4 +1,4 @@
-"""Say what each parameter name of a plugin's function refers to, as pytest does for fixtures.
+"""Find what each parameter name of a plugin's function refers to, as pytest does for fixtures.
 
 numerics/values.py computes the values. A parameter's name is the name of another declared function in the
 same module, a name in :mod:`collapse.plugin.names`, or the name of a statistic.
@@ -27,7 +27,7 @@ class Asked:
         name: The parameter's name.
         kind: "function" for a declared function, "core" for a name of the core, "field" for a field of a tile, "block"
             for the rows or columns of a class value, or "statistic".
-        target: The function; for a block, the class value that it is cut from.
+        target: The function; for a block, the class value whose rows or columns it has.
         optional: Whether the parameter has a default and so needs no value.
     """
 
@@ -67,7 +67,7 @@ def globals_of(function: Callable[..., Any]) -> dict[str, Any]:
 def closure(
     function: Callable[..., Any], *, required: bool = False, within: tuple[Callable[..., Any], ...] = ()
 ) -> Iterator[Asked]:
-    """Yield what a function asks for, directly or through other functions; for a block, the value that it is cut from.
+    """Yield what a function asks for, directly or through other functions. For a block, this is the class value.
 
     Args:
         function: The function.

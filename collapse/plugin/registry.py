@@ -39,7 +39,7 @@ class Plugins:
         return next((each for each in self.found if each.module == module), Plugin(module, ""))
 
     def made_by(self, measurements: Chosen) -> dict[str, str]:
-        """Return what rows record of the plugins of some measurements, by name."""
+        """Return the plugin of each measurement, as rows record it: its distribution and version, or its file."""
         made_by = {name: self.owner(metric.module).made_by for name, (metric, _) in measurements.items()}
         return {name: by for name, by in made_by.items() if by}
 

@@ -136,7 +136,7 @@ class Statistic:
             setattr(self, name, held)
 
     def _ensure_rows(self, other: "Statistic") -> Tensor:
-        """Add the other statistic's classes that are missing here, and return the rows of its classes, which ascend."""
+        """Add the classes that only the other statistic has, and return the rows of all its classes."""
         mine, theirs = self.classes.to(other.classes.device), other.classes
         at = torch.searchsorted(mine, theirs)
         if len(mine) and bool((mine[at.clamp(max=len(mine) - 1)] == theirs).all()):

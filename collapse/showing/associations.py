@@ -23,7 +23,7 @@ class Associations:
         tables: Tables of analyses by name. ``correlation`` and ``permutation`` are over all rows; names that end in
             ``-within`` are within models of one size, and ``correlation-log-within`` uses the log loss.
         size: The column with the models' sizes, or None if sizes do not repeat.
-        trained: The column that says how models of one size were trained, if they were trained differently.
+        trained: The column in which the training of models of one size differs, or None.
         lacking: Reasons for analyses that are not shown.
     """
 
@@ -38,9 +38,9 @@ def associations(results: Results, permutations: int = 9_999) -> Associations:
 
     If models share a size, rows are not exchangeable. Then each size is a cluster in the correlation over all rows, and
     rows are permuted only within a size. If models of one size were trained differently, the correlation also
-    subtracts the effect of the training and permutes whole sizes. What additive effects leave depends on the scale of
-    the loss, so this correlation is also run for the log loss. Without shared sizes, as for checkpoints of one run,
-    rows that were trained differently are not permuted.
+    subtracts the effect of the training and permutes whole sizes. The result depends on the scale of the loss, so this
+    correlation is also run for the log loss. Without shared sizes, as for checkpoints of one run, rows that were
+    trained differently are not permuted.
     """
     named = with_parts(results.frame())
     size = next((name for name in SIZES if _repeats(named, name)), None)

@@ -88,7 +88,7 @@ def _losses(frame: "pd.DataFrame") -> Iterator[str]:
 
 
 def _in_training(frame: "pd.DataFrame") -> Iterator[str]:
-    """Define full collapse, and say how the headline measurements of one run moved from its first checkpoint."""
+    """Define full collapse, and say how the headline measurements moved from the first to the last checkpoint."""
     frame = with_parts(frame)
     along = next((name for name in ("step", "checkpoint") if name in frame and frame[name].notna().all()), None)
     if along is None or not {"model", "classes", "dim"} <= set(frame):

@@ -87,8 +87,7 @@ def report(
     if not any(name in frame and frame[name].notna().any() for name in (LOSS, *plugins().measurements())):
         raise CollapseError(
             f"{some(names)}: no row has a measurement or a validation loss. Make rows with collapse measure MODEL "
-            "--output results.csv; if these are parts of a collection, merge them with collapse merge and measure the "
-            "merged store"
+            "--output results.csv; merge parts of a collection first, with collapse merge"
         )
     content = {"title": title or f"Neural collapse: {some(names)}", "version": VERSION}
     content |= _content(material, figures, tokens, progress)
@@ -155,7 +154,7 @@ def _token_tables(stores: Sequence[Store], tokens: Tokens) -> tuple[dict[str, Ta
 
 
 def _data(name: str, table: Table) -> dict[str, Any]:
-    """Return a printed table for the template; the page's script shows its rows from data."""
+    """Return a table as data for the template. The script of the page shows its rows."""
     shown = table.for_people()
     rows = [[_cell(value) for value in row] for row in shown.rows]
     data = {"name": name, "columns": [visible(each) for each in shown.columns], "rows": rows}

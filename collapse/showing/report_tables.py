@@ -18,9 +18,9 @@ if TYPE_CHECKING:
     import pandas as pd
 
 _SHOWN = ("model", "corpus", "min_count", "classes", "dim", "samples")
-"""Columns before the measurements; the methods show the other columns that identify a row."""
+"""Columns before the measurements. The section on methods shows the other columns that identify a row."""
 _SIDE_BY_SIDE = 4
-"""Up to this many models are columns; more models are rows."""
+"""Up to this many models, a table has a column per model; for more models, a row."""
 
 
 def measurement_table(results: Results) -> Table:

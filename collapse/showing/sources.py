@@ -22,7 +22,7 @@ from collapse.stores.store import Store
 
 Source = Results | Row | Store | Part | str | Path
 _SAME = ("store", "min_count", "layer", "step")
-"""Columns that are equal in all rows of one measured store; checkpoints with equal weights share a store."""
+"""Columns that identify rows of one store. Checkpoints with equal weights share a store."""
 
 
 @dataclass(frozen=True)

@@ -20,7 +20,7 @@ class Covered:
         part: The k-th of n parts; None for the whole phase.
         done, slices: Slices that are saved, and all slices; None if not known yet.
         running: Whether a process collects it now.
-        rate: Chunks per second of the last run, including the time to load the model; None if nothing is saved.
+        rate: Chunks per second of the last run; None if nothing is saved.
         seconds_left: Time for the missing slices at this rate; None if nothing runs or is saved.
     """
 
@@ -70,8 +70,7 @@ def _covered(phase: str, part: tuple[int, int] | None, shards: Sequence[Shard], 
     rate = left = None
     if within := [each for each in shards if start <= each.start < stop]:
         last = max(within, key=lambda each: str(each.header["provenance"]["finished"]))
-        made = last.header["provenance"]
-        slices = last.stop - last.start - made.get("slices_of_earlier_runs", 0)
-        rate = slices * last.header["coverage"]["slice_chunks"] / made["seconds"]
-        left = missing * made["seconds"] / slices if running else None
+        slices = last.stop - last.start - last.header["provenance"].get("slices_of_earlier_runs", 0)
+        rate = slices * last.header["coverage"]["slice_chunks"] / last.header["seconds"]
+        left = missing * last.header["seconds"] / slices if running else None
     return Covered(phase, part, stop - start - missing, stop - start, running, rate, left)

@@ -123,7 +123,7 @@ def _extended(
 
 
 def _of_layers(store: Store, shards: Sequence[Shard]) -> list[dict[str, Any]]:
-    """Return the provenance of the passes for layers that were added later, with that of some shards."""
+    """Return the provenance of the passes for layers that were added later, extended by these shards."""
     first = shards[0]
     added = {"phase": first.phase, "layers": first.header["layers"], **_provenance(shards)}
     return [*store.manifest["provenance"].get("layers", []), added]

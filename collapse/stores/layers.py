@@ -41,8 +41,8 @@ def layers_of(asked: Any, n_layers: int | None) -> list[str]:
         numbers = [n_layers if word == TOP else int(word) for word in asked.split(",")]
         if wrong := [each for each in numbers if not -n_layers - 1 <= each <= n_layers]:
             raise UsageError(
-                f"--layers {wrong[0]}: there is no such layer; give 0 to {n_layers}, or counted from the end -1 to "
-                f"{-n_layers - 1}; {n_layers} and -1 are {TOP}"
+                f"--layers {wrong[0]}: there is no such layer; give 0 to {n_layers} or, from the end, -1 to "
+                f"{-n_layers - 1} ({n_layers} and -1 mean {TOP})"
             )
         found = {each % (n_layers + 1) for each in numbers}
     return [*map(str, sorted(found - {n_layers})), TOP]

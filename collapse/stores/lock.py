@@ -107,7 +107,7 @@ def running_parts(folder: Path) -> list[tuple[int, int]]:
 def is_locked(folder: Path, part: tuple[int, int] | None = None) -> bool:
     """Whether a process holds the lock of a folder, or of a part of it.
 
-    Looking disturbs nobody: it shares the lock with all who look, waits for nothing and creates no file.
+    This never waits, creates no file, and does not disturb other processes.
     """
     try:
         with (folder / _name(part)).open() as file:

@@ -84,8 +84,8 @@ def _no_store(path: Path) -> StoreError:
     """Return the error for a folder without a manifest; it says what the folder holds instead."""
     if (path / SHARDS).is_dir():
         return StoreError(
-            f"{path} holds a part of a collection, or an unfinished one: run the same collapse collect again "
-            "to continue, or merge the parts: collapse merge STORE… --store DIR"
+            f"{path} holds an unfinished collection, or a part of one: run the same collapse collect again to "
+            "continue, or merge the parts: collapse merge STORE… --store DIR"
         )
     also = ""
     if below := sorted(str(each.parent) for each in path.glob(f"stores/*/{MANIFEST}")):

@@ -50,11 +50,8 @@ def merge(parts: Iterable[str | Path | Part | Store], *, store: str | Path) -> S
     shards = _covering(folders, phase)
     if copies:
         _check_copies(copies, shards)
-    fold: Callable[[Path | None], Store]
-    if phase == "validation":
-        fold = partial(fold_validation, shards=shards, store=copies[0].check())
-    else:
-        fold = partial(fold_training, shards=shards, store=copies[0].check() if copies else None)
+    fold: Callable[..., Store] = fold_validation if phase == "validation" else fold_training
+    fold = partial(fold, shards=shards, store=copies[0].check() if copies else None)
     with locked_store_folder(target):
         if not is_store(target):
             return fold(target)
@@ -91,7 +88,9 @@ def _check_copies(copies: Sequence[Store], shards: Sequence[Shard]) -> None:
     first = copies[0]
     for other in copies[1:]:
         if other.digest != first.digest:
-            raise StoreError(f"{first} and {other} are not copies of one trained store: validate copies of one of them")
+            raise StoreError(
+                f"{first} and {other} are not copies of the same store: collect the parts in copies of one store"
+            )
     of_validation = (shard.header for shard in shards if shard.phase == "validation")
     if any(header["trained"] != training_hash(first, header["layers"]) for header in of_validation):
-        raise StoreError(f"{first} was trained again after its validation: collect its validation again")
+        raise StoreError(f"the class means of {first} changed after its validation: collect its validation again")

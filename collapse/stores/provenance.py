@@ -83,8 +83,8 @@ def device_name(device: "torch.device | str") -> str:
 def shown_argument(name: str, value: Any) -> Any:
     """Return what a manifest, which is published, records of a value that a user passes to a library.
 
-    Numbers, booleans, and texts of arguments without secrets are recorded unchanged. Of an absolute path, its last part
-    and a hash are recorded; of anything else (a token, a proxy with its password, a header), only a hash.
+    Numbers, booleans, and texts of arguments without secrets are recorded unchanged. An absolute path is recorded as
+    its last part and a hash. Any other value (a token, a proxy with its password, a header) is recorded as a hash.
 
     >>> shown_argument("gguf_file", "x.Q4_1.gguf"), shown_argument("low_cpu_mem_usage", True)
     ('x.Q4_1.gguf', True)

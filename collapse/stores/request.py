@@ -79,7 +79,7 @@ class Request:
         return store.lacking("train", layers_of(self.layers, store.depth()))
 
     def store_differences(self, store: Store, *, whole: bool = False) -> list[str]:
-        """Describe how a store differs from the request, also in statistics; if ``whole``, also in what it lacks."""
+        """Describe how a store differs in identity and statistics; with ``whole``, also what it lacks."""
         held = store.manifest["statistics"]
         found = self.identity_differences(store.identity, trained=store.state == "trained")
         found += [
@@ -93,8 +93,9 @@ class Request:
         """Open the store or part in the folder, or a published store; first collect what is missing.
 
         Args:
-            collect_missing: Collects what a folder lacks. It is called with None to collect into memory, with the
-                locked folder, or, for ``recollect``, with a subfolder of it; and with the context in which to fold.
+            collect_missing: Function of a folder and a context that collects what the folder lacks. The folder is
+                locked; it is a subfolder for ``recollect``, and None to collect into memory. Inside the context, no
+                other process changes the folder.
 
         Raises:
             StoreError: The folder holds something else, or a file was altered.
@@ -117,7 +118,7 @@ class Request:
     def _find_or_collect_locked(
         self, folder: Path, collect_missing: Callable[[Path | None, Alone], Store | Part]
     ) -> Store | Part:
-        """Lock the folder; another process may have collected meanwhile what was missing."""
+        """Lock the folder, look again (another process may have finished meanwhile), and collect what is missing."""
         with locked_store_folder(folder, self.part) as alone:
             if self.recollect:
                 return self._collect_again(folder, collect_missing)
@@ -189,7 +190,7 @@ class Request:
         return None if self.lacks_layers(store) or self.lacks_validation(store) else store
 
     def _finished_part(self, folder: Path) -> Store | Part | None:
-        """Return the part in a locked folder, or the store with a part of its next pass, if the part is finished."""
+        """Return the part in a locked folder if it is finished; or the store, if the part belongs to its next pass."""
         store = Store.load(folder) if is_store(folder) else None
         shards = all_shards(folder)
         refuse_if_shards_differ(folder, self._shard_differences(shards, store))
@@ -208,7 +209,7 @@ class Request:
         return self._shard_differences(shards_in(folder, "train"), None)
 
     def _shard_differences(self, shards: Sequence[Shard], store: Store | None) -> list[str]:
-        """Describe how shards differ from the request, whose next pass extends a store, also in their layers."""
+        """Describe how shards for the next pass of a store differ from the request, also in their layers."""
         if not shards:
             return []
         header, phase = shards[0].header, shards[0].phase
@@ -225,7 +226,7 @@ def cached_folder(identity: Mapping[str, Any]) -> Path:
 
 
 def _remove_folded(folder: Path, store: Store, part: tuple[int, int] | None) -> None:
-    """Remove the shards that a killed process left after the store held their content."""
+    """Remove shards whose content the store already holds; a killed process may have left them."""
     with suppress(StoreError):  # a damaged shard stays
         shards = all_shards(folder)
         if part is not None and not shards:  # another part may be writing its first one

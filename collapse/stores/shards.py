@@ -3,8 +3,9 @@
 (Not the shards of ``--shards``, into which packing.py splits a text.)
 
 A running collection saves its state as a shard. A part (``--part k/n``) is a folder of shards, and a store is made by
-folding shards. The file ``shards/<phase>-<first slice>.safetensors`` is replaced atomically as its collection proceeds.
-Its header describes its content and has the sha256, in one metadata field: several fields would make the bytes vary.
+folding shards. The file is ``shards/<phase>-<first slice>.safetensors``; it is replaced atomically as the collection
+proceeds. Its header has a description and the sha256 of its content, in one metadata field. (With several fields, the
+order of bytes would vary.)
 """
 
 import json
@@ -38,8 +39,8 @@ class Shard:
         phase: "train" or "validation".
         start, stop: The slices.
         header: Description: identity, model, corpus and coverage as in a manifest; the layers; versions and makers of
-            their statistics; the batch size in use and the first one (``first_batch``), which resuming reads;
-            provenance; for a validation, the hash of the training files (``trained``).
+            their statistics; the batch size in use and the first one (``first_batch``), which resuming reads; the
+            ``seconds`` of the last run; provenance; for a validation, the hash of the training files (``trained``).
         path: The file, or None for a shard in memory.
         held: The tensors of a shard in memory.
     """
@@ -164,7 +165,7 @@ def shards_in(folder: Path, phase: str) -> list[Shard]:
 def repair_shards(folder: Path, part: tuple[int, int] | None = None) -> None:
     """Check the shards in a collection's folder; rename damaged ones, with a warning.
 
-    With a part, other processes may write the shards of the others, of which only the headers are checked.
+    With ``part``, only the headers of other parts' shards are checked, because their processes may be writing them.
     """
     for path in (folder / SHARDS).glob("*.safetensors"):
         try:

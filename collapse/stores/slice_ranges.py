@@ -1,4 +1,4 @@
-"""Ranges of the slices of a phase: those that shards hold or lack, those of a part, and those dealt to each rank."""
+"""Ranges of slices: slices that shards hold or lack, slices of a part, and slices dealt to each rank."""
 
 from collections.abc import Sequence
 from itertools import pairwise
@@ -76,7 +76,7 @@ def spans(runs: Sequence[Run]) -> str:
 
 
 def part_of(slices: int, part: tuple[int, int] | None) -> Run:
-    """Return the slices of a part, as a half-open range; there are none if n > slices and k is one of the others.
+    """Return the slices of part k of n, as a half-open range. It can be empty if n is larger than the number of slices.
 
     >>> part_of(10, None), part_of(10, (1, 3)), part_of(10, (3, 3))
     ((0, 10), (0, 3), (6, 10))

@@ -6,9 +6,8 @@ Each layer has a folder; ``top`` is what enters the output embedding (see layers
 shapes and dtypes. ``digest`` is the hash of everything except the provenance; ``checksum`` is the hash of everything.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -29,7 +28,6 @@ from collapse.stores.manifest import (
     name_of,
     read_manifest,
     render,
-    why_absent,
 )
 from collapse.stores.naming import Named
 from collapse.stores.store_folder import locked_store_folder, new_files
@@ -41,27 +39,6 @@ if TYPE_CHECKING:
     from collapse.numerics.statistics import EmbeddingStatistics
 
 Tensors = Mapping[str, "Tensor"]
-
-
-class _WhenRead(Mapping[str, Tensors]):
-    """Plugin statistics that are read, and if necessary downloaded, only when a metric asks for them."""
-
-    def __init__(self, names: Sequence[str], read: Callable[[str], Tensors]) -> None:
-        self._names, self._read = tuple(names), cache(read)
-
-    def __getitem__(self, name: str) -> Tensors:
-        if name not in self._names:
-            raise KeyError(name)
-        return self._read(name)
-
-    def __contains__(self, name: object) -> bool:  # without reading it
-        return name in self._names
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._names)
-
-    def __len__(self) -> int:
-        return len(self._names)
 
 
 class Store(Named):
@@ -132,14 +109,10 @@ class Store(Named):
         return by_depth([*self.layers, *layers_of(asked, self.depth())])
 
     def lacking(self, phase: str, layers: Iterable[str]) -> list[str]:
-        """Return those of some layers that were not trained or validated, but can be."""
+        """Return the given layers for which the phase is missing, but possible."""
         no_lens = phase == "validation" and NO_LENS in self.manifest["model"]
         possible = [layer for layer in layers if layer == TOP or not no_lens]
         return [layer for layer in possible if file_of(phase, layer) not in self.manifest["files"]]
-
-    def names(self, layer: str = TOP) -> list[str]:
-        """Return the names of a layer's tensor files, without folder and suffix."""
-        return [name_of(file) for file in self.manifest["files"] if layer_of(file) == layer]
 
     def tensors(self, name: str, layer: str = TOP) -> dict[str, "Tensor"]:
         """Return the tensors of ``<layer>/<name>.safetensors``, checked.
@@ -192,30 +165,12 @@ class Store(Named):
             return self._statistics[layer]
         if layer not in self.layers:
             raise StoreError(
-                f"{self} does not hold layer {layer}, but {', '.join(self.layers)}: collect it with "
+                f"{self} holds {', '.join(self.layers)}, but not layer {layer}: collect it with "
                 f"collapse collect MODEL --store STORE --layers {layer}"
             )
-        from collapse.numerics.statistics import EmbeddingStatistics, ValidationStatistics
+        from collapse.stores.store_statistics import read_statistics
 
-        train, names = self.tensors("train", layer), self.names(layer)
-        head = self.tensors("classifier") if "classifier" in self.names() else {}
-        return EmbeddingStatistics(
-            classes=train["classes"],
-            counts=train["counts"],
-            means=train["means"],
-            variances=train["variances"],
-            classifier=head["weight"].double() if head else None,
-            bias=head["bias"].double() if "bias" in head else None,
-            validation=ValidationStatistics(**self.tensors("validation", layer)) if "validation" in names else None,
-            extra=_WhenRead(
-                [name for name in names if name in self.manifest["statistics"]], partial(self.tensors, layer=layer)
-            ),
-            n_params=self.manifest["model"].get("n_params"),
-            dtype=str(self.manifest["identity"].get("dtype", "float32")),
-            versions=self.manifest["statistics"],
-            makers=self.manifest.get("statistics_by", {}),
-            absent=why_absent(self.manifest, layer),
-        )
+        return read_statistics(self.manifest, layer, self.tensors)
 
     def verify(self) -> list[str]:
         """Hash every file again, and check its tensors.

@@ -129,7 +129,7 @@ def _number(error: BaseException) -> int:
 
 
 def raise_if_full(error: BaseException, folder: str | Path, other: str) -> None:
-    """Raise the error for a full disk if a full disk caused a library's error, directly or indirectly."""
+    """If a full disk is the direct or indirect cause of an error, raise the error for a full disk."""
     cause: BaseException | None = error
     while cause is not None:
         if _number(cause) in _FULL:

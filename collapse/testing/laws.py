@@ -16,7 +16,7 @@ class Breach:
 
 
 class LawBroken(AssertionError):
-    """A plugin breaks laws; ``breaches`` has an entry per law and thing that breaks it."""
+    """A plugin breaks laws. ``breaches`` has an entry for each law and each measurement or tensor that breaks it."""
 
     def __init__(self, breaches: Sequence[Breach]) -> None:
         super().__init__("\n".join(f"{each.of} breaks the law of {each.law}: {each.text}" for each in breaches))

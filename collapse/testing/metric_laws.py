@@ -1,8 +1,8 @@
 """Check a metric against the laws that the built-in metrics obey.
 
 Each law compares the metric's measurements before and after a change of random features: all embeddings scaled,
-translated or rotated, other class ids, or rare classes excluded. A metric that does not declare an invariance must
-really change, so that tables and docs state every invariance.
+translated or rotated, other class ids, or rare classes excluded. A metric that is not declared invariant must really
+change. So tables and docs never miss an invariance.
 """
 
 import math

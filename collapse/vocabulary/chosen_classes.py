@@ -100,5 +100,4 @@ def _check_ids(ids: list[int], texts: TokenTexts, min_count: int) -> None:
     if absent := sorted(set(ids) - set(texts.classes)):
         named = some([f"{each} ({texts.shown(each)})" if texts.text(each) else str(each) for each in absent], 10)
         fewer = f", or it has fewer than {min_count:,} samples" if min_count > 1 else ""
-        why = f"because such a token never follows another in the training text{fewer}"
-        raise UsageError(f"{named}: not a class of this store, {why}")
+        raise UsageError(f"{named}: no such class; the token is never the next token in the training text{fewer}")

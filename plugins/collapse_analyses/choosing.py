@@ -22,7 +22,7 @@ Names = str | Sequence[str] | None
 """Names of columns: one name, several separated by commas, or a list of these."""
 
 LOG_CDNV = "log(nc1.cdnv)"
-"""Figures and the paper correlate this logarithm, because one rare pair can be a third of the mean CDNV."""
+"""The logarithm of CDNV, as in the paper's figures: one rare pair can be a third of the mean CDNV."""
 SETS: Mapping[str, Sequence[str]] = {
     "paper": TABLE_1,
     "figure1": (
@@ -38,7 +38,7 @@ SETS: Mapping[str, Sequence[str]] = {
 
 @dataclass(frozen=True)
 class Chosen:
-    """Chosen rows and columns of a table; groups and controls do not fully explain the goal or any tested column."""
+    """Chosen rows and columns of a table. Neither the goal nor a column is fully explained by groups and controls."""
 
     frame: "pd.DataFrame"  # the rows that have every value, with the values in their models' names
     goal: Column
@@ -102,7 +102,8 @@ def choose(
     Args:
         results: The table.
         against, columns, where, within, control: The options of analyses; without ``columns``, every measurement.
-        joint: Whether rows of one group are equal in all columns of ``within``; if not, each column is its own effect.
+        joint: If true, a group has equal values in all columns of ``within``; if false, each column is an effect of its
+            own.
         needs: Further columns in which a row needs a value.
         also: Columns that are also tested if the table has them and ``columns`` is None.
 

@@ -73,7 +73,7 @@ def correlation(
     Returns:
         A row per column, sorted by p: column, rows, r, r_low, r_high, spearman, spearman_low, spearman_high, predicted,
         agrees, R2, p, holm, bh; strata, strata_positive, strata_negative and strata_median_r (None without within). p
-        and intervals are None with fewer than 5 clusters, and for a column that is constant without one of them.
+        and intervals are None with fewer than 5 clusters, or if a column becomes constant when a cluster is left out.
 
     Raises:
         UsageError: A column or filter is unknown, or --strata is given without one column of --within.
@@ -140,7 +140,7 @@ def _left(chosen: Chosen) -> Floats:
 
 
 def _permute(chosen: Chosen, left_kn: Floats, records: list[dict[str, Any]], resamples: int) -> bool:
-    """Take p from permutations of whole groups of the first column of --within, if every cell has a row."""
+    """Replace p by that of permuting whole groups of the first column of --within, if every cell has a row."""
     first_n, second_n = chosen.groupings[0], groups_of(chosen.frame, chosen.within[1:])
     found = [p_of_whole_groups(left_n, left_kn[-1], first_n, second_n, n=resamples) for left_n in left_kn[:-1]]
     if None in found:
@@ -151,7 +151,7 @@ def _permute(chosen: Chosen, left_kn: Floats, records: list[dict[str, Any]], res
 
 
 def _correct(records: list[dict[str, Any]]) -> None:
-    """Add p-values corrected for all columns with a p, which are the first."""
+    """Add corrected p-values to the records with a p, which come first."""
     from scipy.stats import false_discovery_control  # takes half a second
 
     p_k = np.array([record["p"] for record in records if record["p"] is not None])

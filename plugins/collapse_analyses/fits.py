@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 Floats = NDArray[np.float64]
 Codes = NDArray[np.int64]
 Interval = tuple[float | None, float | None, float | None]
-"""The low and high ends of an interval, and the two-sided p-value of 0; three None if there is no interval."""
+"""The ends of an interval, and the two-sided p-value of the hypothesis 0; three times None without an interval."""
 
 
 class Correlation(NamedTuple):
@@ -25,7 +25,7 @@ class Correlation(NamedTuple):
 
 
 FEWEST = 5
-"""With fewer rows or clusters, an interval or a p-value from clusters does not hold its level."""
+"""Fewest clusters for an interval or a p-value: with fewer, their error rates are not as stated."""
 ROUNDING = 64 * np.finfo(np.float64).eps
 """Differences below this share of a column's size can be rounding errors."""
 _LEVEL = 0.95  # confidence level of all intervals
@@ -177,7 +177,7 @@ class Jackknife:
         return found
 
     def interval_of_slope(self, slope: float, x_n: Floats, slope_G: Floats) -> Interval:
-        """Return the same for a slope on residuals x, with a correction of the jackknife variance.
+        """Return the interval and p-value of a slope on residuals x, with a corrected jackknife variance.
 
         Many effects make this variance too large. So it is divided by its expectation for independent errors of equal
         variance, and t gets the degrees of freedom of a χ² with the same mean and variance (Satterthwaite).

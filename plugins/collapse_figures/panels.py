@@ -148,7 +148,7 @@ def curves(
 
 
 def _beside_limit(chart: Any, frame: "pd.DataFrame", name: str) -> Any:
-    """Add a rule at a measurement's value at full collapse, unless it would lengthen the axis by half or more."""
+    """Add a line at a measurement's value at full collapse, unless it would lengthen the axis by half or more."""
     import altair as alt
 
     limit, values = plugins().measurements()[name][1].towards, frame[name].dropna()

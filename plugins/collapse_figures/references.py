@@ -11,7 +11,7 @@ from collapse_figures.panels import axis, together
 from collapse_figures.reachable import reachable_value
 from collapse_figures.tables import MEASUREMENTS, shown
 
-_RANDOM = ": that of GNC2 is the value of random points"
+_RANDOM = " (the value that GNC2 can reach is that of random points)"
 
 
 @figure("nulls", title="Measurements beside their nulls")
@@ -34,8 +34,8 @@ def nulls(results: Results) -> Drawing:
     models = len({row.store or id(row) for row in with_nulls})  # rows of one store differ in --min-count
     caption = (
         f"Headline measurements of {counted(models, 'model')}, of the nulls {' and '.join(kinds)} on the same "
-        "text, and the values that these classes and dimensions can reach, if an axis can show them. A model that is "
-        f"no nearer to these than its nulls are shows no collapse{_RANDOM if random else ''}."
+        "text, and the values that these classes and dimensions can reach, if an axis can show them. A model shows "
+        f"collapse only if it is nearer to these values than its nulls{_RANDOM if random else ''}."
     )
     left_out = len(results) - len(with_nulls)
     notes = (f"{counted(left_out, 'row')} without nulls not drawn",) if left_out else ()

@@ -30,7 +30,7 @@ def training(results: Results) -> Drawing:
             break
     else:
         raise CollapseError(
-            "needs two checkpoints of one run: a column step, or models named after their step or epoch, such as "
+            "needs two checkpoints of one run: add a column step, or name models after their step or epoch, such as "
             "run/checkpoint-100, run-step100, owner/name@step100 or TinyStories-02x0768_03d@2"
         )
     geometric = bool(kept[along].median() < kept[along].max() / 5)

@@ -40,7 +40,7 @@ class Estimates:
 
     @property
     def sqnorm(self) -> float:
-        """mean ñ_c²."""
+        """Mean of ñ_c², the debiased squared norms."""
         return float(self.sqnorms.mean())
 
     @property
@@ -97,5 +97,5 @@ def debiased(
 
 @derived
 def resolved(debiased: Estimates) -> Estimates | Noted:
-    """The unbiased estimates, if the mean squared norm, by which ratios divide, is larger than its noise."""
+    """The unbiased estimates; null if the mean squared norm, by which ratios divide, is not larger than its noise."""
     return debiased if debiased.sqnorm > _RESOLVED * debiased.error else UNRESOLVED

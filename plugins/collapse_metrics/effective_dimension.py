@@ -13,17 +13,17 @@ from collapse import Mean, Noted, metric
 
 
 def simplex_dimension(C: int) -> float:
-    """(C−1)², since every cosine of a simplex is −1/(C−1); its participation ratio is C−1."""
+    """Effective dimension of a simplex: (C−1)², since every cosine is −1/(C−1). Its participation ratio is C−1."""
     return float(C - 1) ** 2
 
 
 def uniform_dimension(C: int, d: int) -> float:
-    """d, because points uniform on the sphere have the mean squared cosine 1/d; that of a simplex if C ≤ d+1."""
+    """Effective dimension of uniform points: d, since their mean squared cosine is 1/d; of a simplex if C ≤ d+1."""
     return simplex_dimension(C) if d + 1 >= C else float(d)
 
 
 def uniform_participation(C: int, d: int) -> float:
-    """Participation ratio of points uniform on the sphere, C·d/(C+d−1); C−1, that of a simplex, if C ≤ d+1."""
+    """Participation ratio of uniform points on the sphere: C·d/(C+d−1). For C ≤ d+1, of a simplex: C−1."""
     return C - 1.0 if d + 1 >= C else C * d / (C + d - 1)
 
 

@@ -50,7 +50,7 @@ def _summed(row: Tensor, counts: Tensor, rows: int) -> Tensor:
 
 
 def _kappa(held: Mapping[str, Tensor], weight_G: Tensor) -> Tensor:
-    """κ with the samples of each group weighted by the group's weight."""
+    """κ, with a weight for each group of samples."""
     samples, agreed = weight_G @ held["totals"].double()
     classes, row = (held["classes"] // GROUPS).unique(return_inverse=True)
     predicted = held["predicted"].double() * weight_G[held["classes"] % GROUPS].unsqueeze(1)

@@ -180,14 +180,16 @@ class Spectrum(NamedTuple):
 
 @derived
 def between_spectrum(centred_means: Tensor, means: Tensor, dtype: str) -> Spectrum | Noted:
-    """Spectrum of the between-class covariance.
+    """Spectrum of the between-class covariance, from the singular values of the centred means.
 
-    Eigenvalues of at most d·ε·λ_max are dropped. So are directions in which the means differ by less than the rounding
-    of the embeddings, 2⁻²²·max‖μ_c‖: a final LayerNorm gives such a direction, whose variance is zero only in exact
-    arithmetic.
+    The matrix itself would lose digits of small eigenvalues, which decide the pseudo-inverse.
+    Eigenvalues of at most d·ε·λ_max are dropped. Directions in which the means differ by less than the rounding of the
+    embeddings, 2⁻²²·max‖μ_c‖, are also dropped. A final LayerNorm gives such a direction: in exact arithmetic its
+    variance is zero.
     """
     C, d = means.shape
-    values, vectors = torch.linalg.eigh(centred_means.T @ centred_means / C)
+    _, singular, rows = torch.linalg.svd(torch.linalg.qr(centred_means, mode="r").R, full_matrices=False)
+    values, vectors = (singular.square() / C).flip(0), rows.flip(0).T
     rounding = _ROUNDING.get(dtype, _ROUNDING["float32"]) * means.norm(dim=1).max()
     kept = values > torch.maximum(d * torch.finfo(values.dtype).eps * values[-1], rounding.square())
     if not kept.any():

@@ -46,7 +46,7 @@ def least_interference_std(C: int, d: int, measured: Mapping[str, float | None] 
 
 
 def least_etf_error(C: int, d: int) -> float:
-    """√(2 − 2√(d/(C−1))), 0 for C ≤ d+1; a Gram matrix of rank d cannot be of a simplex with more than d+1 vertices."""
+    """Least ETF error: √(2 − 2√(d/(C−1))), because the Gram matrix has rank d at most; 0 for C ≤ d+1."""
     return math.sqrt(2 - 2 * math.sqrt(min(1.0, d / (C - 1))))
 
 

@@ -45,5 +45,5 @@ def test_a_report_plots_them_beside_its_rows(parts, tmp_path):
     assert '<figure id="figure-convergence"' in page
     sources = page.partition('id="data-sources">')[2].partition("</script>")[0]
     assert [row[0] for row in json.loads(sources)["rows"]] == ["results", "part", "part", "part"]
-    with pytest.raises(CollapseError, match="if these are parts of a collection, merge them"):
+    with pytest.raises(CollapseError, match="merge parts of a collection first"):
         collapse.report(parts, tmp_path / "r.html")

@@ -12,7 +12,7 @@ from collapse_zoo.recipes import Recipe
 from collapse_zoo.runs import CHECKPOINTS, Run
 
 _FREE = ("lr_scheduler_type", "dataloader_pin_memory", "report_to")
-"""Arguments set here that ``--trainer-arg`` may override; others are fields of the recipe, or runs depend on them."""
+"""Arguments that ``--trainer-arg`` may override. The others are fields of the recipe, or runs depend on them."""
 
 _SAME = "learning_rate weight_decay adam_beta1 adam_beta2 adam_epsilon max_grad_norm seed data_seed".split()
 """Fields of a recipe with the same name in the Trainer."""
@@ -45,8 +45,8 @@ def arguments_of(
     pieces = share / micro_batch if micro_batch else recipe.trainer.get(_PIECES, 1)
     if pieces not in range(1, share + 1) or share % pieces:
         raise UsageError(
-            f"each process's {counted(share, 'chunk')} of a batch cannot be divided into equal micro-batches: "
-            f"--micro-batch, or {_PIECES}, must be a divisor of {share}"
+            f"a process has {counted(share, 'chunk')} of each batch and cannot divide them into equal micro-batches: "
+            f"give a divisor of {share} as --micro-batch or {_PIECES}"
         )
     values: dict[str, Any] = {
         **{name: getattr(recipe, name) for name in _SAME},

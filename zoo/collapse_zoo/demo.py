@@ -1,4 +1,4 @@
-"""The demo: one small model, measured from its initialization until long after its training loss is low, offline."""
+"""The demo: train one small model offline until long after its training loss is low, and measure it on the way."""
 
 from collections.abc import Sequence
 from dataclasses import replace

@@ -30,7 +30,7 @@ def build(recipe: Recipe, *, fast_attention: bool = True) -> "GPTNeoForCausalLM"
 
 
 class GPTNeoForCausalLM(transformers.GPTNeoForCausalLM):
-    """transformers' class of the same name, which is saved in the config; with labels it returns losses, not logits.
+    """transformers' GPT-Neo, which returns losses instead of logits if there are labels; the config has its name.
 
     Attributes:
         regularizers: Losses that training adds to the cross-entropy, with their weights.

@@ -12,12 +12,12 @@ from dataclasses import MISSING, dataclass, field, fields, replace
 from typing import Any
 
 from collapse.errors import UsageError, near_names
-from collapse.inputs.collection_spec import check_value, option
+from collapse.inputs.option_fields import check_value, option
 
 DATA_SET = "roneneldan/TinyStories"
 TOKENIZER = "EleutherAI/gpt-neo-125M"
 SEED = 42
-"""Default seed of the Trainer, for initialization and order, unless the name contains another."""
+"""Seed of the initialization and of the order, unless the name contains another; the Trainer's default."""
 
 DECAYS = {"d": 0.0005, "L": 0.1, "n": 0.0}
 CORPUS = "TinyStories"
@@ -146,7 +146,7 @@ class Recipe:
 
 
 def paper_batch_size(depth: int, width: int) -> int:
-    """Return the chunks per step, over all processes, of a size in the paper's Table 3.
+    """Return the number of chunks per step (over all processes) for a size in the paper's Table 3.
 
     >>> [paper_batch_size(depth, 1024) for depth in (1, 2, 4, 8, 12)]
     [16, 8, 8, 4, 4]

@@ -174,7 +174,7 @@ class Run:
         return there[k]
 
     def drop_states(self, but: int | None = None) -> None:
-        """Delete files that only resuming needs, and checkpoints within an epoch; keep those of step ``but``."""
+        """Delete files that only resuming needs, and checkpoints within an epoch; keep everything of step ``but``."""
         ends = {each.path for each in self.epochs}
         for folder in self._checkpoints():
             if folder.name == f"checkpoint-{but}":

@@ -155,7 +155,7 @@ def _generate(n: int, words: int | None, vocabulary: int) -> tuple[Path, Path, P
 
 
 def _label(corpus: Corpus) -> str:
-    """Return the text's part of a run's name: data set, file, or folder of several or packed files or train.jsonl."""
+    """Return the text's part of a run's name: the data set, the file, or the folder of several files."""
     if corpus.split:
         return corpus.name.split("/")[-1].replace(":", ".")
     file = Path(f"{corpus.packed.files.name}/{corpus.name}" if corpus.packed else corpus.files[0]).resolve()

@@ -100,8 +100,8 @@ def _measure(run: Run, source: Source, checkpoints: Iterable[int], device: str, 
 def leave_group() -> None:
     """Destroy the process group at the end of a program, after all of its processes have succeeded.
 
-    Without this, torch's threads may abort a process that exits, and so end the other processes too early. If your own
-    script calls :func:`train` under torchrun, call this last.
+    Without this, torch's threads may abort a process that exits, which ends the other processes too early. If your own
+    script calls :func:`train` under torchrun, call this function last.
     """
     gc.collect()  # Trainers are in reference cycles, and torch's threads end only when nothing refers to the group
     if torch.distributed.is_available() and torch.distributed.is_initialized():

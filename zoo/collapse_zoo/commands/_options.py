@@ -87,7 +87,7 @@ def given_source(options: dict[str, Any], *, remark: bool = True) -> "Source":
 
 
 def recipe_values(options: dict[str, Any], cuda: bool | None = None) -> dict[str, Any]:
-    """Return the recipe's values that options set; ``cuda``: whether another machine has a GPU, None for this one."""
+    """Return the recipe's values that options set; ``cuda``: whether the job has a GPU, None: as this machine."""
     values = {each.name: options[each.name] for each in _recipe_fields() if options[each.name] is not None}
     if options["regularize"]:
         values["regularize"] = dict(map(_weighted, options["regularize"]))

@@ -1,0 +1,37 @@
+"""Options that request the content of a store again, and options that do not apply to a finished store."""
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from collapse.errors import UsageError
+from collapse.inputs.collection_spec import flag_of, options_of
+
+_TEXTS = (("corpus", "text", "split"), ("validation", "validation_text", "validation_split"))
+_LIMITS = ("chunk_length", "max_chunks", "max_validation_chunks")
+_HOW = ("shards", "eos_between", "special_tokens", "ignore_tokens", "dtype", "quantize", "fast_attention", "exact_loss")
+
+
+def options_held(identity: Mapping[str, Any], given: Mapping[str, Any], *, texts_only: bool = False) -> dict[str, Any]:
+    """Return options that request the content of a store; given options take precedence, local texts are left out.
+
+    Args:
+        identity: The store's identity.
+        given: The given options.
+        texts_only: Return only the options of the texts and their limits.
+    """
+    names = _LIMITS if texts_only else (*_LIMITS, *_HOW)
+    found = {name: identity[name] for name in names if identity.get(name) is not None}
+    for key, text, split in _TEXTS:
+        held = identity.get(key) or {}
+        if held.get("revision") and text not in given:
+            found |= {text: f"{held['name']}@{held['revision']}", split: held["split"]}
+        if held.get("column"):
+            found.setdefault("text_column", held["column"])
+    return {**found, **given}
+
+
+def refuse_options(store: object, given: Iterable[str]) -> None:
+    """Raise UsageError for options of a collection that are given with a finished store."""
+    for name in given:
+        if options_of()[name].role not in ("running", "layers") or name == "recollect":
+            raise UsageError(f"{store} is a finished store: {flag_of(name)} does not apply; remove the option")

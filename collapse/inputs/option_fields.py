@@ -1,0 +1,70 @@
+"""Fields of a dataclass that are options: how each is documented, named on the command line, checked and recorded."""
+
+from collections.abc import Callable
+from dataclasses import Field, dataclass, field
+from typing import Any
+
+from collapse.errors import UsageError
+
+ROLES = {
+    "recorded": "its value",
+    "changed": "its value, unless it is the default",
+    "running": "nothing: it changes numbers by rounding at most",
+    "statistics": "nothing: the manifest lists the statistics in `statistics`, outside the identity",
+    "layers": "nothing: the manifest lists the files of each layer in `files`, outside the identity",
+}
+"""What a collection's identity records for an option, by its role. Other roles name fields that hold hashes."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Option:
+    """How an option is documented, checked and recorded.
+
+    Attributes:
+        help: What the option does, in one sentence.
+        role: One of :data:`ROLES`; or the identity's fields with hashes or versions of the selected content, separated
+            by spaces.
+        unset: The default that None stands for.
+        flag: Name on the command line; None to derive it from the field's name.
+        off: Help of the flag that turns off an option that is on by default.
+        metavar: Placeholder for the value in help texts.
+        many: Whether the option may be given several times.
+        read: Returns the value that the field holds for a given value.
+        least: Smallest value of an integer.
+        choices: All valid values.
+        valid, wanted: Whether any other value is valid, and what is, for messages.
+    """
+
+    help: str
+    role: str
+    unset: str = ""
+    flag: str | None = None
+    off: str = ""
+    metavar: str | None = None
+    many: bool = False
+    read: Callable[[Any], Any] | None = None
+    least: int | None = None
+    choices: tuple[str, ...] = ()
+    valid: Callable[[Any], Any] | None = None
+    wanted: str = ""
+
+    def flag_for(self, name: str) -> str:
+        """Return the name on the command line of a field, such as ``--chunk-length``."""
+        return self.flag or f"--{name.replace('_', '-')}"
+
+
+def option(help: str, role: str = "recorded", *, default: Any = None, **how: Any) -> Any:
+    """Return a field with an :class:`Option`; ``how`` are fields of :class:`Option`."""
+    return field(default=default, metadata={"option": Option(help=help, role=role, **how)})
+
+
+def check_value(each: Field[Any], value: Any) -> None:
+    """Raise UsageError for an invalid value of a field with an :class:`Option`."""
+    about: Option = each.metadata["option"]
+    valid, wanted = about.valid is None or about.valid(value), about.wanted
+    if about.choices:
+        valid, wanted = value in about.choices, " or ".join(about.choices)
+    elif about.least is not None:
+        valid, wanted = value >= about.least, f"at least {about.least}"
+    if not valid:
+        raise UsageError(f"{about.flag_for(each.name)} must be {wanted}, got {value!r:.40}")

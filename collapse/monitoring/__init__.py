@@ -1,0 +1,1 @@
+"""Measure a model while it trains: the monitor, and callbacks of trainers."""

@@ -1,0 +1,69 @@
+"""Class moments of any labels, with plugin statistics: on a GPU, batches wait until there are many samples."""
+
+from collections.abc import Mapping, Sequence
+
+import torch
+from torch import Tensor
+
+from collapse.errors import CollapseError
+from collapse.numerics.class_moments import ClassMoments
+from collapse.numerics.dense_moments import IGNORED, refuse_labels
+from collapse.plugin.filling import Filled
+from collapse.plugin.statistic import Statistic
+
+_WAITING = 8192
+"""Samples that wait on a GPU, because sorting labels synchronises it."""
+
+
+class BufferedMoments:
+    """:class:`ClassMoments` that are filled late. Wrong values are reported by :meth:`state`.
+
+    Args:
+        classes: The number of classes; None if it is unknown.
+        dim: d.
+        device: Device of the sums.
+        kinds: The plugin statistics to fill.
+    """
+
+    def __init__(self, classes: int | None, dim: int, device: torch.device, kinds: Sequence[type[Statistic]]) -> None:
+        self.classes, self._kinds = classes, kinds
+        self._moments = ClassMoments(dim, device, Filled(kinds))
+        self._batches: list[tuple[Tensor, Tensor]] = []
+        self._wrong_labels, self._problem = 0, ""
+
+    def add(self, h_Bd: Tensor, y_B: Tensor) -> None:
+        """Add a batch of embeddings of any float dtype with their labels."""
+        on_cpu = self._moments.device.type == "cpu"
+        self._batches.append((h_Bd, y_B) if on_cpu else (h_Bd.clone(), y_B.clone()))
+        if on_cpu or sum(len(y) for _, y in self._batches) >= _WAITING:
+            self._fill()
+
+    def _fill(self) -> None:
+        h_Bd, y_B = (torch.cat(each) for each in zip(*self._batches, strict=True))
+        self._batches.clear()
+        wrong_B = (y_B < 0) if self.classes is None else (y_B < 0) | (y_B >= self.classes)
+        self._wrong_labels += int((wrong_B & (y_B != IGNORED)).sum())
+        h_Bd, y_B = h_Bd[~wrong_B], y_B[~wrong_B]
+        if not len(y_B) or self._problem:
+            return
+        try:
+            self._moments.add(h_Bd, y_B)
+        except CollapseError as error:
+            self._problem = str(error)
+
+    def state(self) -> dict[str, Tensor]:
+        """Return the classes seen so far, and the statistics, as :meth:`ClassMoments.state`.
+
+        Raises:
+            CollapseError: A label was out of range, an embedding was not finite, or a statistic failed.
+        """
+        if self._batches:
+            self._fill()
+        refuse_labels(self._wrong_labels, self.classes)
+        if self._problem:
+            raise CollapseError(self._problem)
+        return self._moments.state()
+
+    def restore(self, state: Mapping[str, Tensor]) -> None:
+        """Replace everything by the result of :meth:`state`."""
+        self._moments = ClassMoments.from_state(state, self._moments.device, self._kinds)

@@ -1,0 +1,172 @@
+"""The head of a model, and its input: kept at each forward pass, or for batches on request."""
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from collapse.errors import CollapseError, UsageError, near_names
+from collapse.inputs.evaluation_mode import evaluation_mode
+from collapse.inputs.language_model import LanguageModel, classifier_of, is_plain
+from collapse.inputs.suitability import find_logits
+from collapse.numerics.dense_moments import IGNORED
+from collapse.numerics.logits import LINEAR, Logits
+
+_ROUNDING = 0.02
+"""Largest relative difference of logits that rounding and quantization can cause."""
+
+
+class Classifier(NamedTuple):
+    """A head: weight (V, d), bias (V,) or None, and how logits follow from them."""
+
+    weight: Tensor
+    bias: Tensor | None = None
+    logits: Logits = LINEAR
+
+
+class _Reached(Exception):
+    """Raised to stop a forward pass at the head."""
+
+
+class ModelHead:
+    """A hook on the head of a model, which keeps the input of its last call.
+
+    Args:
+        model: The model, also if DistributedDataParallel or torch.compile wraps it.
+        name: Name of the head's module; None for the output embedding, or else for the last linear module.
+
+    Raises:
+        UsageError: There is no such module, or it is not linear.
+    """
+
+    def __init__(self, model: nn.Module, name: str | None = None) -> None:
+        self.model: Any = unwrapped(model)
+        self.module = self._found(name)
+        self.h: Tensor | None = None
+        self._stops = False
+        self._hook = self.module.register_forward_pre_hook(self._keep, with_kwargs=True)
+
+    def _found(self, name: str | None) -> nn.Module:
+        modules, kind = dict(self.model.named_modules()), type(self.model).__name__
+        linear = [each for each, module in modules.items() if isinstance(module, nn.Linear)]
+        output = getattr(self.model, "get_output_embeddings", lambda: None)()
+        if name is None and output is not None:
+            return output
+        if name is None and not linear:
+            raise UsageError(f"{kind} has no linear module: name its head")
+        name = linear[-1] if name is None else name
+        if name not in modules:
+            raise UsageError(f"{kind} has no module {name!r}; {near_names(name, linear)}")
+        weight = getattr(modules[name], "weight", None)
+        if weight is None or weight.dim() != 2:
+            called = type(modules[name]).__name__
+            raise UsageError(f"module {name!r} of {kind} is a {called}, not linear; {near_names(name, linear)}")
+        return modules[name]
+
+    def _keep(self, module: nn.Module, inputs: tuple[Any, ...], named: dict[str, Any]) -> None:
+        self.h = next(each for each in (*inputs, *named.values()) if isinstance(each, Tensor)).detach()
+        if self._stops:
+            raise _Reached
+
+    def remove(self) -> None:
+        """Remove the hook."""
+        self._hook.remove()
+
+    def classifier(self) -> Classifier:
+        """Return the head as it is now.
+
+        Raises:
+            CollapseError: The head is not linear.
+        """
+        kept = self.h
+        with evaluation_mode(self.model), torch.no_grad():
+            dtype = next(self.model.parameters()).dtype
+            found = classifier_of(self.module, dtype)
+            assert found is not None  # it has a matrix
+            weight, bias = found
+            if is_plain(self.module.weight):  # of others, such as quantized ones, the weight was found by calls
+                h = torch.linspace(-1, 1, weight.shape[1], dtype=dtype, device=weight.device)
+                own, expected = self.module(h).double(), nn.functional.linear(h, weight, bias).double()
+                if not (own - expected).norm() <= _ROUNDING * expected.norm():
+                    raise CollapseError(f"the head, a {type(self.module).__name__}, does not compute W h + b")
+            logits = LINEAR
+            if self._predicts_next:
+                logits = find_logits(LanguageModel.of(self.model), torch.arange(8)[None])
+        self.h = kept
+        return Classifier(weight, bias, logits)
+
+    def take(self) -> Tensor:
+        """Return the input of the last call, once.
+
+        Raises:
+            UsageError: There was no call since the last time.
+        """
+        if self.h is None:
+            raise UsageError(
+                "the attached model did not run since the last update: call update(y=…) after each forward pass; a "
+                "compiled model must be attached before its first"
+            )
+        h, self.h = self.h, None
+        return h
+
+    @contextmanager
+    def running(self) -> Iterator[None]:
+        """Run the model in evaluation mode, without gradients, and only up to its head, for :meth:`samples`."""
+        with evaluation_mode(self.model), torch.no_grad():
+            # ranks that share weights must finish each forward pass together
+            self._stops = not any(hasattr(each, "full_tensor") for each in self.model.parameters())
+            try:
+                yield
+            finally:
+                self._stops = False
+
+    def samples(self, batch: Any) -> tuple[Tensor, Tensor]:
+        """Run the model on a batch; return the input of the head, and the labels.
+
+        The labels of a causal language model are the next tokens, so its last position has none.
+
+        Args:
+            batch: A pair (inputs, labels), or the model's arguments by name with ``labels``.
+
+        Raises:
+            UsageError: The batch has no labels.
+        """
+        device = next(self.model.parameters()).device
+        inputs: tuple[Tensor, ...] = ()
+        named: dict[str, Any] = {}
+        if isinstance(batch, Mapping):
+            named = {name: each.to(device) if isinstance(each, Tensor) else each for name, each in batch.items()}
+            y = named.pop("labels", None)  # with labels, fused losses do not call the head
+            if y is None:
+                raise UsageError(f"a batch needs labels; it has {', '.join(batch)}")
+        elif isinstance(batch, tuple | list) and len(batch) == 2:
+            inputs, y = (batch[0].to(device),), batch[1]
+        else:
+            raise UsageError(f"a batch must be a pair (inputs, labels) or a mapping, not {type(batch).__name__}")
+        self.h = None
+        with suppress(_Reached):
+            self.model(*inputs, **named)
+        if self.h is None:
+            raise CollapseError(f"{type(self.model).__name__} does not call its head, a {type(self.module).__name__}")
+        if self._predicts_next:
+            y = torch.nn.functional.pad(y[:, 1:], (0, 1), value=IGNORED)
+        return self.take(), y
+
+    @property
+    def _predicts_next(self) -> bool:
+        """Whether it is a causal language model of transformers."""
+        causal = getattr(self.model, "loss_type", "") in (None, "ForCausalLM")
+        return causal and self.module is self.model.get_output_embeddings() and not self.model.config.is_encoder_decoder
+
+
+def unwrapped(model: nn.Module) -> nn.Module:
+    """Return the model inside DistributedDataParallel, DataParallel and torch.compile."""
+    while True:
+        inner = getattr(model, "_orig_mod", None)
+        if isinstance(model, nn.parallel.DistributedDataParallel | nn.DataParallel):
+            inner = model.module
+        if inner is None:
+            return model
+        model = inner

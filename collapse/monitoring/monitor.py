@@ -1,0 +1,281 @@
+"""The monitor: class moments of a training loop's own batches, measured at any moment.
+
+Shapes: B samples of a batch, C classes, d dimensions, n validation samples.
+"""
+
+import math
+from collections.abc import Generator, Iterable
+from contextlib import closing
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from collapse.errors import CollapseError, UsageError
+from collapse.measurement.measuring import measure_store
+from collapse.measurement.rows import Row
+from collapse.monitoring.buffered_moments import BufferedMoments
+from collapse.monitoring.model_head import Classifier, ModelHead
+from collapse.monitoring.rank_states import merged, of_all_ranks
+from collapse.monitoring.validating import validated, with_validation
+from collapse.numerics.dense_moments import DenseMoments
+from collapse.numerics.devices import float64_device
+from collapse.numerics.finite import check_classifier
+from collapse.numerics.statistics import EmbeddingStatistics
+from collapse.plugin.guarding import outside_inference_mode
+from collapse.plugin.plugin_manager import plugins
+from collapse.plugin.registry import Wanted
+from collapse.plugin.statistic import Statistic
+
+_ROWS = 8192
+"""Validation embeddings that are decided at once."""
+
+
+class Monitor:
+    """Neural collapse of the embeddings that a training loop gives, batch by batch.
+
+    ``update`` adds a batch, ``compute`` returns the measurements. Nothing is stored on disk, and a model, random
+    generators and torch's settings are left as they were. With ``classes``, and metrics that read no plugin statistic,
+    ``update`` never waits for a GPU; otherwise it waits once every 8,192 samples. NaN and wrong labels are therefore
+    reported by ``compute``.
+
+    Args:
+        metrics: Measurement names or prefixes (``"nc1,nc3"``), or functions that are decorated as metrics. None means
+            the headline measurements. Plugin statistics, such as the covariance of ``nc1.covariance_ratio``, are filled
+            only if a chosen metric reads them.
+        classes: C; labels are 0 to C − 1. None if it is unknown, as for tokens: labels are then any numbers from 0 on.
+
+    Raises:
+        UsageError: A metric is unknown.
+
+    >>> monitor = Monitor("nc1.cdnv_ratio,nc3", classes=3)
+    >>> y = torch.arange(60) % 3
+    >>> monitor.update(torch.eye(3, 4)[y], y)
+    >>> monitor.compute(classifier=torch.eye(3, 4))["nc1.cdnv_ratio"]
+    0.0
+    """
+
+    def __init__(self, metrics: Wanted = None, classes: int | None = None) -> None:
+        known = plugins()
+        if metrics is None:
+            every = known.measurements()
+            metrics = [name for name in known.headlines() if not every[name][0].reads & known.statistics.keys()]
+        self.classes = classes
+        self._wanted = known.chosen(metrics)
+        reads = {name for metric, _ in self._wanted.values() for name in metric.reads}
+        self._kinds = [kind for name, kind in known.statistics.items() if name in reads]
+        self._head: ModelHead | None = None
+        self.reset()
+
+    def reset(self) -> None:
+        """Forget all samples; an attached model stays attached."""
+        self._moments: DenseMoments | BufferedMoments | None = None
+        self._row: Row | None = None
+        self._dim, self._dtype = 0, "float32"
+
+    def attach(self, model: nn.Module, head: str | None = None) -> "Monitor":
+        """Keep the input of a model's head at each forward pass, for :meth:`update`; ``compute`` reads its weights.
+
+        Detach with :meth:`detach`, or use the monitor in a ``with`` statement. Attach before torch.compile.
+
+        Args:
+            model: The model, also if DistributedDataParallel wraps it.
+            head: Name of the linear module that makes the logits, such as ``"fc"``; None for the output embedding of a
+                transformers model, or else for the last linear module.
+
+        Raises:
+            UsageError: There is no such module, or it is not linear.
+        """
+        self.detach()
+        self._head = ModelHead(model, head)
+        return self
+
+    def detach(self) -> None:
+        """Remove the hook of :meth:`attach`, if there is one."""
+        if self._head is not None:
+            self._head.remove()
+            self._head = None
+
+    def __enter__(self) -> "Monitor":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.detach()
+
+    def update(self, h: Any = None, y: Any = None) -> None:
+        """Add a batch.
+
+        Args:
+            h: Embeddings of any float dtype, shape (B, d) or (…, d). None for the input of the attached model's head in
+                its last forward pass: ``update(y=labels)``.
+            y: Labels, integers of shape (B,) or (…). Samples with the label −100 are left out.
+
+        Raises:
+            UsageError: Shapes do not fit, labels are not integers, or there was no forward pass.
+        """
+        if h is None:
+            h = self._attached().take()
+        with torch.inference_mode(False), torch.no_grad():
+            h_Bd, y_B = _flat(h, y, self._dim)
+            device = float64_device(h_Bd.device)
+            if self._moments is None:
+                self._moments, self._dim = self._new_moments(h_Bd.shape[1], device), h_Bd.shape[1]
+            self._moments.add(h_Bd, y_B.to(device, non_blocking=True))
+            self._dtype = str(h_Bd.dtype).removeprefix("torch.")
+
+    def run(self, batches: Iterable[Any]) -> None:
+        """Run the attached model on batches, in evaluation mode and without gradients, and add their samples.
+
+        So all samples are of one moment of the training. The model is left as it was.
+
+        Args:
+            batches: Pairs (inputs, labels), or mappings with ``labels`` for a transformers model. The labels of a
+                causal language model are shifted to the next token.
+        """
+        with closing(self._samples(batches)) as samples:
+            for h, y in samples:
+                self.update(h, y)
+
+    @outside_inference_mode
+    @torch.no_grad()
+    def compute(self, validation: Any = None, *, classifier: Any = None, bias: Any = None) -> dict[str, float]:
+        """Measure the samples so far; in a distributed training those of all ranks, which all call this.
+
+        Args:
+            validation: Embeddings and labels (h, y) for NC4, ``val_loss``, ``val_accuracy``, and the chosen NC1
+                measurements of the validation samples' own class means, named ``val_nc1.…``. Or batches: those of
+                :meth:`run` for an attached model, otherwise pairs (h, y). Each rank gives its share.
+            classifier: Weights of the head, a row per class, shape (C, d); None for those of the attached model.
+            bias: Its bias, shape (C,).
+
+        Returns:
+            A number per measurement, NaN if it is undefined. Measurements without what they need, such as NC4 without
+            validation samples, are left out; the notes of :meth:`to_row` say why.
+
+        Raises:
+            UsageError: There are no samples.
+            CollapseError: There are fewer than two classes, an embedding is not finite, or a label is out of range.
+        """
+        moments = merged(of_all_ranks(self._state), self._trained)
+        s = replace(moments.statistics_so_far(), dtype=self._dtype)
+        head = self._classifier(classifier, bias)
+        device, of_validation = None, None
+        if head is not None:
+            s, device = _with_classifier(s, head), str(head.weight.device)
+        if validation is not None:
+            with closing(self._flat_batches(validation)) as batches:
+                s, of_validation = validated(s, head, batches, self._kinds)
+        row = measure_store(s, metrics=self._wanted, device=device)
+        nc1 = {name: each for name, each in self._wanted.items() if each[0].property_of(name) == "NC1"}
+        if of_validation is not None and nc1:
+            row = with_validation(row, measure_store(of_validation, metrics=nc1, device=device))
+        self._row = row
+        missing = {note.measurement for note in row.notes if note.kind == "missing"}
+        return {name: math.nan if value is None else value for name, value in row.items() if name not in missing}
+
+    def to_row(self, name: str = "model", step: int | None = None) -> Row:
+        """Return the last result of :meth:`compute` as a row of a table, ``collapse.Results([row, …])``.
+
+        Args:
+            name: Name of the model or run.
+            step: The training step.
+
+        Raises:
+            UsageError: ``compute`` was not called.
+        """
+        if self._row is None:
+            raise UsageError("to_row() returns the last result of compute(): call compute() first")
+        return replace(self._row, model=name, step=step)
+
+    def merge(self, other: "Monitor") -> None:
+        """Add the samples of another monitor with the same classes and metrics.
+
+        Raises:
+            UsageError: It has other classes or metrics.
+        """
+        if (other.classes, other._kinds) != (self.classes, self._kinds):
+            raise UsageError("merge() needs a monitor with the same classes and metrics")
+        if other._moments is not None:
+            total = merged([self._state(), other._state()], self._trained)
+            if self._moments is None:
+                self._moments, self._dim = self._new_moments(total.dim, total.device), total.dim
+            self._moments.restore(total.state())
+
+    @property
+    def _trained(self) -> list[type[Statistic]]:
+        """The plugin statistics of the training samples."""
+        return [kind for kind in self._kinds if kind.phase == "train"]
+
+    def _new_moments(self, dim: int, device: torch.device) -> DenseMoments | BufferedMoments:
+        if self.classes is None or self._trained:
+            return BufferedMoments(self.classes, dim, device, self._trained)
+        return DenseMoments(self.classes, dim, device)
+
+    def _state(self) -> dict[str, Tensor] | None:
+        return None if self._moments is None else self._moments.state()
+
+    def _attached(self) -> ModelHead:
+        if self._head is None:
+            raise UsageError("no model is attached: call attach(model), or give embeddings")
+        return self._head
+
+    def _samples(self, batches: Iterable[Any]) -> Generator[tuple[Tensor, Tensor]]:
+        """Yield the embeddings and labels of batches from the attached model."""
+        head = self._attached()
+        with head.running():
+            for batch in batches:
+                yield head.samples(batch)
+
+    def _flat_batches(self, validation: Any) -> Generator[tuple[Tensor, Tensor]]:
+        """Yield validation samples, as embeddings (n, d) and labels (n,)."""
+        if isinstance(validation, tuple | list) and isinstance(validation[0], Tensor | np.ndarray):
+            h, y = validation
+            h_nd, y_n = _flat(h, y, self._dim)
+            yield from zip(h_nd.split(_ROWS), y_n.split(_ROWS), strict=True)
+            return
+        for h, y in validation if self._head is None else self._samples(validation):
+            yield _flat(h, y, self._dim)
+
+    def _classifier(self, weight: Any, bias: Any) -> Classifier | None:
+        """Return the head, checked; None if there is none."""
+        if weight is not None:
+            head = Classifier(torch.as_tensor(weight), None if bias is None else torch.as_tensor(bias))
+        elif self._head is not None:
+            head = self._head.classifier()
+        else:
+            return None
+        check_classifier(head.weight, head.bias, ("the classifier", "the classifier's bias"))
+        return head
+
+
+def _with_classifier(s: EmbeddingStatistics, head: Classifier) -> EmbeddingStatistics:
+    """Add the classifier's rows of the classes that occur."""
+    weight, bias, logits = head
+    if (last := int(s.classes[-1])) >= len(weight):
+        raise CollapseError(f"label {last:,} has no row in the classifier, which has {len(weight):,} rows")
+    if weight.shape[1] != s.dim:
+        raise UsageError(
+            f"the classifier has {weight.shape[1]:,} columns, but the embeddings have {s.dim:,} dimensions"
+        )
+    rows = s.classes.to(weight.device)
+    of_classes = None if bias is None else logits.classifier(bias[rows]).double().cpu()
+    return replace(s, classifier=logits.classifier(weight[rows]).double().cpu(), bias=of_classes)
+
+
+def _flat(h: Any, y: Any, dim: int) -> tuple[Tensor, Tensor]:
+    """Return embeddings of shape (B, d), and their labels; ``dim`` is d, or 0 before the first batch.
+
+    Raises:
+        UsageError: Shapes do not fit, or labels are not integers.
+    """
+    h, y = torch.as_tensor(h).detach(), torch.as_tensor(y)
+    if y.is_floating_point() or y.is_complex() or h.shape[:-1] != y.shape:
+        raise UsageError(
+            f"embeddings of shape {tuple(h.shape)} need integer labels of shape {tuple(h.shape[:-1])}, got {y.dtype} "
+            f"of shape {tuple(y.shape)}"
+        )
+    if h.shape[-1] != (dim or h.shape[-1]):
+        raise UsageError(f"embeddings have {h.shape[-1]:,} dimensions, but earlier ones {dim:,}")
+    return h.reshape(-1, h.shape[-1]), y.reshape(-1).long()

@@ -1,0 +1,62 @@
+"""Exchange and merge the states of the processes of a distributed training, if there are several."""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, TypeVar
+
+import torch.distributed as dist
+from torch import Tensor
+
+from collapse.errors import CollapseError, UsageError
+from collapse.numerics.class_moments import ClassMoments
+from collapse.plugin.statistic import Statistic
+
+T = TypeVar("T")
+
+
+def rank_and_size() -> tuple[int, int]:
+    """Return this process's rank in the default group, and the number of ranks."""
+    joined = dist.is_available() and dist.is_initialized()
+    return (dist.get_rank(), dist.get_world_size()) if joined else (0, 1)
+
+
+def of_all_ranks(make: Callable[[], T]) -> Iterator[T]:
+    """Yield what a function returns in each rank of the default group; all ranks call this.
+
+    Raises:
+        CollapseError: In all ranks, the error of the first rank that failed.
+    """
+    rank, size = rank_and_size()
+    if size == 1:
+        yield make()
+        return
+    own: Any
+    try:
+        own = make()
+    except CollapseError as error:
+        own = CollapseError(f"rank {rank}: {error}")
+    for each in range(size):
+        held: list[Any] = [own if each == rank else None]
+        dist.broadcast_object_list(held, src=each)
+        if isinstance(held[0], CollapseError):
+            raise held[0]
+        yield held[0]
+
+
+def merged(states: Iterable[Mapping[str, Tensor] | None], kinds: Sequence[type[Statistic]]) -> ClassMoments:
+    """Return class moments merged from their states, in order; None stands for no samples.
+
+    Raises:
+        UsageError: There are no samples.
+    """
+    total: ClassMoments | None = None
+    for state in states:
+        if state is None or not len(state["classes"]):
+            continue
+        each = ClassMoments.from_state(state, "cpu", kinds)
+        if total is None:
+            total = each
+        else:
+            total.merge(each)
+    if total is None:
+        raise UsageError("no samples to measure: call update() first")
+    return total

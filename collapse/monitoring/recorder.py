@@ -1,0 +1,89 @@
+"""What callbacks of trainers share: measure a fixed sample of a data set, and keep a row per step in a file."""
+
+import logging
+from collections.abc import Iterator
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+from torch.utils.data import DataLoader, IterableDataset, Subset
+
+from collapse.core.steps import folder_name
+from collapse.errors import CollapseError, UsageError
+from collapse.measurement.results import Results, join
+from collapse.measurement.rows import Row
+from collapse.monitoring.monitor import Monitor
+from collapse.monitoring.rank_states import rank_and_size
+from collapse.plugin.registry import Wanted
+
+log = logging.getLogger("collapse")
+
+RESULTS = "results.parquet"
+
+
+class Recorder:
+    """Measures a model on the same samples at each call; see :class:`collapse.CollapseCallback` for the arguments."""
+
+    def __init__(
+        self,
+        every: int,
+        dataset: Any,
+        batches: int,
+        validation: Any,
+        metrics: Wanted,
+        classes: int | None,
+        head: str | None,
+    ) -> None:
+        self.every, self.dataset, self.batches, self.validation, self.head = every, dataset, batches, validation, head
+        self.monitor = Monitor(metrics, classes)
+
+    def measure(self, model: nn.Module, loader: Any, step: int, folder: str | Path) -> dict[str, float]:
+        """Measure a model, add the row to the folder's results, and return the measurements.
+
+        If it cannot be measured, for example because training has diverged, log a warning and return nothing.
+
+        Args:
+            model: The model.
+            loader: The trainer's loader: its data set if there is no other, its batch size and its collate function.
+            step: The training step.
+            folder: The run's folder.
+        """
+        self.monitor.reset()
+        try:
+            with self.monitor.attach(model, self.head) as monitor:
+                monitor.run(self._batches(loader, loader.dataset if self.dataset is None else self.dataset))
+                values = monitor.compute(None if self.validation is None else self._batches(loader, self.validation))
+        except UsageError:
+            raise
+        except CollapseError as error:
+            log.warning("step %s is not measured: %s", f"{step:,}", error)
+            return {}
+        if rank_and_size()[0] == 0:
+            add_row(Path(folder) / RESULTS, self.monitor.to_row(folder_name(Path(folder)), step))
+        return values
+
+    def _batches(self, loader: Any, dataset: Any) -> Iterator[Any]:
+        """Yield this rank's share of the sample: random if possible, because many data sets are sorted by class."""
+        (rank, ranks), size = rank_and_size(), loader.batch_size or loader.batch_sampler.batch_size
+        trained = getattr(loader.dataset, "column_names", None)  # the Trainer removes those that a model does not take
+        if trained and hasattr(dataset, "select_columns"):
+            dataset = dataset.select_columns([name for name in dataset.column_names if name in trained])
+        first, step = rank, ranks
+        if not isinstance(dataset, IterableDataset):
+            order = torch.randperm(len(dataset), generator=torch.Generator().manual_seed(0)).split(size)
+            own = [int(at) for share in order[rank : self.batches * ranks : ranks] for at in share]
+            dataset, first, step = Subset(dataset, own), 0, 1
+        # its own generator, because a loader draws a seed from torch's
+        alike = DataLoader(dataset, size, collate_fn=loader.collate_fn, generator=torch.Generator())
+        return islice(alike, first, self.batches * step, step)
+
+
+def add_row(file: Path, row: Row) -> None:
+    """Add a row to a results file; rows of the same and of later steps, of an earlier run, are replaced."""
+    tables = [Results([row])]
+    if file.exists():
+        frame = Results.read(file).frame()
+        tables.insert(0, Results.from_frame(frame[frame["step"] < row.step]))
+    join(tables).write(file)

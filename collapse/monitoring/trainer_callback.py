@@ -1,0 +1,73 @@
+"""The callback for the Trainer of transformers."""
+
+import sys
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+from transformers.trainer_callback import CallbackHandler, TrainerCallback
+
+from collapse.monitoring.recorder import Recorder
+from collapse.plugin.registry import Wanted
+
+
+class CollapseCallback(TrainerCallback):
+    """Measure neural collapse while the Trainer of transformers trains a classifier or a causal language model.
+
+    It measures the same samples at step 0, every ``every`` steps and at the last step. The numbers go to the Trainer's
+    loggers, and a row per step to ``results.parquet`` in ``output_dir``, which ``collapse figures`` and ``collapse
+    report`` read. A resumed run continues the file.
+
+    Args:
+        every: Steps between measurements.
+        dataset: The samples, in the form of the training set; None for the training set.
+        batches: How many batches of each process are measured, drawn once with a fixed seed.
+        validation: Samples for NC4, the loss and the NC1 of validation samples, or None; the same number of batches.
+        metrics: As for :class:`collapse.Monitor`; None means the headline measurements.
+        classes: The number of classes; None if it is unknown, as for tokens.
+        head: As for :meth:`collapse.Monitor.attach`.
+
+    Raises:
+        UsageError: A metric is unknown.
+    """
+
+    def __init__(
+        self,
+        every: int = 500,
+        dataset: Any = None,
+        batches: int = 32,
+        *,
+        validation: Any = None,
+        metrics: Wanted = None,
+        classes: int | None = None,
+        head: str | None = None,
+    ) -> None:
+        self._recorder = Recorder(every, dataset, batches, validation, metrics, classes, head)
+
+    def on_train_begin(self, args: Any, state: Any, control: Any, **given: Any) -> None:
+        """Measure the model at step 0."""
+        if state.global_step == 0:
+            self._measure(args, state, control, **given)
+
+    def on_step_end(self, args: Any, state: Any, control: Any, **given: Any) -> None:
+        """Measure the model at some steps."""
+        if state.global_step % self._recorder.every == 0 or state.global_step == state.max_steps:
+            self._measure(args, state, control, **given)
+
+    def _measure(self, args: Any, state: Any, control: Any, *, model: Any, train_dataloader: Any, **_: Any) -> None:
+        logs = self._recorder.measure(model, train_dataloader, state.global_step, Path(args.output_dir))
+        if logs:  # log them as Trainer.log() does
+            logs["epoch"] = state.epoch or 0.0
+            state.log_history.append({**logs, "step": state.global_step})
+            should_log = control.should_log
+            _handler().on_log(args, state, control, logs)
+            control.should_log = should_log  # on_log() has reset it
+
+
+def _handler() -> CallbackHandler:
+    """Return the caller that holds the Trainer's loggers, which callbacks are not given."""
+    frame: FrameType | None = sys._getframe()
+    while frame is not None and not isinstance(frame.f_locals.get("self"), CallbackHandler):
+        frame = frame.f_back
+    assert frame is not None  # it has called the callback
+    return frame.f_locals["self"]

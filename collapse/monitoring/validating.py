@@ -1,0 +1,91 @@
+"""The validation samples of a monitor: decisions, loss, and their own class moments."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import fields, replace
+from typing import TypeVar
+
+from torch import Tensor
+
+from collapse.core.precision import exact_arithmetic
+from collapse.measurement.rows import Row
+from collapse.monitoring.buffered_moments import BufferedMoments
+from collapse.monitoring.model_head import Classifier
+from collapse.monitoring.rank_states import merged, of_all_ranks, rank_and_size
+from collapse.numerics.decisions import Decider, ValidationTally
+from collapse.numerics.devices import float64_device
+from collapse.numerics.statistics import EmbeddingStatistics, ValidationStatistics
+from collapse.numerics.validation_totals import merge_validation
+from collapse.plugin.filling import Filled
+from collapse.plugin.statistic import Statistic
+
+T = TypeVar("T")
+
+VALIDATION = "val_"
+"""Prefix of the measurements of the validation samples' own class moments."""
+
+
+def validated(
+    s: EmbeddingStatistics,
+    head: Classifier | None,
+    batches: Iterable[tuple[Tensor, Tensor]],
+    kinds: Sequence[type[Statistic]],
+) -> tuple[EmbeddingStatistics, EmbeddingStatistics]:
+    """Return the training statistics with those of a validation, and the statistics of the validation samples alone.
+
+    Args:
+        s: The training statistics, of all ranks.
+        head: The classifier; without it there are no decisions and no loss.
+        batches: Embeddings (n, d) and labels (n,) of this rank.
+        kinds: The plugin statistics to fill, of both phases.
+
+    Raises:
+        CollapseError: A label has no row in the classifier, or an embedding is not finite.
+    """
+    of_training = [kind for kind in kinds if kind.phase == "train"]
+    of_validation = [kind for kind in kinds if kind.phase == "validation"]
+    rank, ranks = rank_and_size()
+    device, classes = (s.means.device, None) if head is None else (head.weight.device, len(head.weight))
+    device = float64_device(device)
+
+    def states() -> tuple[dict[str, Tensor], dict[str, Tensor]]:
+        moments = BufferedMoments(classes, s.dim, device, of_training)
+        tally: ValidationTally | None = None
+        if head is not None:
+            decider = Decider(s, head.weight, head.bias, logits=head.logits, exact_loss=True)
+            tally = ValidationTally(decider, Filled(of_validation))
+        for at, (h_Bd, y_B) in enumerate(batches):
+            h_Bd, y_B = h_Bd.to(device), y_B.to(device)
+            moments.add(h_Bd, y_B)
+            if tally is not None:
+                kept_B = (y_B >= 0) & (y_B < len(tally.decider.weight))  # moments report the others
+                with exact_arithmetic():
+                    tally.add(h_Bd[kept_B], y_B[kept_B], rank + at * ranks)  # each batch is a block
+        return moments.state(), {} if tally is None else tally.state()
+
+    parts = [*of_all_ranks(states)]
+    own = replace(merged((each for each, _ in parts), of_training).statistics_so_far(), dtype=s.dtype)
+    if head is None:
+        return s, own
+    counts = {each.name for each in fields(ValidationStatistics)}
+    filled, *others = [Filled.from_state(state, "cpu", of_validation) for _, state in parts]
+    for each in others:
+        filled.merge(each)
+    total = merge_validation([ValidationStatistics(**{name: state[name] for name in counts}) for _, state in parts])
+    extra, versions, makers = {**s.extra, **filled.tensors()}, {**s.versions, **filled.versions}, filled.makers
+    return replace(s, validation=total, extra=extra, versions=versions, makers={**s.makers, **makers}), own
+
+
+def with_validation(row: Row, own: Row) -> Row:
+    """Add the measurements of the validation samples alone, with the prefix ``val_``, to a row."""
+
+    def named(values: Mapping[str, T]) -> dict[str, T]:
+        return {f"{VALIDATION}{name}": value for name, value in values.items()}
+
+    return replace(
+        row,
+        measurements=row.measurements | named(own.measurements),
+        versions=row.versions | named(own.versions),
+        excluded=row.excluded | named(own.excluded),
+        made_by=row.made_by | named(own.made_by),
+        notes=row.notes + tuple(replace(note, measurement=VALIDATION + note.measurement) for note in own.notes),
+    )
