@@ -59,8 +59,7 @@ class ModelHead:
         name = linear[-1] if name is None else name
         if name not in modules:
             raise UsageError(f"{kind} has no module {name!r}; {near_names(name, linear)}")
-        weight = getattr(modules[name], "weight", None)
-        if weight is None or weight.dim() != 2:
+        if not hasattr(modules[name], "in_features"):  # quantized linear modules have it too
             called = type(modules[name]).__name__
             raise UsageError(f"module {name!r} of {kind} is a {called}, not linear; {near_names(name, linear)}")
         return modules[name]
@@ -93,7 +92,8 @@ class ModelHead:
                     raise CollapseError(f"the head, a {type(self.module).__name__}, does not compute W h + b")
             logits = LINEAR
             if self._predicts_next:
-                logits = find_logits(LanguageModel.of(self.model), torch.arange(8)[None])
+                loaded = LanguageModel.of(self.model)
+                logits = find_logits(loaded, torch.arange(8)[None] % loaded.input_rows)
         self.h = kept
         return Classifier(weight, bias, logits)
 
