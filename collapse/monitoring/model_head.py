@@ -18,7 +18,7 @@ _ROUNDING = 0.02
 """Largest relative difference of logits that rounding and quantization can cause."""
 
 
-class Classifier(NamedTuple):
+class LinearHead(NamedTuple):
     """A head: weight (V, d), bias (V,) or None, and how logits follow from them."""
 
     weight: Tensor
@@ -73,7 +73,7 @@ class ModelHead:
         """Remove the hook."""
         self._hook.remove()
 
-    def classifier(self) -> Classifier:
+    def classifier(self) -> LinearHead:
         """Return the head as it is now.
 
         Raises:
@@ -95,7 +95,7 @@ class ModelHead:
                 loaded = LanguageModel.of(self.model)
                 logits = find_logits(loaded, torch.arange(8)[None] % loaded.input_rows)
         self.h = kept
-        return Classifier(weight, bias, logits)
+        return LinearHead(weight, bias, logits)
 
     def take(self) -> Tensor:
         """Return the input of the last call, once.
@@ -150,9 +150,14 @@ class ModelHead:
             self.model(*inputs, **named)
         if self.h is None:
             raise CollapseError(f"{type(self.model).__name__} does not call its head, a {type(self.module).__name__}")
+        h = self.take()
         if self._predicts_next:
-            y = torch.nn.functional.pad(y[:, 1:], (0, 1), value=IGNORED)
-        return self.take(), y
+            y = nn.functional.pad(y[:, 1:], (0, 1), value=IGNORED)
+        elif h.dim() == y.dim() + 2:  # the classifier of a decoder, which decides by the last token
+            at_T = torch.arange(h.shape[1], device=h.device)
+            last_B = (at_T * named.get("attention_mask", torch.ones_like(at_T))).argmax(dim=-1)
+            h = h[torch.arange(len(h), device=h.device), last_B]
+        return h, y
 
     @property
     def _predicts_next(self) -> bool:
