@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from collapse.errors import CollapseError, UsageError, near_names
 from collapse.inputs.evaluation_mode import evaluation_mode
-from collapse.inputs.language_model import LanguageModel, classifier_of, is_plain
+from collapse.inputs.language_model import LanguageModel, Reached, classifier_of, is_plain
 from collapse.inputs.suitability import find_logits
 from collapse.numerics.dense_moments import IGNORED
 from collapse.numerics.logits import LINEAR, Logits
@@ -24,10 +24,6 @@ class LinearHead(NamedTuple):
     weight: Tensor
     bias: Tensor | None = None
     logits: Logits = LINEAR
-
-
-class _Reached(Exception):
-    """Raised to stop a forward pass at the head."""
 
 
 class ModelHead:
@@ -67,7 +63,7 @@ class ModelHead:
     def _keep(self, module: nn.Module, inputs: tuple[Any, ...], named: dict[str, Any]) -> None:
         self.h = next(each for each in (*inputs, *named.values()) if isinstance(each, Tensor)).detach()
         if self._stops:
-            raise _Reached
+            raise Reached
 
     def remove(self) -> None:
         """Remove the hook."""
@@ -146,7 +142,7 @@ class ModelHead:
         else:
             raise UsageError(f"a batch must be a pair (inputs, labels) or a mapping, not {type(batch).__name__}")
         self.h = None
-        with suppress(_Reached):
+        with suppress(Reached):
             self.model(*inputs, **named)
         if self.h is None:
             raise CollapseError(f"{type(self.model).__name__} does not call its head, a {type(self.module).__name__}")
