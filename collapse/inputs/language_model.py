@@ -21,7 +21,7 @@ from collapse.stores.layers import TOP
 
 
 class Reached(Exception):
-    """Stops a forward pass after the last wanted layer, or before the output embedding."""
+    """Stops a forward pass after the last wanted layer, or before the head."""
 
 
 def explaining_large_model(name: str, device: torch.device) -> AbstractContextManager[None]:

@@ -52,7 +52,7 @@ def find_logits(loaded: "LanguageModel", tokens_BT: Int[Tensor, "B T"]) -> Logit
         handle.remove()
     if not given or logits.shape != given[0].shape or not logits.isfinite().all():
         return LINEAR  # check_model() says why the model cannot be measured
-    allowed, numbers = _tolerance(given[0], logits), [*_numbers(loaded.model.config.to_dict())]
+    allowed, numbers = rounding_of(given[0], logits), [*_numbers(loaded.model.config.to_dict())]
     rounding = max(torch.finfo(each.dtype).eps for each in (given[0], logits))
     z, g = given[0].double().flatten(), logits.to(given[0].device).double().flatten()
     slope, limit = float(g[0] / z[0]), float(g[1])
@@ -113,7 +113,7 @@ def _check_head(loaded: "LanguageModel", tokens: Tensor, h: Tensor, where: str) 
     kind = type(loaded.model).__name__
     logits = loaded.run(tokens).logits.to(h.device)
     ours = F.linear(h, loaded.weight, loaded.bias)
-    allowed = _HEAD_TOLERANCE[torch.bfloat16] if loaded.is_quantized else _tolerance(ours, logits)
+    allowed = rounding_of(ours, logits, quantized=loaded.is_quantized)
     own = logits.double()
     largest = float(own.abs().max())
     if not math.isfinite(largest):
@@ -135,6 +135,7 @@ def _not_linear(loaded: "LanguageModel") -> CollapseError:
     )
 
 
-def _tolerance(head: Tensor, logits: Tensor) -> float:
-    """Return the relative rounding of logits; some models convert them to float32."""
-    return max(_HEAD_TOLERANCE[each.dtype] for each in (head, logits))
+def rounding_of(head: Tensor, logits: Tensor, *, quantized: bool = False) -> float:
+    """Return the relative rounding of logits; some models convert them to float32, and quantizers round more."""
+    dtypes = [torch.bfloat16] if quantized else [head.dtype, logits.dtype]
+    return max(_HEAD_TOLERANCE[each] for each in dtypes)
