@@ -9,6 +9,7 @@ import sys
 import time
 from collections.abc import Callable
 from contextlib import suppress
+from copy import copy
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -26,21 +27,22 @@ TIMES = ("started", "finished", "merged", "seconds", "slices_of_earlier_runs")
 class Runner:
     """Starts command lines, each in its own process group, forked from a warm process (see zygote.py)."""
 
-    def __init__(
-        self,
-        environment: dict[str, str],
-        prefix: tuple[str, ...] = (),
-        *,
-        imports: tuple[str, ...] = (),
-    ) -> None:
+    def __init__(self, environment: dict[str, str], *, imports: tuple[str, ...] = ()) -> None:
         self.process = subprocess.Popen(
-            [*prefix, sys.executable, str(Path(__file__).with_name("zygote.py")), *imports],
+            [sys.executable, str(Path(__file__).with_name("zygote.py")), *imports],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
             env=environment | {"TOKENIZERS_PARALLELISM": "false"},
         )
         self.ended: dict[int, int] = {}
+        self.environment: dict[str, str] = {}
+
+    def at(self, home: Path) -> "Runner":
+        """Return the same warm process, whose command lines have their caches in a folder."""
+        other = copy(self)
+        other.environment = {"COLLAPSE_HOME": str(home)}
+        return other
 
     def start(
         self,
@@ -69,7 +71,7 @@ class Runner:
             program=program,
             out=str(out or log),
             err=str(log),
-            environment=environment or {},
+            environment=self.environment | (environment or {}),
             folder=str(folder) if folder else None,
             file_limit=file_limit,
         )

@@ -242,18 +242,17 @@ def as_user(hub: Any, warm: Any, tmp_path: Path) -> Callable[..., subprocess.Com
 
 
 @pytest.fixture(scope="module")
-def start_runner(command_lines: ModuleType) -> Iterator[Callable[..., Any]]:
-    """Start warm processes: start_runner(home) or start_runner(home, hub), with a prefix to their command line."""
-    runners = []
+def runner(warm_here: Any, tmp_path_factory: pytest.TempPathFactory) -> Any:
+    """The warm process, with caches of this module's own."""
+    return warm_here.at(tmp_path_factory.mktemp("home"))
 
-    def start(home: Path, hub: Any = None, prefix: tuple[str, ...] = ()) -> Any:
-        environment = hub.environment(home) if hub else os.environ | {"COLLAPSE_HOME": str(home)}
-        runners.append(command_lines.Runner(environment, prefix))
-        return runners[-1]
 
-    yield start
-    for runner in runners:
-        runner.close()
+@pytest.fixture(scope="module")
+def hub_runner(command_lines: ModuleType, commands: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+    """A warm process with caches of its own, whose Hub is that of the five commands."""
+    made = command_lines.Runner(commands.hub.environment(tmp_path_factory.mktemp("home")))
+    yield made
+    made.close()
 
 
 @pytest.fixture(scope="module")

@@ -22,11 +22,6 @@ TOLD = re.compile(
 )
 
 
-@pytest.fixture(scope="module")
-def runner(start_runner, commands, tmp_path_factory):
-    return start_runner(tmp_path_factory.mktemp("home"), commands.hub)
-
-
 def told(ended, at):
     """Return the advice in the error about a file in a folder; it must be the only line besides progress."""
     code, said = ended
@@ -49,32 +44,32 @@ def told(ended, at):
         ("measure", {2_000: "COLLAPSE_HOME", 100_000: "--store"}),
     ],
 )
-def test_no_space_is_told_and_mended(runner, commands, command_lines, tmp_path, name, limits):
+def test_no_space_is_told_and_mended(hub_runner, commands, command_lines, tmp_path, name, limits):
     command, expected = commands[name], None
     for limit, elsewhere in {None: None, **limits}.items():
         at = tmp_path / f"{limit}"
         at.mkdir()
         options = {"log": tmp_path / f"{limit}.log", "environment": command_lines.homes(at)}
         if limit:
-            assert elsewhere in told(runner.run(command.words(at), file_limit=limit, **options), at)
+            assert elsewhere in told(hub_runner.run(command.words(at), file_limit=limit, **options), at)
             assert not command.looks_whole(at)
-        code, said = runner.run(command.words(at), **options)
+        code, said = hub_runner.run(command.words(at), **options)
         assert code == 0, said
         expected = expected or command.outcome(at)
         assert command.outcome(at) == expected
 
 
-def test_no_space_for_a_model_of_the_hub(runner, commands, command_lines, tiny, tmp_path):
+def test_no_space_for_a_model_of_the_hub(hub_runner, commands, command_lines, tiny, tmp_path):
     commands.hub.add("owner/tiny", {file.name: file.read_bytes() for file in tiny.model.iterdir()})
     words = ["collect", "owner/tiny", *tiny.words("--store", tmp_path / "store", "--max-chunks", 20)[1:]]
     environment = command_lines.homes(tmp_path)
-    ended = runner.run(words, tmp_path / "log", environment=environment, file_limit=100_000)
+    ended = hub_runner.run(words, tmp_path / "log", environment=environment, file_limit=100_000)
     assert "HF_HOME" in told(ended, tmp_path)
 
 
-def test_a_full_disk_is_no_matter_to_a_push(runner, commands, command_lines, tmp_path):
+def test_a_full_disk_is_no_matter_to_a_push(hub_runner, commands, command_lines, tmp_path):
     words, environment = commands["push"].words(tmp_path), command_lines.homes(tmp_path)
-    code, _ = runner.run(words, Path("/dev/null"), environment=environment, file_limit=100)
+    code, _ = hub_runner.run(words, Path("/dev/null"), environment=environment, file_limit=100)
     assert code == 0
     assert commands["push"].looks_whole(tmp_path)
     for file in (tmp_path / "home").rglob("*.*"):  # no half of a remembered hash or listing
@@ -82,26 +77,26 @@ def test_a_full_disk_is_no_matter_to_a_push(runner, commands, command_lines, tmp
 
 
 @pytest.mark.parametrize("suffix", ["csv", "json", "parquet"])
-def test_a_table_that_cannot_be_written(runner, commands, tmp_path, suffix):
+def test_a_table_that_cannot_be_written(hub_runner, commands, tmp_path, suffix):
     table = tmp_path / f"table.{suffix}"
     words = ["measure", commands.big, "--metrics", "nc3", "--output", table]
     pipe = tmp_path / "pipe"  # which the limit on files does not concern
     os.mkfifo(pipe)
     with ThreadPoolExecutor(1) as pool:
         told = pool.submit(pipe.read_text)
-        code, said = runner.wait(runner.start(words, pipe, file_limit=100)), told.result(timeout=60)
+        code, said = hub_runner.wait(hub_runner.start(words, pipe, file_limit=100)), told.result(timeout=60)
     assert code == 1, said
     assert "nc3.self_duality" in said  # the numbers are not lost
     assert TOLD.fullmatch(said.splitlines()[-1])[2] == "choose another --output"
     assert not [each for each in tmp_path.iterdir() if "table" in each.name or "partial" in each.name]
-    code, said = runner.run(words, tmp_path / "log")
+    code, said = hub_runner.run(words, tmp_path / "log")
     assert code == 0, said
     assert len(Results.read(table)) == 1
 
 
-def test_results_that_cannot_be_kept_beside_the_store(runner, commands, tmp_path):
+def test_results_that_cannot_be_kept_beside_the_store(hub_runner, commands, tmp_path):
     store = Path(shutil.copytree(commands.big, tmp_path / "store"))
     (store / "results.json").unlink(missing_ok=True)
-    code, said = runner.run(["measure", store, "--metrics", "nc3"], Path("/dev/null"), file_limit=100)
+    code, said = hub_runner.run(["measure", store, "--metrics", "nc3"], Path("/dev/null"), file_limit=100)
     assert code == 0, said
     assert [each.name for each in store.iterdir() if "results" in each.name] == []

@@ -16,11 +16,6 @@ import pytest
 from collapse.stores.store import Store
 
 
-@pytest.fixture(scope="module")
-def runner(start_runner, tmp_path_factory):
-    return start_runner(tmp_path_factory.mktemp("home"))
-
-
 def tensor_bytes(store: Path) -> dict[str, bytes]:
     return {file.name: file.read_bytes() for file in sorted(store.glob("top/*.safetensors"))}
 

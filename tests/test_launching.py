@@ -18,11 +18,6 @@ from collapse.cli.measure import command as measure
 from collapse.stores.lock import running_parts
 
 
-@pytest.fixture(scope="module")
-def runner(start_runner, tmp_path_factory):
-    return start_runner(tmp_path_factory.mktemp("home"))
-
-
 @pytest.mark.parametrize(("jobs", "kills"), [(2, 1), pytest.param(4, 5, marks=pytest.mark.slow)])
 def test_killed_local_jobs_continue_into_the_store_of_one_process(runner, tiny, whole, tmp_path, jobs, kills):
     store, log, draw = tmp_path / "store", tmp_path / "log", random.Random(0)

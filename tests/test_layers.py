@@ -65,7 +65,7 @@ def test_each_layer_has_the_numbers_of_its_hidden_states(tiny, tmp_path, kind):
         assert {"nc4.agreement", "val_loss", "nc1.cdnv"} <= present(row.measurements).keys()
 
 
-def test_layers_wanted_later_in_parts_or_after_a_kill_are_those_of_one_pass(tiny, whole, start_runner, tmp_path):
+def test_layers_wanted_later_in_parts_or_after_a_kill_are_those_of_one_pass(tiny, whole, runner, tmp_path):
     options = {"batch_size": 4, **tiny.options()}
     top = collapse.collect(tiny.model, store=tmp_path / "top", **options)
     assert top.layers == ["top"]
@@ -84,7 +84,6 @@ def test_layers_wanted_later_in_parts_or_after_a_kill_are_those_of_one_pass(tiny
         shutil.rmtree(tmp_path / "merged", ignore_errors=True)
         merged = collapse.merge(parts, store=tmp_path / "merged")
     same(merged, whole)
-    runner = start_runner(tmp_path / "home")
     command = ["collect", *tiny.words("--store", tmp_path / "top", "--batch-size", 4, "--layers", "all")]
     for moment in (0.6, 0.9, None):
         killed_run(runner, command, tmp_path / "top", tmp_path / "log", moment)

@@ -12,18 +12,13 @@ from collapse.stores.lock import is_locked, locked, running_parts
 from collapse.stores.store import Store
 
 
-@pytest.fixture(scope="module")
-def runner(start_runner, commands, tmp_path_factory):
-    return start_runner(tmp_path_factory.mktemp("home"), commands.hub)
-
-
 @pytest.fixture
-def stopped(runner, commands, tmp_path):
+def stopped(hub_runner, commands, tmp_path):
     """Start a command, stop it while it holds the lock of the store, and return its process id."""
     started = []
 
     def stopped(name):
-        pid = runner.start(commands[name].words(tmp_path), tmp_path / "first.log")
+        pid = hub_runner.start(commands[name].words(tmp_path), tmp_path / "first.log")
         deadline = time.monotonic() + 30
         while not is_locked(tmp_path / "store"):
             assert time.monotonic() < deadline
@@ -33,16 +28,16 @@ def stopped(runner, commands, tmp_path):
 
     yield stopped
     for pid in started:
-        runner.kill(pid)
+        hub_runner.kill(pid)
 
 
 def text_of(file):
     return file.read_text() if file.exists() else ""
 
 
-def waits(runner, words, log):
+def waits(hub_runner, words, log):
     """Start a command that must wait for the lock, and return its process id."""
-    pid = runner.start(words, log)
+    pid = hub_runner.start(words, log)
     deadline = time.monotonic() + 30
     while "store is in use by another process: waiting until it ends" not in text_of(log):
         assert time.monotonic() < deadline, text_of(log)
@@ -51,40 +46,40 @@ def waits(runner, words, log):
 
 
 @pytest.mark.parametrize("name", ["collect", "merge", "pull", "measure"])
-def test_the_second_writer_waits_and_uses_the_store_of_the_first(runner, commands, stopped, tmp_path, name):
+def test_the_second_writer_waits_and_uses_the_store_of_the_first(hub_runner, commands, stopped, tmp_path, name):
     pid = stopped(name)
-    second = waits(runner, commands[name].words(tmp_path), tmp_path / "log")
-    interrupted = waits(runner, commands[name].words(tmp_path), tmp_path / "interrupted.log")
+    second = waits(hub_runner, commands[name].words(tmp_path), tmp_path / "log")
+    interrupted = waits(hub_runner, commands[name].words(tmp_path), tmp_path / "interrupted.log")
     os.killpg(interrupted, signal.SIGINT)
-    assert runner.wait(interrupted) == 130
+    assert hub_runner.wait(interrupted) == 130
     said = text_of(tmp_path / "interrupted.log").split("\n\n")
     assert len(said) == 2, said
     assert said[1].startswith("collapse: interrupted")
     os.killpg(pid, signal.SIGCONT)
-    assert runner.wait(pid) == 0, text_of(tmp_path / "first.log")
+    assert hub_runner.wait(pid) == 0, text_of(tmp_path / "first.log")
     written = (tmp_path / "store" / "collapse.json").stat().st_mtime_ns
-    assert runner.wait(second) == 0, text_of(tmp_path / "log")
+    assert hub_runner.wait(second) == 0, text_of(tmp_path / "log")
     assert not Store.load(tmp_path / "store").verify()
     assert (tmp_path / "store" / "collapse.json").stat().st_mtime_ns == written
     assert not (tmp_path / "store" / ".lock").exists()
 
 
 @pytest.mark.parametrize("ends", [signal.SIGKILL, signal.SIGINT])
-def test_the_second_writer_goes_on_if_the_first_is_ended(runner, commands, stopped, tmp_path, ends):
+def test_the_second_writer_goes_on_if_the_first_is_ended(hub_runner, commands, stopped, tmp_path, ends):
     pid = stopped("collect")
-    second = waits(runner, commands["collect"].words(tmp_path), tmp_path / "log")
+    second = waits(hub_runner, commands["collect"].words(tmp_path), tmp_path / "log")
     os.killpg(pid, ends)
     os.killpg(pid, signal.SIGCONT)
-    assert runner.wait(second) == 0, text_of(tmp_path / "log")
+    assert hub_runner.wait(second) == 0, text_of(tmp_path / "log")
     assert not Store.load(tmp_path / "store").verify()
 
 
 @pytest.mark.parametrize("first", ["collect", "merge", "pull"])
-def test_the_lock_of_a_killed_process_is_none(runner, commands, stopped, tmp_path, first):
-    assert runner.kill(stopped(first))
+def test_the_lock_of_a_killed_process_is_none(hub_runner, commands, stopped, tmp_path, first):
+    assert hub_runner.kill(stopped(first))
     assert (tmp_path / "store" / ".lock").exists()
     assert not is_locked(tmp_path / "store")
-    code, said = runner.run(commands[first].words(tmp_path), tmp_path / "log")
+    code, said = hub_runner.run(commands[first].words(tmp_path), tmp_path / "log")
     assert code == 0, said
     assert not Store.load(tmp_path / "store").verify()
 

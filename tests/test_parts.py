@@ -12,11 +12,6 @@ from collapse.stores.lock import is_locked, running_parts
 from collapse.stores.shards import shards_in
 
 
-@pytest.fixture(scope="module")
-def runner(start_runner, tmp_path_factory):
-    return start_runner(tmp_path_factory.mktemp("home"))
-
-
 @pytest.fixture
 def start(runner, tiny, tmp_path):
     """Start collecting into the store; ends what is left."""

@@ -15,7 +15,7 @@ from typing import Any
 
 import click
 
-from collapse.cli.options import with_options
+from collapse.cli.options import is_given, with_options
 from collapse.cli.terminal import say
 from collapse.core import ranks
 from collapse.core.paths import expanded
@@ -66,7 +66,7 @@ def launch(
     """
     options = click.get_current_context().params
     if options["launcher"] is None:
-        if unused := [name for name in _JOBS_ONLY if _is_given(click.get_current_context(), name)]:
+        if unused := [name for name in _JOBS_ONLY if is_given(click.get_current_context(), name)]:
             raise UsageError(f"--{unused[0]} is for jobs: also give --launcher slurm or --launcher local")
         return False
     if ranks.count() > 1:
@@ -224,7 +224,7 @@ def option_words(context: click.Context | None, names: Collection[str] | None = 
     assert context is not None  # every command is in the group of all commands
     words = []
     for each in context.command.params:
-        if isinstance(each, click.Option) and _is_given(context, each.name) and (names is None or each.name in names):
+        if isinstance(each, click.Option) and is_given(context, each.name) and (names is None or each.name in names):
             value, flag = context.params[each.name], max(each.opts, key=len)
             if each.is_flag:
                 words += [flag] if value in (True, each.flag_value) else []  # the flag_value of --json is "json"
@@ -232,7 +232,3 @@ def option_words(context: click.Context | None, names: Collection[str] | None = 
                 several = value if each.multiple else [",".join(map(str, value)) if isinstance(value, tuple) else value]
                 words += [f"{flag}={one}" for one in several]
     return words
-
-
-def _is_given(context: click.Context, name: str | None) -> bool:
-    return name in context.params and context.get_parameter_source(name) is not click.core.ParameterSource.DEFAULT

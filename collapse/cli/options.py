@@ -46,6 +46,11 @@ def collecting_options(*, besides: Collection[str] = ()) -> Callable[[Command], 
     return with_options(*(option_of(each) for each in fields(CollectionSpec) if each.name not in besides))
 
 
+def is_given(context: click.Context, name: str | None) -> bool:
+    """Whether an option of a command was given, rather than its default taken."""
+    return name in context.params and context.get_parameter_source(name) is not click.core.ParameterSource.DEFAULT
+
+
 def given_options(options: Mapping[str, Any]) -> dict[str, Any]:
     """Return the options of a collection that were given on the command line, as keyword arguments of collapse.collect.
 
@@ -53,10 +58,9 @@ def given_options(options: Mapping[str, Any]) -> dict[str, Any]:
         UsageError: A value is invalid.
     """
     context = click.get_current_context()
-    default = click.core.ParameterSource.DEFAULT
     given: dict[str, Any] = {}
     for each in fields(CollectionSpec):
-        if each.name in options and context.get_parameter_source(each.name) is not default:
+        if each.name in options and is_given(context, each.name):
             value = options[each.name]
             # a --no-… flag that is given means False
             given[each.name] = not value if each.default is True else parsed(each.name, value)

@@ -94,7 +94,7 @@ class Decider:
         centres /= self._scale
         half_sqnorms = torch.einsum("cd,cd->c", centres, centres) / 2
         every_row = torch.arange(len(centres), device=device)
-        self._centres = Ranking(centres, [every_row], -half_sqnorms, originals=self.means)
+        self._centres = Ranking(self.means, [every_row], -half_sqnorms, centre=self.global_mean, scale=self._scale)
 
     def linear(self, h_Bd: Float[Tensor, "B d"], y_B: Int[Tensor, " B"]) -> LinearDecisions:
         """Return the decisions of the linear classifier, and the loss."""

@@ -64,7 +64,8 @@ class Ranking:
         groups: Groups of rows, ascending within each. The candidates include the best rows of the first group, of the
             first two together, and so on.
         bias: A bias for each row of the matrix, shape (V,), or None.
-        originals: The matrix before rounding, to compare rows for equality; None if ``matrix`` is not rounded.
+        centre, scale: The rows to search are those of the matrix minus this vector, shape (d,), divided by this power
+            of two.
         cap: The cap of scores, which applies to sums of exponentials; order and candidates do not depend on it.
     """
 
@@ -74,11 +75,13 @@ class Ranking:
         groups: Sequence[Int[Tensor, " _"]],
         bias: Float[Tensor, " V"] | None,
         *,
-        originals: Float[Tensor, "V d"] | None = None,
+        centre: Float[Tensor, " d"] | None = None,
+        scale: float = 1.0,
         cap: float | None = None,
     ) -> None:
         self._cap = None if cap is None else Logits(cap=cap * _LOG2_E)
         self._matrix, self._all_biases, self._work = matrix, bias, work_sizes(matrix.device)
+        self._centre, self._scale = centre, scale
         self._ids = torch.cat(list(groups))
         self._bias = None if bias is None else bias[self._ids].double()
         self._highest_bias = 0.0 if self._bias is None else float(self._bias.max())
@@ -98,8 +101,7 @@ class Ranking:
             if self._kept is not None:
                 self._kept[block] = shifted_rd
         self._norm_G, self._shifted_norm_G = torch.stack(norms).unbind(dim=1)
-        originals = matrix if originals is None else originals
-        self._is_first = first_of_equal(originals, groups, bias, self._work.rows)
+        self._is_first = first_of_equal(matrix, groups, bias, self._work.rows)
 
     def search(
         self, x_Bd: Float[Tensor, "B d"], *, bias_factor: float = 1.0, sums: bool = False, exact: bool = False
@@ -145,7 +147,7 @@ class Ranking:
     ) -> Float[Tensor, " K"]:
         """Compute the scores of (sample, row) pairs in float64; equal rows get equal scores."""
         pieces = zip(*(each.split(max(1, self._work.gathered // self._dim)) for each in (sample_K, row_K)), strict=True)
-        score_K = torch.cat([torch.linalg.vecdot(self._matrix[row].double(), x_Bd[sample]) for sample, row in pieces])
+        score_K = torch.cat([torch.linalg.vecdot(self._rows(row), x_Bd[sample]) for sample, row in pieces])
         return score_K if self._all_biases is None else score_K + bias_factor * self._all_biases[row_K].double()
 
     def error(
@@ -172,8 +174,12 @@ class Ranking:
         largest_score = row * x * (1 if self._bias is None else 3)
         return largest_score < _RESOLVED and max(row, x) < _LARGEST
 
+    def _rows(self, ids: Int[Tensor, " r"]) -> Float[Tensor, "r d"]:
+        rows_rd = self._matrix[ids].double()  # a copy
+        return rows_rd if self._centre is None else rows_rd.sub_(self._centre).mul_(1 / self._scale)
+
     def _exact(self, block: slice) -> Float[Tensor, "r d"]:
-        return self._matrix[self._ids[block]].double()
+        return self._rows(self._ids[block])
 
     def _scores(
         self, x_Bd: Float[Tensor, "B d"], block: slice, bias_n: Float[Tensor, " n"] | None
@@ -182,7 +188,7 @@ class Ranking:
         if self._kept is not None and x_Bd.dtype == torch.float32:
             rows_rd = self._kept[block]
         else:
-            rows_rd = (self._exact(block) - self._mean).to(x_Bd.dtype)
+            rows_rd = self._exact(block).sub_(self._mean).to(x_Bd.dtype)
         return product(x_Bd, rows_rd, None if bias_n is None else bias_n[block])
 
     def _biases(self, bias_factor: float, dtype: torch.dtype) -> Float[Tensor, " n"] | None:

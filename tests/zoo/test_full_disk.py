@@ -5,14 +5,7 @@ A limit on the size of files stands in for the disk: torch's and safetensors' wr
 
 import json
 
-import pytest
-
 from collapse_zoo.runs import Run
-
-
-@pytest.fixture(scope="module")
-def runner(start_runner, tmp_path_factory):
-    return start_runner(tmp_path_factory.mktemp("home"))
 
 
 def test_no_space_is_told_and_mended(runner, words, tmp_path):
