@@ -37,3 +37,7 @@ results.frame().set_index("layer")[names].round(4).iloc[::5]
 
 # %%
 collapse.draw("depth", results)
+
+# %% [markdown]
+# The last layers make the prediction: there, NC3 and NC4 rise, and the loss of the logit lens falls. Debiased NC1 has a
+# gap where the class means are no farther apart than noise. [Layers](../docs/guides/layers.md) explains each panel.
