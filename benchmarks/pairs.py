@@ -31,7 +31,7 @@ def benchmark(quick: bool, device: str) -> Record:
 def _add(record: Record, classes: int, dim: int, quick: bool, device: str) -> None:
     """Time the sweep at one size, in turn with its bare products."""
     s = statistics(classes, dim, device)
-    every = [name for name, (metric, _) in plugins().measurements().items() if metric.kind == "pair"]
+    every = [name for name, (metric, _) in plugins().chosen(None).items() if metric.kind == "pair"]
     works: dict[str, Callable[[], object]] = {
         "bare Gram products": lambda: products(s.centred_means),
         "three measurements": lambda: evaluate(lambda: values_of(s), by_metric(plugins().chosen(THREE))),

@@ -34,7 +34,7 @@ collect_ignore = [
 ]
 
 if "CHECK_SHAPES" in os.environ:  # in signatures; kernels.py has them checked, which takes twice as long
-    install_import_hook(["collapse", "collapse_analyses", "collapse_metrics"], "beartype.beartype")
+    install_import_hook(["collapse", "collapse_analyses", "collapse_geometry", "collapse_metrics"], "beartype.beartype")
 
 
 def pytest_collection_finish() -> None:

@@ -47,6 +47,7 @@ NUMERICAL = (
     "tests/zoo/test_fast_gpt_neo.py",
     "tests/zoo/test_loss.py",
     "collapse",
+    "plugins/collapse_geometry",
     "plugins/collapse_metrics",
 )
 

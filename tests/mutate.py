@@ -23,6 +23,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 METRICS = "tests/plugins/test_numbers.py tests/plugins/test_edges.py tests/test_degenerate.py"
 PAIRS = f"tests/test_pairs.py {METRICS}"
+GEOMETRY = "tests/plugins/test_geometry.py"
 PERMUTATION = "tests/plugins/test_permutation.py"
 CORRELATION = "tests/plugins/test_correlation.py tests/plugins/test_pages.py"
 TESTS = {
@@ -34,7 +35,14 @@ TESTS = {
     "plugins/collapse_metrics/generalization.py": METRICS,
     "plugins/collapse_metrics/debiasing.py": f"tests/plugins/test_debiased.py {METRICS}",
     "plugins/collapse_metrics/covariance.py": f"{METRICS} tests/test_class_moments.py",
+    "plugins/collapse_metrics/spectrum.py": f"{METRICS} {GEOMETRY}",
     "plugins/collapse_metrics/effective_dimension.py": "tests/plugins/test_effective_dimension.py",
+    "plugins/collapse_geometry/anisotropy.py": GEOMETRY,
+    "plugins/collapse_geometry/classifier.py": GEOMETRY,
+    "plugins/collapse_geometry/intrinsic_dimension.py": GEOMETRY,
+    "plugins/collapse_geometry/separation.py": GEOMETRY,
+    "plugins/collapse_geometry/slopes.py": GEOMETRY,
+    "plugins/collapse_geometry/spectra.py": GEOMETRY,
     "plugins/collapse_analyses/permutation.py": PERMUTATION,
     "plugins/collapse_analyses/correlation.py": CORRELATION,
     "plugins/collapse_analyses/paired.py": "tests/plugins/test_paired.py",

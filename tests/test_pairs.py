@@ -30,7 +30,7 @@ EQUAL = {(0, 1), (5, 6)}
 CLOSE = {(5, 7), (6, 7)}
 DIRECTIONLESS = {pair for pair in combinations(range(9), 2) if 4 in pair}
 ALIKE = {(0, 1), (2, 3), (5, 6)}
-PAIRWISE = [name for name, (metric, _) in plugins().measurements().items() if metric.kind == "pair"]
+PAIRWISE = [name for name, (metric, _) in plugins().chosen(None).items() if metric.kind == "pair"]
 
 
 def statistics(means=MEANS, variances=None, dtype="float32"):

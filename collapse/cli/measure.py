@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 @click.option(
     "--metrics",
     metavar="NAMES",
-    help="Measurements or prefixes, such as gnc2,nc1.cdnv.  [default: measure all, print the headlines]",
+    help="Measurements or prefixes: gnc2,nc1.cdnv.  [default: measure all but geometry, print the headlines]",
 )
 @click.option(
     "--min-count",
@@ -73,6 +73,8 @@ def command(
     given ones. If one of several MODELs fails, the others are measured, the exit status is 1, and an existing --output
     file is not changed.
 
+    --task measures a classifier of images, texts or tokens, or a masked language model, on --data.
+
     --layers prints a row for each layer, in order of depth; all are collected in one pass. For a store, it measures
     layers that the store holds. NC4 and the loss of inner layers use the logit lens: the model's final norm and head.
 
@@ -86,6 +88,7 @@ def command(
     collapse measure stores/a --min-count 1,10,100
     collapse measure runs/a --text train.jsonl --null
     collapse measure runs/a --text train.jsonl --layers every:4
+    collapse measure runs/vit --task image-classification --data images/train
     collapse measure EleutherAI/pythia-70m --revisions 'step*' --text train.jsonl
     """
     if no_download:

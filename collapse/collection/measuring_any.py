@@ -59,7 +59,7 @@ def measure(
         store: Folder of the model's store, or a repository of stores on the Hub; None for the local cache. Without
             ``model``, the store to measure.
         metrics: Measurement names or prefixes (``"gnc2"``, ``["nc1.cdnv", "nc2"]``), or functions that are decorated
-            as metrics, whose plugin need not be installed; None means all registered metrics.
+            as metrics, whose plugin need not be installed; None means all, except those of opt-in plugins.
         min_count: Keep the classes with at least this many samples; μ̄ is the mean over the kept classes. NC4 is not
             affected.
         classes_of: Keep only classes that this store, or each of several stores, also has, to compare texts of unequal

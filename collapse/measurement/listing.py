@@ -28,7 +28,8 @@ def metrics(names: str | Iterable[str] = (), *, classes: int = 29_233, dim: int 
     [{'name': 'nc4.agreement', 'at full collapse': 1.0}]
     """
     known, records = plugins(), list[dict[str, object]]()
-    for name, (metric, measure) in known.chosen(",".join([names] if isinstance(names, str) else names) or None).items():
+    wanted = ",".join([names] if isinstance(names, str) else names)
+    for name, (metric, measure) in known.chosen(wanted or known.measurements()).items():
         limits, problem = limits_of(metric, measure, classes, dim)
         if problem:
             log.warning("%s", problem)

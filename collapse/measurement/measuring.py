@@ -61,7 +61,7 @@ def measured(
         store: A store or its folder, or an :class:`collapse.EmbeddingStatistics`.
         layer: The layer of a store, one of :attr:`collapse.Store.layers`.
         metrics: Measurement names or prefixes (``"gnc2"``, ``["nc1.cdnv", "nc2"]``), or functions that are decorated
-            as metrics; None means all registered metrics.
+            as metrics; None means all, except those of opt-in plugins.
         min_count: Keep the classes with at least this many samples; μ̄ is the mean over the kept classes. NC4 is not
             affected.
         classes_of: Keep only classes that this store, or each of several stores, also has.

@@ -91,7 +91,7 @@ class Results:
         Results(2 rows, 2 columns)
         """
         made = cls()
-        made._frame = frame.reset_index(drop=True)
+        made._frame = frame.reset_index(drop=True).copy()  # in few blocks, as frame_of() does
         return made
 
     @classmethod

@@ -186,4 +186,5 @@ def frame_of(rows: Sequence[Row]) -> "pd.DataFrame":
         for row in rows
     ]
     made = pd.DataFrame(records, columns=None if records else [*ABOUT, "versions"])
-    return made.astype({name: "Int64" for name in COUNTS if name in made})  # whole also where some are missing
+    made = made.astype({name: "Int64" for name in COUNTS if name in made})  # whole also where some are missing
+    return made.copy()  # in few blocks: pandas warns of inserting into a frame of more than 100

@@ -33,6 +33,7 @@ class Plugin:
         module: Name of its module.
         declares: Names of the functions, statistics and hooks that it declares.
         problem: Why the plugin is not used; None if it is used.
+        opt_in: Whether its metrics are measured only if they are named; the module says ``COLLAPSE_OPT_IN = True``.
     """
 
     name: str
@@ -40,6 +41,7 @@ class Plugin:
     module: str = ""
     declares: tuple[str, ...] = ()
     problem: str | None = None
+    opt_in: bool = False
 
     @property
     def maker(self) -> str:

@@ -43,7 +43,9 @@ def plugins() -> Plugins:
             hooks, declared = register(manager, name, module), list(declarations(module))
             if not hooks and not declared:
                 raise PluginError("it declares nothing: decorate a function with @collapse.metric, or add a hook")
-            plugin = Plugin(name, origin, module.__name__, (*(each.__name__ for each in declared), *hooks))
+            declares = (*(each.__name__ for each in declared), *hooks)
+            opt_in = getattr(module, "COLLAPSE_OPT_IN", False)
+            plugin = Plugin(name, origin, module.__name__, declares, opt_in=opt_in)
             offered += [(plugin, each) for each in declared]
         except Exception as error:  # importing a plugin can raise anything
             plugin = Plugin(name, origin, problem=_problem(loaded, plugin, error))

@@ -19,7 +19,7 @@ Chosen = Mapping[str, tuple[Metric, Measure]]
 """Measurements by name."""
 
 Wanted = str | Callable[..., Any] | Iterable[str | Callable[..., Any]] | Chosen | None
-"""Measurements: names and prefixes, functions declared as metrics, or None for all that are registered."""
+"""Measurements: names and prefixes, functions declared as metrics, or None for all except those of opt-in plugins."""
 
 
 @dataclass
@@ -49,16 +49,17 @@ class Plugins:
         return dict(sorted(pairs.items()))
 
     def select(self, names: str | Iterable[str] | None) -> list[str]:
-        """Expand names and prefixes to measurement names: ``gnc2`` or ``GNC2`` means every ``gnc2.…``; None means all.
+        """Expand names and prefixes to measurement names: ``gnc2`` or ``GNC2`` means every ``gnc2.…``.
 
-        A string may hold several, separated by commas.
+        A string may hold several, separated by commas. None means all, except those of opt-in plugins.
 
         Raises:
             UsageError: No name is given, or a name is unknown; the message suggests similar names.
         """
         known = list(self.measurements())
         if names is None:
-            return known
+            opt_in = {each.module for each in self.found if each.opt_in}
+            return [name for name, (metric, _) in self.measurements().items() if metric.module not in opt_in]
         see = "(list all with: collapse metrics)"
         names = names.split(",") if isinstance(names, str) else names
         wanted = [each.strip() for each in names if each.strip()]
@@ -105,8 +106,9 @@ class Plugins:
         """Return the declared headline measurements of each property; its first measurement if none is declared."""
         first: dict[str, list[str]] = {}
         marked: dict[str, list[str]] = {}
-        for name, (each, _) in self.measurements().items():
-            first.setdefault(each.property_of(name), [name])
+        known = self.measurements()
+        for name in self.select(None):
+            first.setdefault(known[name][0].property_of(name), [name])
         for metric in self.metrics:
             for measure in metric.measures:
                 if measure.headline:

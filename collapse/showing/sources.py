@@ -122,7 +122,7 @@ def _open(source: Source) -> Results | Store | Part:
 
 def _measured(store: Store, progress: Report | None) -> Row:
     """Return the saved measurements of a store if they are from the installed metrics; otherwise measure and save."""
-    kept, known = kept_row(store), plugins().measurements()
+    kept, known = kept_row(store), plugins().chosen(None)
     present = {name: metric.version for name, (metric, _) in known.items()}
     if kept is not None and (kept.min_count, kept.versions, kept.made_by) == (1, present, plugins().made_by(known)):
         return kept

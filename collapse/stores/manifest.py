@@ -167,18 +167,22 @@ def shape_of(manifest: Mapping[str, Any]) -> tuple[int, int]:
 def why_absent(manifest: Mapping[str, Any], layer: str = TOP) -> dict[str, str]:
     """Return why a layer lacks what metrics need, and which command adds it; without paths, because it is published."""
     identity = manifest["identity"]
-    why = {"n_params": "a features file does not say how many parameters its model has"}
+    what = "data" if "task" in identity else "text"
+    of = "a features file" if "features" in identity else "its source"
+    why = {"n_params": f"{of} does not say how many parameters its model has"}
     if manifest["coverage"]["validation"] is not None:
         no_lens = manifest["model"].get(NO_LENS)
         not_yet = f"layer {layer} is not validated yet: collapse collect MODEL --store STORE --layers {layer}"
         return why | {"validation": f"layer {layer} has no decisions: {no_lens}" if no_lens else not_yet}
     if "features" in identity:
         why["validation"] = "no validation text was given: the features have no validation_features and labels"
+    elif not identity.keys() & {"task", "shards"}:
+        why["validation"] = "its source has no validation samples"
     elif manifest["corpus"].get("validation") is None:
-        why["validation"] = "no validation text was given: add one with --validation-text"
+        why["validation"] = f"no validation {what} was given: add one with --validation-{what}"
     else:
         local = not (identity.get("validation") or {"revision": None}).get("revision")
-        files = " --validation-text FILES" if local else ""
+        files = f" --validation-{what} FILES" if local else ""
         why["validation"] = f"not validated yet: collapse collect MODEL --store STORE{files}"
     return why
 

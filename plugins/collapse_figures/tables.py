@@ -93,6 +93,7 @@ def measured(results: Results, needs: Sequence[str] = ()) -> "pd.DataFrame":
     numbers = [name for name in frame if "." in str(name) or name in _NUMBERS]
     frame[numbers] = frame[numbers].apply(pd.to_numeric, errors="coerce").astype(np.float64)
     frame[numbers] = frame[numbers].where(np.isfinite(frame[numbers]))
+    frame = frame.copy()  # in few blocks: pandas warns of inserting into a frame of more than 100
     if "width" not in frame and "dim" in frame:
         frame["width"] = frame["dim"]
     if "model" not in frame:

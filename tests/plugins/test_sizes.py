@@ -103,8 +103,8 @@ def test_a_shared_trend_in_training_drives_equal_architecture_and_not_recipe(tab
 
 def noise(draw, groups, rows, slope):
     """Columns that are independent of the loss within a width; loss and columns both depend on the width."""
-    known = plugins().measurements().items()
-    names = [name for name, (metric, _) in known if metric.property_of(name).lower() != "generalization"][:50]
+    known = plugins().measurements()
+    names = [each for each in plugins().select(None) if known[each][0].property_of(each) != "generalization"][:50]
     dim = np.repeat(2 ** np.arange(5, 5 + groups), rows)
     values = draw.normal(size=(groups * rows, len(names) + 1)) + slope * np.log2(dim)[:, None]
     frame = pd.DataFrame(values, columns=[*names, "val_loss"])
