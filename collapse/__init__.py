@@ -49,6 +49,7 @@ _PUBLIC = {
     "stores.shards": "Part",
     "stores.store": "Store",
     "vocabulary.confusable": "confusable_pairs neighbours",
+    "vocabulary.groups": "measure_groups",
     "vocabulary.matching": "frequency_matched",
     "vocabulary.token_table": "tokens",
 }
@@ -124,6 +125,7 @@ if TYPE_CHECKING:
     from collapse.stores.store import Store as Store
     from collapse.vocabulary.confusable import confusable_pairs as confusable_pairs
     from collapse.vocabulary.confusable import neighbours as neighbours
+    from collapse.vocabulary.groups import measure_groups as measure_groups
     from collapse.vocabulary.matching import frequency_matched as frequency_matched
     from collapse.vocabulary.token_table import tokens as tokens
 else:  # type checkers take what is imported above

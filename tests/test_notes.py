@@ -207,17 +207,18 @@ def test_plugin_statistics_are_read_where_they_can_be_used(measured):
     row, notes = measured(replace(s, counts=torch.tensor([4, 2, 1])), "r", min_count=2)
     assert row.measurements == {"r.each": 3.0, "r.pooled": None}
     assert list(notes.values()) == [
-        "pooled was collected over all classes: not available with --min-count or --classes-of"
+        "pooled was collected over all classes: not available with --min-count, --classes-of or --group-by"
     ]
     row, notes = measured(replace(s, versions={"each": 1, "pooled": 7}), "r")
     assert row.measurements == {"r.each": 3.0, "r.pooled": None}
-    stale = "pooled: the collection has version 7 of it, and the installed plugin has version 1: collect again"
-    assert list(notes.values()) == [f"{stale} (--recollect)"]
+    stale = "pooled: the collection has version 7 of it, and the installed plugin has version 1"
+    stale += "; collect again with --recollect"
+    assert list(notes.values()) == [stale]
     altered = replace(s, extra=Unreadable(s.extra))
     with pytest.raises(collapse.CollapseError, match="pooled was altered"):
         measured(altered, "r.pooled")
     _, notes = measured(replace(altered, versions={"pooled": 7}), "r.pooled")
-    assert list(notes.values()) == [f"{stale} (--recollect)"]  # it is not even read
+    assert list(notes.values()) == [stale]  # it is not even read
 
 
 def test_a_row_says_that_its_texts_are_the_same(out, tiny, tmp_path):

@@ -89,7 +89,8 @@ def decorated(shared):
 
 @pytest.mark.parametrize("name", [*HELD, *OF_CLASSES])
 def test_every_name_has_a_value(name):
-    s = replace(tiny_statistics(), bias=torch.zeros(3).double(), seen=torch.arange(3))
+    other = {"ood": tiny_statistics(), "previous": tiny_statistics()}
+    s = replace(tiny_statistics(), bias=torch.zeros(3).double(), seen=torch.arange(3), **other)
     (one,) = asked(eval(f"lambda {name}: {name}"))
     found = Values(s).argument(one)
     assert found is not None

@@ -2,7 +2,6 @@
 
 import os
 from collections.abc import Callable, Mapping, Sequence
-from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +18,14 @@ from collapse.errors import UsageError
 if TYPE_CHECKING:
     from collapse.core.progress import Report
     from collapse.measurement.rows import Row
+
+
+def _readable(_: click.Context, __: click.Parameter, group_by: tuple[str, ...]) -> tuple[str, ...]:
+    if group_by:
+        from collapse.vocabulary.groups import grouping
+
+        grouping(group_by)  # report an invalid one now, not after hours of collecting
+    return group_by
 
 
 @click.command()
@@ -45,6 +52,20 @@ if TYPE_CHECKING:
 @click.option(
     "--classes-of", multiple=True, metavar="STORE", help="Keep only classes that STORE has; may be given several times."
 )
+@click.option(
+    "--group-by",
+    multiple=True,
+    callback=_readable,
+    metavar="count|REGEX|FILE",
+    help="A row per group of classes: count for rare to frequent ones, regular expressions for their texts (may be "
+    "given several times), or a table with the columns id and group.",
+)
+@click.option(
+    "--ood-text",
+    multiple=True,
+    metavar="FILES|DATASET|STORE",
+    help="Out-of-distribution text for NC5, which is collected too, or a store of one.",
+)
 @click.option("--all", "all_", is_flag=True, help="Print every measurement, not only the headlines.")
 @prints_a_table
 @click.option("--no-download", is_flag=True, help="Use only local and cached files.")
@@ -58,6 +79,8 @@ def command(
     metrics: str | None,
     min_counts: tuple[int, ...],
     classes_of: tuple[str, ...],
+    group_by: tuple[str, ...],
+    ood_text: tuple[str, ...],
     all_: bool,
     format_: str | None,
     output: str | None,
@@ -81,6 +104,8 @@ def command(
     --revisions measures the checkpoints of a training run, and prints a row for each, in the order of their steps.
     Checkpoints with equal weights are collected once.
 
+    --group-by prints a row for each group of classes, measured as if the store had only these classes.
+
     \b
     collapse measure runs/a --text train.jsonl --validation-text validation.jsonl
     collapse measure roneneldan/TinyStories-33M --max-chunks 200
@@ -90,6 +115,8 @@ def command(
     collapse measure runs/a --text train.jsonl --layers every:4
     collapse measure runs/vit --task image-classification --data images/train
     collapse measure EleutherAI/pythia-70m --revisions 'step*' --text train.jsonl
+    collapse measure stores/a --group-by count
+    collapse measure runs/a --text train.jsonl --ood-text other.jsonl
     """
     if no_download:
         os.environ["HF_HUB_OFFLINE"] = "1"  # set before the first import of the client, which reads it
@@ -103,13 +130,14 @@ def command(
     plugins = plugins_reporting_problems()
     chosen = plugins.select(metrics) if metrics else None  # report an unknown name now, not after hours of collecting
     given = given_options(options)
-    if null and given.get("layers"):
-        raise UsageError("--null measures only the top layer: remove --layers")
-    device = given.get("device", "auto")
-    pick_device(device)  # report a missing device now
+    if null and (given.get("layers") or group_by):
+        raise UsageError("--null measures only the top layer, with all classes: remove --layers and --group-by")
+    pick_device(device := given.get("device", "auto"))  # report a missing device now
     how: dict[str, Any] = {"metrics": chosen, "classes_of": [load(each) for each in classes_of]}
     how["device"] = None if device == "auto" else device
     names = named_models(models, revisions)
+    if group_by and all(map(is_store, names)):
+        how["tokenizer"] = given.pop("tokenizer", None)
     for model in names:
         check_options(model, given, null=null)  # before any work is done
     of_weights: dict[tuple[str, ...], str] | None = {} if revisions else None
@@ -120,15 +148,15 @@ def command(
 
     if launch([model for model in names if not is_store(model)], place_of, store, given):
         return 0
-    rows, failed = _measure_each(names, place_of, bool(revisions), given, how, min_counts, null)
+    rows, failed = _measure_each(names, place_of, bool(revisions), given, how, min_counts, null, group_by, ood_text)
     if ranks.rank():  # the table is the same in all ranks
         return 1 if failed else 0
     if failed and output and Path(output).is_file():
         say_error(f"{output} is not changed: choose another --output, or remove the models that fail")
         output = None
     if rows:
-        shown = None if all_ or chosen else plugins.headlines()
-        by_row = (revisions or given.get("layers")) and not null
+        shown = None if all_ or chosen else plugins.headlines(("ood",) if ood_text else ())
+        by_row = (revisions or given.get("layers") or group_by) and not null
         deliver(format_, output, (table_by_step if by_row else whole_table_of)(rows, shown))
         say_failures(rows)
     if failed:
@@ -144,29 +172,39 @@ def _measure_each(
     how: Mapping[str, Any],
     min_counts: Sequence[int],
     null: bool,
+    group_by: Sequence[str],
+    ood_text: Sequence[str],
 ) -> tuple[list["Row"], int]:
     """Measure each model; return the rows, and how many models failed. The error of a single model is raised."""
-    from collapse.collection.measuring_layers import layers_held
+    from collapse.collection.measuring_layers import layers_held, rows_of_layers
     from collapse.collection.named_store import named_store
     from collapse.collection.nulls import collect_nulls, with_nulls
+    from collapse.collection.out_of_distribution import open_ood
     from collapse.collection.trajectories import of_revision
     from collapse.core.paths import home
     from collapse.measurement.last_results import keep_row
-    from collapse.measurement.measuring import measure_store
     from collapse.stores.layers import TOP
+    from collapse.vocabulary.groups import measure_groups
 
     rows: list[Row] = []
+    before: dict[int, dict[str, Any]] = {least: {} for least in min_counts}
 
     def measure(model: str, report: "Report") -> None:
-        opened = named_store(model, store=place_of(model), progress=report, **given)
+        opened, asked = named_store(model, store=place_of(model), progress=report, **given), given.get("layers")
         nulls = collect_nulls(opened, model, given, report) if null else {}
-        made = []
-        for least, layer in product(min_counts, layers_held(opened, given.get("layers"))):
-            row = measure_store(opened, layer=layer, min_count=least, progress=report, **how)
-            made.append(with_nulls(row, nulls, {**how, "min_count": least}, report))
+        ood = open_ood(opened, model, ood_text, given, report) if ood_text else None
+        made: list[Row] = []
+        for least in min_counts:
+            now = {**how, "min_count": least, "progress": report}
+            for layer in layers_held(opened, asked) if group_by else ():
+                others = {"ood": (ood, layer)} if ood else {}
+                made += measure_groups(opened, group_by, layer=layer, others=others, **now).rows
+            if not group_by:
+                found = rows_of_layers(opened, asked, before[least], ood=ood, of_models=len(models) > 1, **now)
+                made += [with_nulls(row, nulls, {**how, "min_count": least}, report) for row in found]
         rows.extend(of_revision(row, model) if of_revisions else row for row in made)
         top = next(row for row in made if row.layer == TOP)
-        if top.class_set is None and not ranks.rank():
+        if not (top.class_set or top.group or top.ood or ranks.rank()):
             keep_row(opened, top)
         if opened.path is not None and opened.path.parent == home() / "stores":
             say_aside(f"{model}: its store is {opened.path}")

@@ -64,16 +64,18 @@ def _named(text: str) -> tuple[str, str | int | float]:
 def _chosen(columns: str | None, frame: "pd.DataFrame", added: list[str]) -> list[str]:
     """Return the columns to print: model, added columns and headlines; all columns of a table without headlines.
 
-    With the headlines, ``step`` and ``layer`` are added if rows have them, and ``min_count`` if rows differ in it.
+    With the headlines, ``step``, ``layer`` and ``group`` are added if rows have them, and ``min_count`` if rows differ
+    in it.
     """
     from collapse.measurement.columns import split_columns
+    from collapse.plugin.names import OF_OTHERS
     from collapse.plugin.plugin_manager import plugins
 
     if columns is not None:
         wanted = list(split_columns(columns, frame))
     else:
-        known = [name for name in ("val_loss", *plugins().headlines()) if name in frame]
-        apart = [name for name in ("step", "layer") if name in frame and frame[name].notna().any()]
+        known = [name for name in ("val_loss", *plugins().headlines(OF_OTHERS)) if name in frame]
+        apart = [name for name in ("step", "layer", "group") if name in frame and frame[name].notna().any()]
         apart += ["min_count"] if "min_count" in frame and frame["min_count"].nunique() > 1 else []
         wanted = [*apart, *added, *known] if known else [str(name) for name in frame.columns]
     for name in wanted:

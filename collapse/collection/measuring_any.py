@@ -10,6 +10,7 @@ import torch
 from collapse.collection.arrays import array_tensor, collect_arrays
 from collapse.collection.collecting import collect
 from collapse.collection.named_store import check_options, named_store
+from collapse.collection.out_of_distribution import open_ood
 from collapse.core.progress import Report, shows_progress
 from collapse.core.steps import run_and_step
 from collapse.errors import UsageError
@@ -22,6 +23,7 @@ from collapse.numerics.devices import pick_device
 from collapse.numerics.statistics import EmbeddingStatistics
 from collapse.plugin.plugin_manager import plugins
 from collapse.plugin.registry import Wanted
+from collapse.stores.layers import TOP
 from collapse.stores.store import Store
 
 if TYPE_CHECKING:
@@ -38,6 +40,7 @@ def measure(
     metrics: Wanted = None,
     min_count: int = 1,
     classes_of: Classes = (),
+    ood_text: Any = None,
     device: str | None = None,
     progress: Report | None = None,
     step: int | None = None,
@@ -64,6 +67,8 @@ def measure(
             affected.
         classes_of: Keep only classes that this store, or each of several stores, also has, to compare texts of unequal
             length.
+        ood_text: An out-of-distribution text for NC5, on which the model is collected too; or a store of one, or its
+            :class:`collapse.EmbeddingStatistics`.
         device: Device for the computation and for the model; None for the device of the statistics, and auto for the
             model.
         progress: Called as progress(what, done, total).
@@ -95,15 +100,16 @@ def measure(
     arrays = {key: each for key, each in arrays.items() if each is not None}
     if model is None:
         model, store = store, None
-    named, live = isinstance(model, str | Path), is_live(model)
+    named, live, given = isinstance(model, str | Path), is_live(model), options
     if not {"features", "labels"} <= arrays.keys() if model is None else arrays or not (named or live or store is None):
         raise UsageError("measure() takes a model, a store, or features with labels")
     if options.get("part") is not None:
         raise UsageError("measure() takes no part: collect the parts, merge them, and measure the store")
     if options.get("layers") is not None:
         raise UsageError("measure() returns one row, of the top layer: use collapse.measure_layers() for layers")
-    wanted = plugins().chosen(metrics)  # report an unknown name now, not after hours of collecting
+    wanted = None if metrics is None else plugins().chosen(metrics)  # report an unknown name before collecting
     pick_device(device or "cpu")
+    origin = model
     if named:
         given = {key: each for key, each in {**options, "device": device}.items() if each is not None}
         check_options(str(model), given, null=False)
@@ -116,6 +122,8 @@ def measure(
     name = name or "arrays"
     opened = _collected(arrays, name) if model is None else model
     how: dict[str, Any] = {"metrics": wanted, "min_count": min_count, "classes_of": classes_of}
+    if ood_text is not None:
+        how["others"] = {"ood": (open_ood(opened, origin, ood_text, given, progress), TOP)}
     row = measure_store(opened, device=None if device == "auto" else device, progress=progress, **how)
     if model is None and isinstance(opened, EmbeddingStatistics):
         row = replace(row, model=name, step=run_and_step(name)[1])

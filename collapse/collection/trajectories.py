@@ -6,8 +6,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from collapse.collection.measuring_layers import measure_layers
+from collapse.collection.measuring_layers import open_with_layers, rows_of_layers
 from collapse.collection.named_store import store_among
+from collapse.collection.out_of_distribution import open_ood
 from collapse.core.progress import Report, numbered, shows_progress
 from collapse.errors import CollapseError
 from collapse.inputs.accepted_options import accepts
@@ -15,9 +16,11 @@ from collapse.inputs.collection_spec import CollectionSpec
 from collapse.inputs.references import find_revisions
 from collapse.measurement.results import Results
 from collapse.measurement.rows import Row
+from collapse.numerics.devices import pick_device
 from collapse.plugin.plugin_manager import plugins
 from collapse.plugin.registry import Wanted
 from collapse.stores.layers import TOP
+from collapse.stores.store import Store
 
 log = logging.getLogger("collapse")
 
@@ -31,6 +34,7 @@ def trajectory(
     store: str | Path | None = None,
     metrics: Wanted = None,
     min_count: int = 1,
+    ood_text: Any = None,
     layers: str | Iterable[int] = TOP,
     progress: Report | None = None,
     **options: Any,
@@ -44,7 +48,7 @@ def trajectory(
         revisions: Names of revisions, or patterns such as ``"step*"``; several as one text with commas, or as a list.
         store: Folder of the stores, one for each checkpoint; None for the local cache. Checkpoints with equal weights
             share a store.
-        metrics, min_count: As in :func:`collapse.measure`.
+        metrics, min_count, ood_text: As in :func:`collapse.measure`.
         layers: As in :func:`collapse.measure_layers`; only the top layer by default.
         progress: Called as progress(what, done, total); ``what`` says which of how many.
         {options}
@@ -56,16 +60,21 @@ def trajectory(
         UsageError: A pattern matches nothing, or an option is invalid.
         CollapseError: No checkpoint can be measured.
     """
-    plugins().chosen(metrics)  # report an unknown name and an invalid option once
-    CollectionSpec(**options, layers=layers)
+    wanted = None if metrics is None else plugins().chosen(metrics)  # report an unknown name once
+    asked, device = CollectionSpec(**options, layers=layers).layers, options.get("device")
+    how: dict[str, Any] = {"metrics": wanted, "min_count": min_count, "device": None if device == "auto" else device}
+    pick_device(device or "cpu")
     names, rows = find_revisions(str(model), revisions), []
     of_weights: dict[tuple[str, ...], str] = {}
+    before: dict[str, tuple[Store, str]] = {}
     for at, name in enumerate(names, 1):
         try:
             place = None if store is None else store_among(name, str(store), of_weights, options)
             report = progress and numbered(progress, at, len(names))
-            how: dict[str, Any] = {"metrics": metrics, "min_count": min_count, "layers": layers, "progress": report}
-            rows += [of_revision(row, name) for row in measure_layers(name, store=place, **how, **options).rows]
+            opened = open_with_layers(name, asked, store=place, progress=report, **options)
+            ood = None if ood_text is None else open_ood(opened, name, ood_text, {**options, "layers": asked}, report)
+            made = rows_of_layers(opened, asked, before, of_models=True, ood=ood, progress=report, **how)
+            rows += [of_revision(row, name) for row in made]
         except CollapseError as error:
             if at == len(names) and not rows:
                 raise

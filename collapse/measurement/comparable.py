@@ -26,6 +26,8 @@ COMPARED = {
     "min_count": "limits of --min-count",
     "class_set": "class sets (--classes-of)",
     "layer": "layers",
+    "group": "groups of classes (--group-by)",
+    "ood": "out-of-distribution texts",
 }
 """Texts and settings that must be equal to compare rows, by their columns in a table."""
 ONE_TEXT = {
@@ -35,7 +37,8 @@ ONE_TEXT = {
 }
 """What must be equal in two stores of the same text."""
 _NAMES = {"corpus_id": "corpus", "validation_id": "validation"}  # columns with the names of hashed texts
-_NONE_COUNTS = {"max_chunks": "chunk_length", _OWN_LIMIT: "validation_id", "class_set": "min_count"}
+_NONE_COUNTS = {"max_chunks": "chunk_length", _OWN_LIMIT: "validation_id"}
+_NONE_COUNTS |= {"class_set": "min_count", "group": "min_count"}
 """Pairs of fields. If a row has the second one, a missing first one means the whole text, or all classes."""
 SAME_TEXTS = "the training and the validation text are the same: loss and NC4 are training-set values"
 """The remark for a store whose training and validation texts are the same."""
@@ -50,7 +53,7 @@ def distinct(rows: Sequence["Row"]) -> list[str]:
     """Return a name for each row.
 
     The name is the model's. If several stores have the same model name, the start of the store's digest is added. If a
-    store was measured at several ``--min-count`` or layers, the row's ``--min-count`` or layer is added.
+    store was measured at several ``--min-count``, layers or groups of classes, the row's is added.
     """
     stores: dict[str, set[str]] = {}
     for row in rows:
@@ -59,6 +62,7 @@ def distinct(rows: Sequence["Row"]) -> list[str]:
     for row in rows:
         name = f"{row.model} ({row.store[:_DIGEST]})" if len(stores[row.model]) > 1 else row.model
         name = f"{name}, layer {row.layer}" if len(layers) > 1 else name
+        name = f"{name}, {row.group}" if row.group else name
         names.append(f"{name}, {limit_of(row)}" if len(set(limits[row.store])) > 1 else name)
     return names
 

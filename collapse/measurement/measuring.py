@@ -4,7 +4,8 @@
 numerics/pairs.py (pair metrics, one sweep) → row_numbers.py (numbers and notes) → ``Row``.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +36,9 @@ Measurable = Store | EmbeddingStatistics | str | Path
 Classes = Store | str | Path | Sequence[Store | str | Path]
 """A store or its folder whose classes are kept, or several."""
 
+Other = tuple[Store | EmbeddingStatistics, str]
+"""A store that metrics read beside the measured one, and its layer."""
+
 
 def measure_store(store: Measurable, **options: Any) -> Row:
     """Measure a store with the registered metrics; see :func:`measured` for options and exceptions."""
@@ -50,6 +54,8 @@ def measured(
     metrics: Wanted = None,
     min_count: int = 1,
     classes_of: Classes = (),
+    group: tuple[str, Tensor] | None = None,
+    others: Mapping[str, Other | None] = {},
     device: str | None = None,
     progress: Report | None = None,
     by_class: bool = False,
@@ -65,6 +71,9 @@ def measured(
         min_count: Keep the classes with at least this many samples; μ̄ is the mean over the kept classes. NC4 is not
             affected.
         classes_of: Keep only classes that this store, or each of several stores, also has.
+        group: The name of a group of classes, and their ids: keep only these.
+        others: Stores that metrics read beside this one, each with a layer, by the names of
+            :data:`collapse.plugin.names.OF_OTHERS`; None for a store that is not available.
         device: Device for the computation; None for the device of the statistics.
         progress: Called as progress(what, done, total).
         by_class, top: As in :func:`collapse.numerics.evaluating.evaluate`.
@@ -73,9 +82,10 @@ def measured(
         UsageError: A metric or device is unknown.
         CollapseError: Fewer than two classes are left, or the store is incomplete or was altered.
     """
-    wanted = plugins().chosen(metrics)
-    options = {"by_class": by_class, "top": top, "progress": progress}
-    opened, found = evaluate_store(store, by_metric(wanted), min_count, classes_of, device, layer=layer, **options)
+    wanted = plugins().chosen(metrics, others)
+    options: dict[str, Any] = {"by_class": by_class, "top": top, "progress": progress}
+    options |= {"layer": layer, "group": group and group[1], "others": others}
+    opened, found = evaluate_store(store, by_metric(wanted), min_count, classes_of, device, **options)
     made, s = numbers_of(found), found.s
     if isinstance(opened, Store):
         note_store(made, opened)
@@ -85,6 +95,8 @@ def measured(
         **of,
         min_count=s.min_count,
         class_set=s.class_set,
+        group=group and group[0],
+        ood=_name_of(others.get("ood")),
         classes=s.n_classes,
         dim=s.dim,
         samples=int(s.counts.sum()),
@@ -119,6 +131,8 @@ def evaluate_store(
     device: str | None = None,
     *,
     layer: str = TOP,
+    group: Tensor | None = None,
+    others: Mapping[str, Other | None] = {},
     **options: Any,
 ) -> tuple[Store | EmbeddingStatistics, Evaluation]:
     """Evaluate metrics on some classes of a store; return the opened store and the results.
@@ -128,17 +142,30 @@ def evaluate_store(
     """
     opened = open_measurable(store)
     classes, dim = shape_of(opened.manifest) if isinstance(opened, Store) else opened.means.shape
+    read = {name: other for name, other in others.items() if other and any(name in each.needs for each, _ in chosen)}
     ids, class_set = _class_set(classes_of, opened.identity.get("tokenizer") if isinstance(opened, Store) else None)
 
     @torch.inference_mode()  # torch raises an exception for a later write to tensors that are made here
     def new_values() -> Values:
-        s = opened.statistics(layer, fresh=True) if isinstance(opened, Store) else copied(opened)
+        beside: dict[str, Any] = {name: _read(*other) for name, other in read.items()}
+        s = replace(_read(opened, layer), **beside)
         s = s.keep(min_count, ids, class_set)
+        s = s if group is None else s.group(group)
         return Values(s.to(float64_device(pick_device(device))) if device else s)
 
     message = out_of_memory_message("the measurements", classes, dim, pick_device(device or "cpu"), "--min-count")
     with explaining_out_of_memory(message):
         return opened, evaluate(new_values, chosen, **options)
+
+
+def _read(opened: Store | EmbeddingStatistics, layer: str) -> EmbeddingStatistics:
+    """Return statistics that share no tensor with others."""
+    return opened.statistics(layer, fresh=True) if isinstance(opened, Store) else copied(opened)
+
+
+def _name_of(other: Other | None) -> str | None:
+    """Return the name of the text of another store."""
+    return None if other is None else other[0].corpus if isinstance(other[0], Store) else "statistics"
 
 
 def _class_set(classes_of: Classes, tokenizer: str | None) -> tuple[Tensor | None, str | None]:

@@ -60,6 +60,7 @@ def table_by_step(rows: Sequence[Row], shown: Collection[str] | None = None) -> 
     names = by_property(name for name in rows[0].measurements if shown is None or name in shown)
     keys = [name for name in ("step", "tokens") if any(getattr(row, name) is not None for row in rows)]
     keys += ["layer"] if any(row.layer != TOP for row in rows) else []
+    keys += ["group"] if any(row.group for row in rows) else []
     heads = [[getattr(row, key) for key in keys] for row in rows]
     no_step = [row.step is None for row in rows]
     models = [row.model if none else run_and_step(row.model)[0] for row, none in zip(rows, no_step, strict=True)]
@@ -69,7 +70,7 @@ def table_by_step(rows: Sequence[Row], shown: Collection[str] | None = None) -> 
         called = [", ".join(f"{key} {getattr(row, key)}" for key in apart) for row in rows]
     else:
         run, called, keys = "", distinct(rows), ["model", *keys]
-        models = distinct([replace(row, layer=TOP) for row in rows])
+        models = distinct([replace(row, layer=TOP, group=None) for row in rows])
         heads = [[name, *head] for name, head in zip(models, heads, strict=True)]
     lines = [[*head, *(row.measurements.get(name) for name in names)] for head, row in zip(heads, rows, strict=True)]
     limits = [[_ends(each) for each in _limits(rows, name)] for name in names]
@@ -171,7 +172,7 @@ def notes_on_reachable(names: Iterable[str]) -> list[str]:
 
 def remarks_of(rows: Sequence[Row]) -> list[str]:
     """Return remarks on rows that cannot be compared; ``--min-count`` may differ if every store has the same values."""
-    return mixed(rows, apart=("layer", "min_count") if is_crossed(rows) else ("layer",))
+    return mixed(rows, apart=("layer", "group", "min_count") if is_crossed(rows) else ("layer", "group"))
 
 
 def by_line(lines: Sequence[Sequence[str]], names: Sequence[str]) -> list[str]:
@@ -197,6 +198,7 @@ def _about(row: Row, *, store: bool = True) -> str:
     said.append(f", N = {counted(row.samples, 'sample')}")
     said.append(f", classes of at least {row.min_count:,} samples" if row.min_count > 1 else "")
     said.append(f", classes of store {row.class_set[:12]}" if row.class_set else "")
+    said.append(f"; out of distribution: {row.ood}" if row.ood else "")
     said.append(f"; T = {row.chunk_length:,}" if row.chunk_length else "")
     said.append(f", at most {counted(row.max_chunks, 'chunk')}" if row.max_chunks else "")
     of_validation = row.max_validation_chunks

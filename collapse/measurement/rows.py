@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from collapse.errors import counted, near_names
 from collapse.measurement.table import Table
+from collapse.plugin.names import OF_OTHERS
 from collapse.plugin.plugin_manager import plugins
 from collapse.stores.layers import TOP
 
@@ -60,6 +61,8 @@ class Row(Mapping[str, float | None]):
         depth: The number of the layer; for ``top`` the number of blocks; None if it is unknown.
         step: The training step of the model, if it is known.
         tokens: The number of tokens that the model was trained on, if its revision's name has it.
+        group: The name of the group of classes that was kept, or None.
+        ood: Name of the out-of-distribution text, or None.
         standard_errors: Standard errors by measurement; only measurements of the validation text have one.
         nulls: The same measurements of the nulls "untrained" and "shuffled", if they were measured.
         schema: Version of the row's keys.
@@ -93,6 +96,8 @@ class Row(Mapping[str, float | None]):
     depth: int | None = None
     step: int | None = None
     tokens: int | None = None
+    group: str | None = None
+    ood: str | None = None
     standard_errors: dict[str, float] = field(default_factory=dict)
     nulls: dict[str, dict[str, float | None]] = field(default_factory=dict)
     schema: int = SCHEMA
@@ -112,7 +117,7 @@ class Row(Mapping[str, float | None]):
         return f"Row({self._about()}; {counted(len(self.measurements), 'measurement')})"
 
     def __str__(self) -> str:
-        headlines = [name for name in plugins().headlines() if name in self.measurements]
+        headlines = [name for name in plugins().headlines(OF_OTHERS) if name in self.measurements]
         more = len(self.measurements) - len(headlines)
         notes = [f"{counted(more, 'more measurement')}: row.measurements"] if headlines and more else []
         return self._table(headlines or list(self.measurements), notes).markdown()
@@ -127,6 +132,7 @@ class Row(Mapping[str, float | None]):
 
     def _about(self) -> str:
         name = (self.model or "statistics") + (f", layer {self.layer}" if self.layer != TOP else "")
+        name += f", {self.group}" if self.group else ""
         name += f" on {self.corpus}" if self.corpus else ""
         return f"{name}: C = {self.classes:,}, d = {self.dim:,}, N = {self.samples:,}"
 
@@ -162,7 +168,7 @@ def _finite(values: Mapping[str, float | None]) -> dict[str, float | None]:
     return {name: value if value is not None and math.isfinite(value) else None for name, value in values.items()}
 
 
-_SOMETIMES = ("step", "tokens", "layer", "depth")
+_SOMETIMES = ("step", "tokens", "layer", "depth", "group", "ood")
 ABOUT = tuple(
     each.name
     for each in fields(Row)
@@ -177,7 +183,8 @@ def frame_of(rows: Sequence[Row]) -> "pd.DataFrame":
     """Return rows as a pandas DataFrame: identifying columns, the measurements, and ``versions`` as JSON text."""
     import pandas as pd
 
-    about = [*ABOUT, *(name for name in ("step", "tokens") if any(getattr(row, name) is not None for row in rows))]
+    given = [name for name in ("step", "tokens", "group", "ood") if any(getattr(row, name) is not None for row in rows)]
+    about = [*ABOUT, *given]
     about += ["layer", "depth"] if any(row.layer != TOP for row in rows) else []
     records = [
         {name: getattr(row, name) for name in about}

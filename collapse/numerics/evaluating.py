@@ -127,7 +127,7 @@ def missing(s: EmbeddingStatistics, metric: Metric) -> Noted | None:
         elif kind and need in s.versions and (differ := conflict(kind, s.versions[need], s.makers.get(need))):
             text = f"{need}: the collection {differ}; collect again with --recollect"
         elif kind and s.left_out and not kind.per_class:
-            text = f"{need} was collected over all classes: not available with --min-count or --classes-of"
+            text = f"{need} was collected over all classes: not available with --min-count, --classes-of or --group-by"
         if text:
             return Noted(None, text, "missing")
     return None

@@ -13,12 +13,13 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from collapse.errors import CollapseError, UsageError, counted
-from collapse.plugin.names import HELD
+from collapse.plugin.names import HELD, OF_OTHERS
 
 ROUNDING = 2.0**-48
 """Largest relative difference, 16 ulp, between float64 sums of the same few thousand numbers."""
 
 _PER_CLASS = ("classes", "counts", "means", "variances", "classifier", "bias")
+_PER_LABEL = ("classes", "counts", "agreements", "linear_hits", "ncc_hits", "vocabulary_hits", "loss_sum")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,6 +60,25 @@ class ValidationStatistics:
         """Number of validation samples."""
         return int(self.counts.sum())
 
+    def of_labels(self, labels: Int[Tensor, " K"]) -> "ValidationStatistics | None":
+        """Return the counts of the samples with some labels in one block; None if there are none.
+
+        How often each class is predicted for these samples is not known: both counts of predictions are 0.
+        """
+        kept = torch.isin(self.classes, labels.to(self.classes.device))
+        made = {name: getattr(self, name)[kept] for name in _PER_LABEL}
+        unknown = torch.zeros_like(made["counts"])
+        totals = [made[name].sum().double() for name in ("counts", "agreements", "vocabulary_hits", "loss_sum")]
+        if not totals[0]:
+            return None
+        return ValidationStatistics(
+            **made,
+            linear_predictions=unknown,
+            ncc_predictions=unknown,
+            block_totals=torch.stack([*totals, torch.zeros_like(totals[0])]).unsqueeze(0),
+            argmax_without_mean=torch.zeros_like(self.argmax_without_mean),
+        )
+
 
 @dataclass(frozen=True, kw_only=True)
 class EmbeddingStatistics:
@@ -83,6 +103,8 @@ class EmbeddingStatistics:
         makers: Distribution whose plugin filled each plugin statistic, by name; statistics without one are not
             compared.
         absent: By name, why something that metrics need is missing and which command adds it.
+        ood: Statistics of an out-of-distribution text, or None.
+        previous: Statistics of the row before in a table of models, checkpoints or layers, or None.
     """
 
     classes: Int[Tensor, " C"]
@@ -103,6 +125,8 @@ class EmbeddingStatistics:
     versions: Mapping[str, int] = field(default_factory=dict)
     makers: Mapping[str, str] = field(default_factory=dict)
     absent: Mapping[str, str] = field(default_factory=dict)
+    ood: "EmbeddingStatistics | None" = None
+    previous: "EmbeddingStatistics | None" = None
 
     @property
     def n_classes(self) -> int:
@@ -196,9 +220,20 @@ class EmbeddingStatistics:
         seen = self.classes if self.seen is None else self.seen
         return made._with_rows(lambda rows: rows[kept], left_out=left_out, seen=seen)
 
+    def group(self, ids: Int[Tensor, " K"]) -> "EmbeddingStatistics":
+        """Return a copy with only these classes, and only the validation samples with these labels.
+
+        Raises:
+            CollapseError: Fewer than two classes remain.
+        """
+        validation = self.validation and self.validation.of_labels(ids)
+        why = {"validation": "no validation sample has a label of this group"} if self.validation else {}
+        return replace(self.keep(1, ids), validation=validation, absent={**self.absent, **why})
+
     def to(self, device: str | torch.device) -> "EmbeddingStatistics":
         """Return a copy with the class tensors on another device."""
-        return self._with_rows(lambda rows: rows.to(device))
+        others = {name: other.to(device) for name in OF_OTHERS if (other := getattr(self, name)) is not None}
+        return self._with_rows(lambda rows: rows.to(device), **others)
 
     def _with_rows(self, change: Callable[[Tensor], Tensor], **more: Any) -> "EmbeddingStatistics":
         for name in _PER_CLASS:

@@ -3,6 +3,12 @@
 Shapes: C classes, d dimensions; a tile of pairs has R rows and S columns, each a run of classes.
 """
 
+OF_OTHERS = {
+    "ood": "statistics of the out-of-distribution text (--ood-text): an EmbeddingStatistics",
+    "previous": "statistics of the row before in a table of models, checkpoints or layers: an EmbeddingStatistics",
+}
+"""Statistics of other stores. A row has the measurements that need them only if they are given or named."""
+
 HELD = {
     "ids": "token ids of the classes, ascending and with gaps, (C,)",
     "counts": "samples N_c of each class, (C,)",
@@ -17,6 +23,7 @@ HELD = {
     "min_count": "least number of samples of a class",
     "left_out": "number of classes that --min-count or --classes-of excludes",
     "seen": "token ids of all classes in training, those left out included; None if none is left out",
+    **OF_OTHERS,
 }
 """Values from the store or from the options of the measurement."""
 
@@ -62,7 +69,7 @@ VECTORS = ("counts", "variances")
 COLUMNS = frozenset(
     "counts variances model revision corpus store min_count classes dim samples origin validation chunk_length "
     "max_chunks max_validation_chunks dtype weights tokenizer corpus_id validation_id class_set layer depth "
-    "step tokens schema made_by versions excluded notes measurements standard_errors nulls".split()
+    "step tokens group ood schema made_by versions excluded notes measurements standard_errors nulls".split()
 )
 """Columns of a table, keys of a row and vectors of a store; no measurement may have such a name."""
 

@@ -1,6 +1,6 @@
 """The registry of metrics, statistics, analyses and figures by name, and checks of what a plugin adds."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
@@ -9,7 +9,7 @@ from collapse.plugin.figures import Figure
 from collapse.plugin.guarding import called, error_line
 from collapse.plugin.loading import Plugin
 from collapse.plugin.metrics import Analysis, Measure, Metric, declaration
-from collapse.plugin.names import HELD, OF_CLASSES, OF_PAIRS
+from collapse.plugin.names import HELD, OF_CLASSES, OF_OTHERS, OF_PAIRS
 from collapse.plugin.parameters import DECLARATION, asked, check
 
 if TYPE_CHECKING:
@@ -48,18 +48,21 @@ class Plugins:
         pairs = {measure.name: (metric, measure) for metric in self.metrics for measure in metric.measures}
         return dict(sorted(pairs.items()))
 
-    def select(self, names: str | Iterable[str] | None) -> list[str]:
+    def select(self, names: str | Iterable[str] | None, others: Collection[str] = ()) -> list[str]:
         """Expand names and prefixes to measurement names: ``gnc2`` or ``GNC2`` means every ``gnc2.…``.
 
-        A string may hold several, separated by commas. None means all, except those of opt-in plugins.
+        A string may hold several, separated by commas. None means all, except those of opt-in plugins, and those that
+        need another store that is not in ``others``.
 
         Raises:
             UsageError: No name is given, or a name is unknown; the message suggests similar names.
         """
         known = list(self.measurements())
         if names is None:
-            opt_in = {each.module for each in self.found if each.opt_in}
-            return [name for name, (metric, _) in self.measurements().items() if metric.module not in opt_in]
+            lacking, opt_in = OF_OTHERS.keys() - set(others), {each.module for each in self.found if each.opt_in}
+            left_out = [each for each in self.metrics if each.module in opt_in or lacking & {*each.needs}]
+            hidden = {measure.name for each in left_out for measure in each.measures}
+            return [name for name in known if name not in hidden]
         see = "(list all with: collapse metrics)"
         names = names.split(",") if isinstance(names, str) else names
         wanted = [each.strip() for each in names if each.strip()]
@@ -74,7 +77,7 @@ class Plugins:
             chosen.update(matching)
         return [name for name in known if name in chosen]
 
-    def chosen(self, wanted: Wanted) -> Chosen:
+    def chosen(self, wanted: Wanted, others: Collection[str] = ()) -> Chosen:
         """Return measurements by name: first those of names (see :meth:`select`), then those of functions.
 
         Raises:
@@ -90,7 +93,7 @@ class Plugins:
             functions = [each for each in given if callable(each)]
             names = [each for each in given if not callable(each)]
         known = self.measurements()
-        found = {name: known[name] for name in (self.select(names) if names or not functions else ())}
+        found = {name: known[name] for name in (self.select(names, others) if names or not functions else ())}
         for function in dict.fromkeys(functions):
             metric = getattr(function, DECLARATION, None)
             if not isinstance(metric, Metric):
@@ -102,13 +105,15 @@ class Plugins:
             found |= {measure.name: (metric, measure) for measure in metric.measures}
         return found
 
-    def headlines(self) -> list[str]:
-        """Return the declared headline measurements of each property; its first measurement if none is declared."""
+    def headlines(self, others: Collection[str] = ()) -> list[str]:
+        """Return the declared headline measurements of each property; its first measurement if none is declared.
+
+        Those that need another store are included if it is in ``others``.
+        """
         first: dict[str, list[str]] = {}
         marked: dict[str, list[str]] = {}
-        known = self.measurements()
-        for name in self.select(None):
-            first.setdefault(known[name][0].property_of(name), [name])
+        for name, (each, _) in self.chosen(None, others).items():
+            first.setdefault(each.property_of(name), [name])
         for metric in self.metrics:
             for measure in metric.measures:
                 if measure.headline:

@@ -12,6 +12,7 @@ from collapse.measurement.prepared import remarks_on
 from collapse.measurement.row_tables import by_property
 from collapse.measurement.table import Table
 from collapse.plugin.metrics import limits_of
+from collapse.plugin.names import OF_OTHERS
 from collapse.plugin.plugin_manager import plugins
 from collapse.showing.associations import Associations
 
@@ -97,7 +98,9 @@ def _in_training(frame: "pd.DataFrame") -> Iterator[str]:
         return
     first, last = (frame.sort_values(along).iloc[at] for at in (0, -1))
     moved: dict[str, list[str]] = {}
-    for name in by_property(each for each in plugins().headlines() if each in frame and frame[each].notna().all()):
+    for name in by_property(
+        each for each in plugins().headlines(OF_OTHERS) if each in frame and frame[each].notna().all()
+    ):
         limit = limits_of(*plugins().measurements()[name], int(last["classes"]), int(last["dim"]))[0]["towards"]
         if limit is not None and first[name] != last[name]:
             where = "nearer to" if abs(last[name] - limit) < abs(first[name] - limit) else "farther from"

@@ -10,6 +10,7 @@ from collapse.measurement.row_tables import ERROR, by_property, notes_on_reachab
 from collapse.measurement.rows import ABOUT
 from collapse.measurement.table import Table, table_of_frame
 from collapse.plugin.metrics import limits_of
+from collapse.plugin.names import OF_OTHERS
 from collapse.plugin.plugin_manager import plugins
 from collapse.stores.provenance import now, versions
 from collapse.stores.store import Store
@@ -42,7 +43,7 @@ def measurement_table(results: Results) -> Table:
 
 def layer_table(frame: "pd.DataFrame") -> Table:
     """Return a table of the headline measurements with a row per layer."""
-    names = ["model", "step", "layer", *by_property(name for name in plugins().headlines() if name in frame)]
+    names = ["model", "step", "layer", *by_property(name for name in plugins().headlines(OF_OTHERS) if name in frame)]
     note = "the other sections are of the layer top, which enters the output embedding"
     return table_of_frame("", frame[[name for name in names if name in frame]], [note])
 

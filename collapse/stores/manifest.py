@@ -169,7 +169,11 @@ def why_absent(manifest: Mapping[str, Any], layer: str = TOP) -> dict[str, str]:
     identity = manifest["identity"]
     what = "data" if "task" in identity else "text"
     of = "a features file" if "features" in identity else "its source"
-    why = {"n_params": f"{of} does not say how many parameters its model has"}
+    why = {
+        "n_params": f"{of} does not say how many parameters its model has",
+        "ood": "no out-of-distribution text was given: add one with --ood-text",
+        "previous": "the table has no row before it, or one with another tokenizer",
+    }
     if manifest["coverage"]["validation"] is not None:
         no_lens = manifest["model"].get(NO_LENS)
         not_yet = f"layer {layer} is not validated yet: collapse collect MODEL --store STORE --layers {layer}"

@@ -13,6 +13,7 @@ Features = dict[str, Tensor]
 FACTOR = 3.0
 """Factor by which :func:`scaled` multiplies embeddings."""
 
+_EMBEDDINGS = ("train_features", "validation_features", "ood_features")
 _VOCABULARY = 211
 
 
@@ -20,6 +21,7 @@ def draw(classes: int, dim: int, samples: int, *, seed: int) -> Features:
     """Draw random float64 features with a classifier bias; classes, dimensions as in :func:`random_features`."""
     made = random_features(classes, dim, samples, seed=seed)
     made["classifier_bias"] = torch.linspace(-3, 3, classes)
+    made["ood_features"] = made["validation_features"].square()
     # times π/3, so that float32 cannot represent them exactly
     return _numbers(made, lambda x: x.double() * (math.pi / 3))
 
@@ -29,7 +31,7 @@ def _numbers(features: Features, change: Callable[[Tensor], Tensor]) -> Features
 
 
 def _embeddings(features: Features, change: Callable[[Tensor], Tensor]) -> Features:
-    return features | {name: change(features[name]) for name in ("train_features", "validation_features")}
+    return features | {name: change(features[name]) for name in _EMBEDDINGS}
 
 
 def scaled(features: Features) -> Features:
@@ -87,7 +89,8 @@ def simplex(classes: int, dim: int) -> Features:
     means[:, :classes] = 10 * (torch.eye(classes, dtype=torch.float64) - 1 / classes)
     y = torch.arange(classes).repeat(4)
     samples = {f"{phase}_features": means[y] for phase in ("train", "validation")}
-    return samples | {"train_labels": y, "validation_labels": y, "classifier": means}
+    orthogonal = torch.ones(1, dim, dtype=torch.float64)
+    return samples | {"train_labels": y, "validation_labels": y, "classifier": means, "ood_features": orthogonal}
 
 
 def degenerate() -> dict[str, Features]:

@@ -24,7 +24,7 @@ from collapse.plugin.statistic import Statistic
 from collapse.testing import changed_features as change
 from collapse.testing.changed_features import Features
 from collapse.testing.laws import Checked
-from collapse.testing.samples import value
+from collapse.testing.samples import statistics_of, value
 
 _DRAWS = ((15, 8, 400), (7, 9, 200))  # classes, dimensions, samples
 _SIMPLICES = ((7, 7), (5, 9))  # classes, dimensions
@@ -75,9 +75,13 @@ class _Laws:
     def statistics(self, features: Features) -> EmbeddingStatistics:
         """Return the statistics of a store of features."""
         given: dict[str, Any] = dict(features)
+        ood = given.pop("ood_features")
         arrays = [given.pop(name) for name in ("train_features", "train_labels", "classifier")]
         s = collect_arrays(*arrays, bias=given.pop("classifier_bias", None), statistics=self.kinds, **given)
-        return replace(s.statistics(fresh=True), n_params=1000)
+        found = replace(s.statistics(fresh=True), n_params=1000)
+        assert found.classifier is not None
+        before = replace(found, means=found.classifier)  # of another checkpoint
+        return replace(found, previous=before, ood=statistics_of(ood.mean(dim=0, keepdim=True)))
 
     def numbers(
         self, law: str, given: EmbeddingStatistics | Features, *, about: str = "", tile: int | None = None

@@ -1,1 +1,1 @@
-"""Geometry of means, classifier and covariances beyond NC1–NC4, measured only if named: ``--metrics geometry``."""
+"""Geometry beyond NC1–NC4. All but NC5 is measured only if named, such as ``--metrics geometry``."""

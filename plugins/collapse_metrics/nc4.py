@@ -52,7 +52,7 @@ def agreement(agreed: Tensor, validation: ValidationStatistics, ids: Tensor, see
 
 
 @metric("nc4.chance_agreement", translation=False, scale=None)
-def chance(validation: ValidationStatistics) -> Tensor:
+def chance(validation: ValidationStatistics) -> Noted | Tensor:
     """Agreement expected by chance: the product of both rules' prediction shares, summed over classes.
 
     Equation: Σ_c p_c q_c
@@ -63,6 +63,8 @@ def chance(validation: ValidationStatistics) -> Tensor:
     0.5
     """
     v = validation
+    if not v.linear_predictions.any():
+        return Noted(None, "predictions are not counted by label, so not for a group of classes")
     return (v.linear_predictions.double() @ v.ncc_predictions.double()) / v.samples**2
 
 

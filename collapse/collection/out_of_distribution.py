@@ -1,0 +1,57 @@
+"""The store of an out-of-distribution text, which NC5 compares with the text of another store of the same model."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from collapse.collection.collecting import collect
+from collapse.core.progress import Report
+from collapse.errors import UsageError
+from collapse.inputs.collection_spec import text_names
+from collapse.inputs.features import is_features_file
+from collapse.measurement.measuring import open_measurable
+from collapse.numerics.statistics import EmbeddingStatistics
+from collapse.stores.manifest import is_store, shape_of
+from collapse.stores.store import Store
+
+_OF_ONE_TEXT = ("text", "split", "validation_text", "validation_split", "max_validation_chunks", "recollect")
+"""Options of a collection that do not apply to the out-of-distribution text."""
+
+
+def open_ood(
+    store: Store | EmbeddingStatistics, model: Any, ood_text: Any, options: Mapping[str, Any], report: Report | None
+) -> Store | EmbeddingStatistics:
+    """Open the store of an out-of-distribution text, or collect the model on this text.
+
+    Args:
+        store: The store to compare with.
+        model: Its model.
+        ood_text: A text, as for ``--text``; for a features file, another one; or a store or statistics.
+        options: The given options of the collection of ``store``.
+        report: Called as report(what, done, total).
+
+    Raises:
+        UsageError: The store is of another model, or a store is given whose model is not known.
+        CollapseError: As in :func:`collapse.collect`.
+    """
+    names = text_names(ood_text) if isinstance(ood_text, str | Path | list | tuple) else ()
+    if len(names) == 1 and is_store(names[0]):
+        other = open_measurable(names[0])
+    elif not names:
+        other = open_measurable(ood_text)
+    elif is_features_file(names[0]):
+        other = collect(names[0], progress=report)
+    elif isinstance(model, str | Path) and is_store(model):
+        raise UsageError(
+            f"{model} is a store, whose model is not run: give its model, or collect {names[0]} and give that store"
+        )
+    else:
+        given = {name: each for name, each in options.items() if name not in _OF_ONE_TEXT}
+        if isinstance(store, Store) and store.identity.get("chunk_length"):
+            given.setdefault("chunk_length", store.identity["chunk_length"])
+        other = collect(model, text=names, progress=report, **given)
+    weights = [each.identity.get("weights") if isinstance(each, Store) else None for each in (store, other)]
+    widths = [shape_of(each.manifest)[1] if isinstance(each, Store) else each.dim for each in (store, other)]
+    if widths[0] != widths[1] or (None not in weights and weights[0] != weights[1]):
+        raise UsageError(f"{names[0] if names else 'ood_text'} is a store of another model: collect it with {model}")
+    return other

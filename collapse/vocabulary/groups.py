@@ -1,0 +1,131 @@
+"""Measure groups of classes: rare and frequent ones, those whose texts match a pattern, or those of a file.
+
+Shapes: C classes.
+"""
+
+import re
+from collections.abc import Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from collapse.core.paths import expanded
+from collapse.core.progress import Report, shows_progress
+from collapse.errors import UsageError, counted
+from collapse.measurement.measuring import Measurable, measure_store, open_measurable
+from collapse.measurement.output import RESULTS
+from collapse.measurement.results import Results
+from collapse.plugin.registry import Wanted
+from collapse.stores.layers import TOP
+from collapse.stores.store import Store
+from collapse.vocabulary.chosen_classes import Chosen, choose
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+_BINS = 4
+
+
+@shows_progress
+def measure_groups(
+    store: Measurable,
+    by: str | Path | Iterable[str] = "count",
+    *,
+    layer: str = TOP,
+    metrics: Wanted = None,
+    min_count: int = 1,
+    tokenizer: Any = None,
+    progress: Report | None = None,
+    **options: Any,
+) -> Results:
+    """Measure groups of a store's classes, as ``collapse measure --group-by`` does.
+
+    A group is measured like a store that has only these classes: μ̄ is the mean over the group. Validation measurements
+    are of the samples with a label of the group; they have no standard error.
+
+    Args:
+        store: A store or its folder, or an :class:`collapse.EmbeddingStatistics`.
+        by: ``"count"`` for four groups of about equally many classes, from the rarest to the most frequent; or regular
+            expressions, each a group of the classes whose text it matches somewhere; or a .csv, .json or .parquet file
+            with the columns ``id`` and ``group``.
+        layer: The layer of a store.
+        metrics, min_count: As in :func:`collapse.measure`.
+        tokenizer: As in :func:`collapse.tokens`; only for regular expressions.
+        progress: Called as progress(what, done, total).
+        **options: ``classes_of`` and ``device``, as in :func:`collapse.measure`.
+
+    Returns:
+        A row per group, with its name in the column ``group``.
+
+    Raises:
+        UsageError: A regular expression is invalid, a file lacks a column, or a group has fewer than two classes.
+        CollapseError: As in :func:`collapse.measure`.
+
+    >>> from collapse.testing import statistics_of
+    >>> rows = measure_groups(statistics_of([[1.0], [2.0], [4.0], [7.0]]), metrics="nc2.norm").rows
+    >>> [(row.group, row.classes) for row in rows]  # all counts are equal, so there is one group
+    [('N_c = 1', 4)]
+    """
+    patterns, opened = grouping(by), open_measurable(store)
+    s = (opened.statistics() if isinstance(opened, Store) else opened).keep(min_count)
+    if patterns is None:
+        groups = _by_count(s.classes, s.counts)
+    elif isinstance(patterns, list):
+        groups = _by_text(patterns, choose(opened, tokenizer=tokenizer, min_count=min_count, every=True))
+    else:
+        known, of_group = s.classes.cpu().numpy(), patterns.groupby("group", sort=False)["id"]
+        groups = {str(name): s.classes[torch.from_numpy(np.isin(known, ids.to_numpy()))] for name, ids in of_group}
+    for name, ids in groups.items():
+        if len(ids) < 2:
+            raise UsageError(f"the group {name} has {counted(len(ids), 'class')}, but a measurement needs two")
+    how = {"layer": layer, "metrics": metrics, "min_count": min_count, "progress": progress, **options}
+    return Results(measure_store(opened, group=each, **how) for each in groups.items())
+
+
+def grouping(by: str | Path | Iterable[str]) -> "pd.DataFrame | list[re.Pattern[str]] | None":
+    """Read ``--group-by``: the table of a file, regular expressions, or None for ``count``.
+
+    Raises:
+        UsageError: A file lacks a column, or a regular expression is invalid.
+        CollapseError: A file cannot be read.
+    """
+    names = [str(by)] if isinstance(by, str | Path) else list(by)
+    if names == ["count"]:
+        return None
+    if len(names) == 1 and Path(names[0]).suffix.lower() in RESULTS:
+        frame = Results.read(expanded(names[0])).frame()
+        for name in ("id", "group"):
+            if name not in frame:
+                raise UsageError(
+                    f"{names[0]} has no column {name!r}: add the column group to the table of collapse tokens --output"
+                )
+        return frame
+    try:
+        return [re.compile(each) for each in names]
+    except re.error as error:
+        raise UsageError(f"{error.pattern!r} is not a regular expression: {error}") from error
+
+
+def _by_count(ids: Tensor, counts: Tensor) -> dict[str, Tensor]:
+    """Split classes at quartiles of their counts; classes of equal count are in one group, which has at least two."""
+    rising = counts.sort().values
+    borders = rising[torch.arange(1, _BINS) * len(rising) // _BINS - 1].unique()
+    groups, last = {}, 0
+    for border in [*borders[borders < rising[-2]], rising[-1]]:
+        inside = (counts > last) & (counts <= border)
+        if inside.sum() > 1:
+            least, most = (f"{int(each):,}" for each in counts[inside].aminmax())
+            groups[f"N_c = {least}" if least == most else f"N_c = {least}–{most}"] = ids[inside]
+            last = border
+    return groups
+
+
+def _by_text(patterns: list[re.Pattern[str]], chosen: Chosen) -> dict[str, Tensor]:
+    texts = {each: chosen.texts.text(each) for each in chosen.texts.classes}
+    if None in texts.values():
+        raise UsageError(f"classes cannot be grouped by their texts: {'; '.join(chosen.notes)}")
+    found = {each.pattern: [token for token, text in texts.items() if each.search(text or "")] for each in patterns}
+    return {pattern: torch.tensor(tokens, dtype=torch.int64) for pattern, tokens in found.items()}

@@ -1,0 +1,37 @@
+"""Self-duality for soft labels: contexts that several tokens can follow."""
+
+from collections.abc import Mapping
+
+from torch import Tensor
+
+from collapse import Noted, metric
+
+COLLAPSE_OPT_IN = True
+
+
+@metric("soft_labels.duality", towards=1, translation=False)
+def soft_label_duality(
+    centred_rows: Tensor, means: Tensor, counts: Tensor, covariance: Mapping[str, Tensor]
+) -> Noted | Tensor:
+    """Cosine of WᵀW, with centred rows, and the second moment of all embeddings, both d×d.
+
+    If contexts have several next tokens, the means of the unconstrained model are no simplex. But with weight decay on
+    W and H, its critical points have WᵀW ∝ HHᵀ for any labels. So the value is 1, as at full collapse with global mean
+    0.
+
+    Equation: ⟨WᵀW, E[hhᵀ]⟩_F / (‖WᵀW‖_F ‖E[hhᵀ]‖_F)
+    Source: after Zhao et al. 2024; every sample is a context
+
+    >>> import dataclasses, torch
+    >>> from collapse.testing import statistics_of, value
+    >>> s = statistics_of([[1.0, 0.0], [-1.0, 0.0]], [[2.0, 0.0], [-2.0, 0.0]])
+    >>> held = {"scatter": torch.tensor([[0.0, 0.0], [0.0, 2.0]]).double(), "samples": torch.tensor([2])}
+    >>> round(value(soft_label_duality, dataclasses.replace(s, extra={"covariance": held})), 12)  # E[hhᵀ] = I
+    0.707106781187
+    """
+    rows_dd = centred_rows.T @ centred_rows
+    second_dd = covariance["scatter"] / covariance["samples"] + (means.T * (counts / counts.sum())) @ means
+    size = rows_dd.norm() * second_dd.norm()
+    if not size:
+        return Noted(None, "all classifier rows are equal, or all embeddings are 0")
+    return (rows_dd * second_dd).sum() / size
