@@ -7,7 +7,7 @@ import re
 import sys
 from pathlib import Path
 
-ALWAYS = ("needs a GPU", "needs network", "needs Chromium", "needs bitsandbytes", "needs torchao")
+ALWAYS = ("needs a GPU", "needs network", "needs Chromium", "needs bitsandbytes", "needs torchao", "needs timm")
 WITHOUT_DATA = (*ALWAYS, "needs ../shared")
 
 

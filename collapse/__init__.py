@@ -13,7 +13,7 @@ __version__ = VERSION
 
 _PUBLIC = {
     "collection.arrays": "collect_arrays",
-    "collection.collecting": "collect",
+    "collection.collecting": "collect collect_source",
     "collection.measuring_any": "measure",
     "collection.measuring_layers": "measure_layers",
     "collection.nulls": "measure_with_nulls",
@@ -22,6 +22,8 @@ _PUBLIC = {
     "hub.opening": "load",
     "hub.sharing": "pull push",
     "inputs.packing_once": "pack",
+    "inputs.samples": "Samples",
+    "inputs.source": "Phase Source",
     "measurement.analyzing": "analyze permutation",
     "measurement.class_values": "vectors",
     "measurement.converging": "convergence",
@@ -57,6 +59,7 @@ _MODULES = {name: module for module, names in _PUBLIC.items() for name in names.
 if TYPE_CHECKING:
     from collapse.collection.arrays import collect_arrays as collect_arrays
     from collapse.collection.collecting import collect as collect
+    from collapse.collection.collecting import collect_source as collect_source
     from collapse.collection.measuring_any import measure as measure
     from collapse.collection.measuring_layers import measure_layers as measure_layers
     from collapse.collection.nulls import measure_with_nulls as measure_with_nulls
@@ -66,6 +69,9 @@ if TYPE_CHECKING:
     from collapse.hub.sharing import pull as pull
     from collapse.hub.sharing import push as push
     from collapse.inputs.packing_once import pack as pack
+    from collapse.inputs.samples import Samples as Samples
+    from collapse.inputs.source import Phase as Phase
+    from collapse.inputs.source import Source as Source
     from collapse.measurement.analyzing import analyze as analyze
     from collapse.measurement.analyzing import permutation as permutation
     from collapse.measurement.class_values import vectors as vectors

@@ -8,7 +8,7 @@ from pathlib import Path
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
-EXTRAS = ("adapters", "gguf", "lightning", "quantize", "report", "zoo")
+EXTRAS = ("adapters", "gguf", "images", "lightning", "quantize", "report", "zoo")
 CONSTRAINTS = Path(__file__).parent.parent / "constraints.txt"
 
 

@@ -7,6 +7,7 @@ from glob import glob
 from pathlib import Path
 
 import pytest
+from classifier_files import save_bert, save_vit, write_images, write_rows
 from safetensors.torch import load_file, save_file
 
 import collapse
@@ -17,6 +18,7 @@ FENCED = re.compile(r"```(python|console|bash)([^\n]*)\n(.*?)```", re.DOTALL)
 
 NOT_RUN = {
     "python3 -m venv": "makes an environment; .ci/run does",
+    "collapse measure timm/resnet50": "needs timm and ImageNet; tests/test_timm.py measures a small one",
     "pip install": "needs a package index; .ci/run runs it",
     "collapse measure smollm2": "needs the model's file; tests/test_loading.py measures a small one",
     "collapse measure MODEL --device-map map.json": "tests/test_placed_models.py has such maps",
@@ -102,6 +104,13 @@ def prepared(tiny, tmp_path_factory) -> Path:
         (folder / f"{name}.jsonl").write_text("".join(lines), "utf-8")
     for name in ("runs/my-model", "runs/a", "MODEL", "DIR"):
         shutil.copytree(tiny.model, folder / name)
+    save_vit(folder / "runs" / "vit")
+    write_images(folder / "images" / "train", 6, 0)
+    write_images(folder / "images" / "val", 3, 1)
+    for name, kind in (("reviews", "SequenceClassification"), ("tagger", "TokenClassification"), ("bert", "MaskedLM")):
+        save_bert(folder / "runs" / name, f"BertFor{kind}")
+    for seed, name in enumerate(("reviews", "reviews-held", "tags")):
+        write_rows(folder / f"{name}.jsonl", 60, seed)
     for step in (50, 100):
         shutil.copytree(tiny.model, folder / "runs" / "my-run" / f"checkpoint-{step}")
     texts = {"text": str(folder / "train.jsonl"), "validation_text": str(folder / "validation.jsonl")}

@@ -142,3 +142,14 @@ def test_wrong_quantizations_cost_a_line(untied, tiny, tmp_path):
             collected(untied, tiny, quantize=quantize)
     with pytest.raises(CollapseError, match="Int8WeightOnlyConfig quantizes no weight of GPT2LMHeadModel"):
         load(saved(tmp_path / "gpt2", "GPT2LMHeadModel"), quantize="Int8WeightOnlyConfig")  # which skips Conv1D
+
+
+@pytest.mark.filterwarnings("ignore")  # of the package
+def test_rounding_by_outliers_of_the_batch_is_no_look_ahead(tiny, tmp_path):
+    pytest.importorskip("bitsandbytes", reason="needs bitsandbytes")
+    deep = saved(tmp_path / "llama", hidden_size=64, num_hidden_layers=4, initializer_range=0.5)
+    loaded, tokens = load(deep, quantize="8bit"), torch.arange(1, 65)[None]
+    other = torch.cat([tokens[:, :32], tokens[:, 32:] + 100], dim=1)
+    one, two = (loaded.embeddings(each)[:, :32].double() for each in (tokens, other))
+    assert float(((one - two).norm(dim=-1) / one.norm(dim=-1)).median()) > 0.02  # beyond rounding in bfloat16
+    assert collected(deep, tiny, quantize="8bit").state == "complete"

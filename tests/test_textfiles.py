@@ -49,15 +49,15 @@ def test_names_and_globs_stand_for_files_in_order(tmp_path, monkeypatch):
     ("names", "said"),
     [
         (["a.txt", "b.jsonl"], "all of the same kind, got a.txt, b.jsonl$"),
-        (["c.csv"], "must be .txt, .jsonl, .json or .parquet files, all of the same kind, got c.csv"),
+        (["c.csv"], "give .txt, .jsonl, .json or .parquet files, all of the same kind, got c.csv"),
         (
             ["d"],
             "d has files of several splits, such as d/x.parquet and d/test.parquet: give the files or the folder of",
         ),
-        (["none"], "no file matches none; texts are"),
+        (["none"], "no file matches none; give .txt, .jsonl, .json or .parquet files, or"),
         (["a.tx"], r"no file matches a.tx; did you mean a.txt\?$"),
-        (["nowhere/a.txt"], "no file matches nowhere/a.txt; texts are"),
-        ([""], "no file matches the empty name; texts are"),
+        (["nowhere/a.txt"], "no file matches nowhere/a.txt; give .txt, .jsonl, .json or .parquet files, or"),
+        ([""], "no file matches the empty name; give .txt, .jsonl, .json or .parquet files, or"),
     ],
 )
 def test_names_that_stand_for_no_text_are_refused(tmp_path, monkeypatch, names, said):

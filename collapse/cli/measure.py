@@ -96,6 +96,8 @@ def command(
     given ones. If one of several MODELs fails, the others are measured, the exit status is 1, and an existing --output
     file is not changed.
 
+    --task measures a classifier of images, texts or tokens, or a masked language model, on --data.
+
     --layers prints a row for each layer, in order of depth; all are collected in one pass. For a store, it measures
     layers that the store holds. NC4 and the loss of inner layers use the logit lens: the model's final norm and head.
 
@@ -111,6 +113,7 @@ def command(
     collapse measure stores/a --min-count 1,10,100
     collapse measure runs/a --text train.jsonl --null
     collapse measure runs/a --text train.jsonl --layers every:4
+    collapse measure runs/vit --task image-classification --data images/train
     collapse measure EleutherAI/pythia-70m --revisions 'step*' --text train.jsonl
     collapse measure stores/a --group-by count
     collapse measure runs/a --text train.jsonl --ood-text other.jsonl

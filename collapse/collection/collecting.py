@@ -21,6 +21,8 @@ from collapse.inputs.accepted_options import accepts
 from collapse.inputs.collection_spec import CollectionSpec
 from collapse.inputs.live_model import is_live, live_model
 from collapse.inputs.resolving import resolve
+from collapse.inputs.source import Source
+from collapse.inputs.source_request import OF_SOURCE, check_applies, source_request
 from collapse.inputs.text_request import text_request
 from collapse.plugin.guarding import outside_inference_mode
 from collapse.plugin.plugin_manager import plugins
@@ -108,6 +110,51 @@ def collect(
     with live_model(model, name, folder, options) as (reference, spec):
         request = replace(text_request(reference, _checked(spec, store), folder=folder), folder=folder)
         return _with_all_ranks(request, progress)
+
+
+@shows_progress
+@outside_inference_mode
+@exact_arithmetic()
+def collect_source(
+    source: Source, *, store: str | Path | None = None, progress: Report | None = None, **options: Any
+) -> Store | Part:
+    """Collect the statistics of a source of your own: labelled embeddings and their classifier.
+
+    The passes, the store, resuming and parts are those of :func:`collapse.collect`.
+
+    Args:
+        source: The source. Its ``identity`` says what affects its numbers; with ``store``, a source with an equal
+            identity resumes its collection or opens the finished store.
+        store: Folder of the store; None for a store in memory.
+        progress: Called as progress(what, done, total).
+        **options: ``batch_size``, ``deterministic``, ``part``, ``recollect`` and ``without``, as for
+            :func:`collapse.collect`.
+
+    Returns:
+        As :func:`collapse.collect`.
+
+    Raises:
+        UsageError: An option does not apply.
+        StoreError: The folder holds another store; the message names the fields that differ, with both values.
+        CollapseError: An embedding is not finite, or the folder cannot be written.
+
+    >>> import torch
+    >>> from collapse import Samples, Source
+    >>> y, weight = torch.arange(60) % 3, torch.eye(3, 4)
+    >>> h = weight[y] + torch.randn(60, 4) / 100
+    >>> source = Source(
+    ...     identity={"weights": "mine, version 1", "corpus": "sixty points"},
+    ...     model={"name": "mine"},
+    ...     corpus={"name": "points"},
+    ...     weight=weight,
+    ...     train=Samples("train", y, lambda start, stop: h[start:stop]),
+    ... )
+    >>> collect_source(source).statistics().n_classes
+    3
+    """
+    spec, folder = CollectionSpec(**options), None if store is None else expanded(store)
+    check_applies("collect_source()", spec.given, OF_SOURCE)
+    return _with_all_ranks(source_request(source, _checked(spec, store), folder), progress)
 
 
 def _checked(spec: CollectionSpec, store: str | Path | None) -> CollectionSpec:

@@ -209,6 +209,12 @@ def tokenizer_fingerprint(files: Files, model_args: Arguments) -> str:
     return _fingerprint(hashes)
 
 
+def processor_fingerprint(files: Files, model_args: Arguments) -> str:
+    """Return ``sha256:…`` of the files of an image processor; that of a timm model is in its config.json."""
+    names = [f"{inside(model_args)}{name}" for name in ("preprocessor_config.json", "processor_config.json")]
+    return _fingerprint({name: files.sha256(name) for name in names if files.has(name)})
+
+
 def code_fingerprint(files: Files) -> str:
     """Return ``sha256:…`` of the Python files of a model."""
     return _fingerprint({name: files.sha256(name) for name in files.listed() if name.endswith(".py")})

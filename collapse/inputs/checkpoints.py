@@ -11,6 +11,7 @@ from typing import Any
 from collapse.core.extras import missing_package
 from collapse.errors import CollapseError, UsageError, first_line
 from collapse.inputs.references import ModelReference
+from collapse.inputs.tasks import CAUSAL, TASKS, Task
 
 _CUT_SHORT = ("deserializing header", "cannot reshape array", "failed finding central directory", "mmap length")
 """Messages of safetensors, NumPy (for GGUF) and torch about an incomplete file."""
@@ -86,29 +87,36 @@ def _implementations(config: Mapping[str, Any]) -> Iterator[str]:
             yield from _implementations(value)
 
 
-def check_kind(reference: ModelReference, config: Mapping[str, Any]) -> None:
-    """Reject a checkpoint that is not a whole causal language model.
+def check_kind(reference: ModelReference, config: Mapping[str, Any], task: Task = CAUSAL) -> None:
+    """Reject a checkpoint of a model with another head.
 
     transformers would build only a part of it, with a new head if it has none.
 
     Args:
         reference: The model.
         config: Its config.json, with the values of the model's arguments.
+        task: The head.
 
     Raises:
-        CollapseError: It is an encoder or encoder-decoder, or a model with another head.
+        CollapseError: It is a model with another head; for a causal language model, also an encoder or encoder-decoder.
     """
     import transformers
     from transformers.models.auto import modeling_auto as auto
 
-    kind = str(config.get("model_type"))
-    causal = {*auto.MODEL_FOR_CAUSAL_LM_MAPPING_NAMES.values(), *_listed(auto.MODEL_MAPPING_NAMES.get(kind))}
+    kind, fitting = str(config.get("model_type")), {*task.classes()}
+    if task is CAUSAL:  # the head of a body may be tied
+        fitting |= {*_listed(auto.MODEL_MAPPING_NAMES.get(kind))}
     found = [name for name in _listed(config.get("architectures")) if hasattr(transformers, name)]
-    if config.get("is_encoder_decoder") is True or (found and not causal & {*found}):
-        raise CollapseError(
-            f"{reference.name} is a {found[0] if found else kind}, not a causal language model: "
-            "run it with its own class, and give its embeddings to collapse.measure(features=…, labels=…)"
-        )
+    has_encoder = task is CAUSAL and config.get("is_encoder_decoder") is True
+    if not has_encoder and (not found or fitting & {*found}):
+        return
+    others = [each.name for each in TASKS.values() if {*found} & {*each.classes()} and each is not task]
+    remedy = "run it with its own class, and give its embeddings to collapse.measure(features=…, labels=…)"
+    raise CollapseError(
+        f"{reference.name} is a {found[0] if found else kind}, not {task.what}: "
+        + (f"give --task {others[0]} with its --data, or " if others else "")
+        + remedy
+    )
 
 
 def _listed(names: Any) -> list[str]:

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
+from collapse.errors import UsageError
 from collapse.inputs.option_fields import Option, check_value, option
 from collapse.stores.layers import FORM, TOP
 
@@ -25,6 +26,9 @@ OF_PACKING = (
 )
 """Options on which the chunks of a text depend, besides the text."""
 
+TASKS = ("image-classification", "sequence-classification", "token-classification", "masked-lm")
+"""Heads of classifiers other than causal language models, as transformers' pipelines call them."""
+
 DTYPES = ("float32", "bfloat16", "float16", "float64")
 
 
@@ -32,6 +36,11 @@ def text_names(value: Any) -> tuple[Any, ...]:
     """Convert one name, several names or None to a tuple of names, and paths to strings."""
     some = value if isinstance(value, Iterable) and not isinstance(value, str) else () if value is None else (value,)
     return tuple(os.fspath(each) if isinstance(each, os.PathLike) else each for each in some)
+
+
+# an empty list, for example of a glob that matches nothing, must not mean the default text
+_NAMES: dict[str, Any] = {"metavar": "FILES|DATASET", "many": True, "read": text_names, "valid": bool}
+_NAMES["wanted"] = "one or several names"
 
 
 def _token_ids(value: Any) -> Any:
@@ -62,25 +71,32 @@ class CollectionSpec:
         "Training text: files, folders, globs, a Hub data set or a packed text.",
         "corpus",
         unset="the data set in the model's card",
-        metavar="FILES|DATASET",
-        many=True,
-        read=text_names,
-        valid=bool,  # an empty list, for example of a glob that matches nothing, must not mean the default text
-        wanted="one or several names",
+        **_NAMES,
     )
     validation_text: TextNames | None = option(
         "Validation text: files, folders, globs, a Hub data set or a packed text.",
         "validation",
         unset="the data set's validation split, if any",
-        metavar="FILES|DATASET",
-        many=True,
-        read=text_names,
-        valid=bool,  # an empty list, for example of a glob that matches nothing, must not mean the default text
-        wanted="one or several names",
+        **_NAMES,
     )
     split: str | None = option("Training split of a data set.", "corpus", unset="train")
     validation_split: str | None = option("Validation split of a data set.", "validation", unset="validation")
     text_column: str | None = option("Column that holds the text.", "corpus validation", unset="text")
+    task: str | None = option("Measure a classifier with this head.", "changed", choices=TASKS, metavar="TASK")
+    data: TextNames | None = option(
+        "Training data of --task: a folder of class folders with images, files of rows, or a Hub data set.",
+        "corpus",
+        **_NAMES,
+    )
+    validation_data: TextNames | None = option(
+        "Validation data of --task.", "validation", unset="the data set's validation split, if any", **_NAMES
+    )
+    columns: str | None = option(
+        "Columns of --data: its inputs, then its labels.",
+        "corpus validation",
+        unset="image,label; text,label; tokens,ner_tags; or text",
+        metavar="INPUT[,INPUT],LABEL",
+    )
     tokenizer: str | None = option("Tokenizer to use instead of the model's own.", "tokenizer", metavar="MODEL")
     revision: str | None = option("Branch, tag or commit of a Hub model.", "weights tokenizer")
     chunk_length: int | None = option(
@@ -91,7 +107,7 @@ class CollectionSpec:
         "At most this many chunks of the validation text; overrides --max-chunks.", "changed", metavar="N", least=1
     )
     batch_size: int | str = option(
-        "Chunks per batch; auto halves it when memory runs out.",
+        "Chunks or samples per batch; auto halves it when memory runs out.",
         "running",
         default="auto",
         valid=lambda value: value == "auto" or (isinstance(value, int) and value >= 1),
@@ -187,6 +203,8 @@ class CollectionSpec:
             if value is not None and value != each.default:
                 check_value(each, value)
             object.__setattr__(self, each.name, dict(value or {}) if each.name == "model_args" else value)
+        if self.task is None and (self.data or self.validation_data or self.columns):
+            raise UsageError(f"--data, --validation-data and --columns need a --task: {', '.join(TASKS)}")
 
     @property
     def identity(self) -> dict[str, Any]:

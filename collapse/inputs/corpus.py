@@ -10,7 +10,7 @@ import re
 import shutil
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import chain
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -25,7 +25,8 @@ from collapse.hub.fingerprints import Folder
 from collapse.hub.remote import Remote, reach
 from collapse.inputs.collection_spec import TextNames, text_names
 from collapse.inputs.packed_text import RECORD, TRAINING, PackedText, find_packed
-from collapse.inputs.textfiles import KINDS, find_files, hash_files, kind_of, read_texts, show_names
+from collapse.inputs.textfiles import KINDS, find_files, kind_of, read_texts, show_names
+from collapse.stores.files import sha256_file, sha256_of
 
 _READ_TO_CHOOSE = ("README.md", ".huggingface.yaml", "dataset_infos.json")
 """Files that ``datasets`` reads before it chooses the files of each split."""
@@ -48,6 +49,8 @@ class Corpus:
         sha256: Hash of the files' contents.
         split, remote: Split and repository of a Hub data set.
         packed: The chunks of the text, if ``collapse pack`` has made them.
+        known: The suffixes of files that are read, and their formats.
+        hashes: Hash of each file.
     """
 
     name: str
@@ -57,6 +60,8 @@ class Corpus:
     split: str | None = None
     remote: Remote | None = None
     packed: PackedText | None = None
+    known: Mapping[str, str] = field(default_factory=lambda: KINDS, compare=False)
+    hashes: tuple[str, ...] = ()
 
     @property
     def revision(self) -> str | None:
@@ -78,7 +83,12 @@ class Corpus:
 
 
 def find_corpus(
-    text: TextNames, *, split: str | None = None, text_column: str | None = None, validation: bool = False
+    text: TextNames,
+    *,
+    split: str | None = None,
+    text_column: str | None = None,
+    validation: bool = False,
+    known: Mapping[str, str] = KINDS,
 ) -> Corpus:
     """Find the text of ``--text``: files, globs, a data set on the Hub, or a packed text.
 
@@ -88,6 +98,7 @@ def find_corpus(
         split: Split of a data set; None for "train", or "validation" for a validation text.
         text_column: Column that holds the text; None for "text".
         validation: Whether this is a validation text.
+        known: The suffixes of files that are read, and their formats.
 
     Raises:
         UsageError: No file matches, the files are of several kinds, a split is given for files or another one than
@@ -97,17 +108,18 @@ def find_corpus(
     """
     given, column = text_names(text), text_column or "text"
     option = "--validation-split" if validation else "--split"
-    if len(given) > 1 or _is_local(given[0]):
+    if len(given) > 1 or _is_local(given[0], known):
         packed = find_packed(Folder(expanded(given[0])), validation=validation) if len(given) == 1 else None
         if packed:
             return _packed_corpus(packed, {option: split, "--text-column": text_column})
-        files = find_files(given)
+        files = find_files(given, known)
         above = Path(files[0]).absolute().parent.parent
         if Path(files[0]).name == RECORD and find_packed(Folder(above), validation=validation):
             raise UsageError(f"{given[0]} is inside a packed text: give its folder, {above}")
         if split is not None:
             raise UsageError(f"{show_names(files)} is local and has no splits: remove {option} {split}")
-        return Corpus(show_names(files), tuple(files), column, hash_files(files))
+        hashes = tuple(sha256_file(Path(file)) for file in files)
+        return Corpus(show_names(files), tuple(files), column, sha256_of(hashes), known=known, hashes=hashes)
     repo, configuration, revision = _split(given[0])
     try:
         found = reach(at_revision(repo, revision), "dataset")
@@ -118,7 +130,7 @@ def find_corpus(
         return _packed_corpus(packed, {option: split, "--text-column": text_column})
     split = ("validation" if validation else "train") if split is None else split
     name = f"{found.name}:{configuration}" if configuration else found.name
-    return Corpus(name, column=column, split=split, remote=found)
+    return Corpus(name, column=column, split=split, remote=found, known=known)
 
 
 def _packed_corpus(packed: PackedText, given: Mapping[str, str | None]) -> Corpus:
@@ -132,8 +144,8 @@ def _packed_corpus(packed: PackedText, given: Mapping[str, str | None]) -> Corpu
     return Corpus(packed.record["name"], column=origin["column"], split=origin.get("split"), packed=packed)
 
 
-def _is_local(name: str) -> bool:
-    return kind_of(name) in KINDS or expanded(name).exists() or not is_repo_id(_split(name)[0])
+def _is_local(name: str, known: Mapping[str, str]) -> bool:
+    return kind_of(name) in known or expanded(name).exists() or not is_repo_id(_split(name)[0])
 
 
 def _split(name: str) -> tuple[str, str, str | None]:
@@ -163,7 +175,7 @@ def opened(
         CollapseError: A text cannot be read, or a file changed since it was found.
     """
     remote = corpus.remote
-    names = _files_of_split(corpus, remote) if remote else corpus.files
+    names = files_of_split(corpus, remote) if remote else corpus.files
     if remote and whole:
         remote.download([glob.escape(name) for name in names], report=progress)
 
@@ -172,7 +184,12 @@ def opened(
             yield read_texts(str(remote.fetch(name, progress)) if remote else name, corpus.column)
 
     yield _counts(files()), _encodable(chain.from_iterable(files()))
-    if corpus.files and hash_files(corpus.files, remember=False) != corpus.sha256:
+    check_unchanged(corpus)
+
+
+def check_unchanged(corpus: Corpus) -> None:
+    """Raise CollapseError if a file of a corpus changed since it was found."""
+    if corpus.hashes != tuple(sha256_file(Path(file), remember=False) for file in corpus.files):
         raise CollapseError(f"{corpus.name} changed while it was read: run the same command again")
 
 
@@ -200,7 +217,7 @@ def _encodable(texts: Iterator[tuple[str, str]]) -> Iterator[str]:
         yield text
 
 
-def _files_of_split(corpus: Corpus, remote: Remote) -> tuple[str, ...]:
+def files_of_split(corpus: Corpus, remote: Remote) -> tuple[str, ...]:
     """Return the names of the files of a data set's split in their order.
 
     ``datasets`` chooses the files of each split by their names. It is called with a folder of empty files that have all
@@ -235,7 +252,7 @@ def _files_of_split(corpus: Corpus, remote: Remote) -> tuple[str, ...]:
         hint = near_names(str(corpus.split), splits)
         raise NoSplit(f"{corpus.name} has no split {corpus.split!r}; {hint} (--split, --validation-split)")
     chosen = splits[corpus.split]
-    if any(kind_of(name) not in KINDS for name in chosen):
+    if any(kind_of(name) not in corpus.known for name in chosen):
         raise CollapseError(
             f"{corpus.name} has files in an unsupported format ({show_names(chosen)}): convert them to .jsonl or "
             ".parquet"

@@ -13,8 +13,9 @@ from typing import Any
 from torch import Tensor
 
 from collapse.errors import CollapseError, UsageError
-from collapse.inputs.collection_spec import CollectionSpec, flag_of
+from collapse.inputs.collection_spec import CollectionSpec
 from collapse.inputs.source import Phase, Source
+from collapse.inputs.source_request import check_applies, source_request
 from collapse.numerics.devices import pick_device
 from collapse.stores.layers import TOP
 from collapse.stores.request import Request
@@ -113,21 +114,12 @@ def features_request(path: Path, spec: CollectionSpec, folder: Path | None = Non
         log.warning("%s: %s is ignored; known tensors are %s", path, ", ".join(unknown), ", ".join(_SHAPES))
     source = source_of(features, str(path), model=path.stem, corpus=path.name, shuffled=spec.null == "shuffled")
     source.command = f"collapse collect {shlex.quote(path.name)}"
-    return Request(
-        identity=source.identity,
-        shown_names={"model": path.stem, "corpus": path.name},
-        load=lambda trained, report: source,
-        validates=source.validation is not None,
-        folder=folder,
-        **spec.beside_identity,
-    )
+    return source_request(source, spec, folder)
 
 
 def check_features_options(path: str | Path, given: Mapping[str, Any]) -> None:
     """Raise UsageError for options that do not apply to a features file."""
-    for name in given:
-        if name not in _OPTIONS:
-            raise UsageError(f"{path} is a features file: {flag_of(name)} does not apply; remove the option")
+    check_applies(f"{path} is a features file", given, _OPTIONS)
     if given.get("null") == "untrained":
         raise UsageError(f"{path} has no model to initialize: use --null shuffled instead of --null untrained")
 

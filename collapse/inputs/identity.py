@@ -15,16 +15,21 @@ def text_identity(
     spec: CollectionSpec, reference: ModelReference, tokenizer: ModelReference, texts: Texts
 ) -> dict[str, Any]:
     """Return the identity of a collection from texts."""
-    identity = {
-        "weights": reference.weights,
+    return {
         "tokenizer": tokenizer.tokenizer,
         "corpus": texts.training.identity() if texts.training else None,
         "validation": texts.validation.identity() if texts.validation else None,
         **spec.identity,
+        **model_identity(spec, reference, tokenizer),
     }
+
+
+def model_identity(spec: CollectionSpec, reference: ModelReference, tokenizer: ModelReference) -> dict[str, Any]:
+    """Return the part of an identity that describes a model: its weights, arguments, adapter and code."""
     # a GGUF file is identified by its content, not by its name
     apart = {"gguf_file", *RUNNING_ARGS}
-    identity["model_args"] = {name: each for name, each in identity["model_args"].items() if name not in apart}
+    arguments = {name: each for name, each in spec.identity["model_args"].items() if name not in apart}
+    identity = {"weights": reference.weights, "model_args": arguments}
     if reference.adapter:
         identity["adapter"] = reference.adapter.weights
     if spec.trust_remote_code and (code := code_of(reference, tokenizer)):

@@ -20,8 +20,8 @@ from collapse.numerics.logits import LINEAR, Logits
 from collapse.stores.layers import TOP
 
 
-class _Reached(Exception):
-    """Stops a forward pass after the last wanted layer, or before the output embedding."""
+class Reached(Exception):
+    """Stops a forward pass after the last wanted layer, or before the head."""
 
 
 def explaining_large_model(name: str, device: torch.device) -> AbstractContextManager[None]:
@@ -149,7 +149,7 @@ class LanguageModel:
                     found[layer] = tensor if layer == TOP else tensor.clone()  # a block may change its input
                     break
                 if layer == layers[-1] and not self._is_sharded:
-                    raise _Reached
+                    raise Reached
 
             return hook
 
@@ -160,7 +160,7 @@ class LanguageModel:
                     assert self.blocks is not None  # find_layers() was called
                     module = self.blocks[int(layer)]
                 hooks.enter_context(module.register_forward_pre_hook(keep(layer), with_kwargs=True))
-            with suppress(_Reached):
+            with suppress(Reached):
                 self.run(tokens_BT)
         if layers[-1] in found:
             return {layer: h_BTd.to(self.device) for layer, h_BTd in found.items()}
@@ -184,7 +184,7 @@ class LanguageModel:
         try:
             return self.model(input_ids=tokens_BT.to(self._input_device), use_cache=False, **options)
         except Exception as error:  # the model's code can raise anything
-            if isinstance(error, _Reached) or is_out_of_memory(error):
+            if isinstance(error, Reached) or is_out_of_memory(error):
                 raise
             raise CollapseError(
                 f"{type(self.model).__name__} cannot be run on {len(tokens_BT)} × {tokens_BT.shape[1]} tokens: "

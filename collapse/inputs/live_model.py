@@ -25,7 +25,7 @@ from collapse.stores.manifest import is_store
 from collapse.stores.shards import shards_in
 from collapse.stores.store import Store
 
-_OF_LOADING = ("revision", "dtype", "device", "device_map", "quantize", "adapter", "model_args")
+_OF_LOADING = ("revision", "dtype", "device", "device_map", "quantize", "adapter", "model_args", "task")
 _PROBE = "probe:"
 _PROBED, _SUMS = 64, 8  # tokens; sums of embeddings, and of logits
 

@@ -1,4 +1,4 @@
-"""Load a causal language model with its classifier, and a tokenizer."""
+"""Load a model with its head, and its tokenizer or image processor."""
 
 import logging
 import warnings
@@ -22,6 +22,7 @@ from collapse.inputs.language_model import LanguageModel, explaining_large_model
 from collapse.inputs.model_hooks import speed_up
 from collapse.inputs.placement import check_placed, placement
 from collapse.inputs.references import ModelReference
+from collapse.inputs.tasks import CAUSAL, Task
 from collapse.inputs.weight_checks import check_loaded
 from collapse.numerics.devices import pick_device
 from collapse.stores.writing import ANOTHER_CACHE, raise_if_full
@@ -35,24 +36,41 @@ _loading = Lock()  # transformers cannot load models in parallel: it would repor
 
 
 def load_model(reference: ModelReference, spec: CollectionSpec, report: Report | None = None) -> LanguageModel:
-    """Load a causal language model for measuring.
+    """Load a causal language model for measuring; the arguments are those of :func:`load_pretrained`.
+
+    Raises:
+        CollapseError: The model cannot be loaded, lacks weights, or has no output embedding.
+    """
+    loaded = LanguageModel.of(load_pretrained(reference, spec, report))
+    loaded.attention = (speed_up(loaded) if spec.fast_attention else None) or loaded.attention
+    return loaded
+
+
+def load_pretrained(
+    reference: ModelReference, spec: CollectionSpec, report: Report | None = None, task: Task = CAUSAL
+) -> Any:
+    """Load a transformers model, with all weights from its checkpoint, in evaluation mode.
 
     Args:
         reference: The model (see :func:`collapse.inputs.references.find_model`).
         spec: The options; those of loading and placing a model apply.
         report: Called as report(what, done, total) while files are downloaded, and while a GGUF file is read.
+        task: Its head.
 
     Raises:
-        CollapseError: The model cannot be loaded, lacks weights, or has no output embedding.
+        CollapseError: The model cannot be loaded, has another head, or lacks weights.
     """
     target = pick_device(spec.device)
     arguments = dict(reference.model_args)
     config = {**reference.json("config.json"), **arguments}
     if attention := arguments.get("attn_implementation"):  # else the internal name in config.json would win
         config["_attn_implementation"] = arguments["_attn_implementation"] = attention
-    check_kind(reference, config)
+    made = config.get("model_args")
+    if isinstance(made, dict) and "num_classes" in made:  # timm's; transformers passes the number of classes itself
+        arguments["model_args"] = {name: each for name, each in made.items() if name != "num_classes"}
+    check_kind(reference, config, task)
     if not spec.trust_remote_code:
-        check_code(reference, config, "architectures", "AutoModelForCausalLM", "AutoConfig")
+        check_code(reference, config, "architectures", task.auto, "AutoConfig")
         check_kernels(reference, config)
     placed = {} if spec.null == "untrained" else placement(spec, config, target)
     # otherwise transformers asks a service of the Hub to convert a pickled checkpoint, in the background
@@ -63,9 +81,9 @@ def load_model(reference: ModelReference, spec: CollectionSpec, report: Report |
         explaining_large_model(reference.name, target),
     ):
         if spec.null == "untrained":
-            model = _untrained(reference, spec, arguments)
+            model = _untrained(reference, spec, arguments, task)
         else:
-            model = _trained(reference, spec, arguments | placed, report)
+            model = _trained(reference, spec, arguments | placed, report, task)
             check_placed(model, spec, placed)
             if reference.adapter:
                 merge = not getattr(model, "is_quantized", False)  # merging would round again
@@ -77,12 +95,12 @@ def load_model(reference: ModelReference, spec: CollectionSpec, report: Report |
                     tensor.data = tensor.data.clone()
     model.eval()
     model.config.return_dict = True  # outputs are read by name
-    loaded = LanguageModel.of(model)
-    loaded.attention = (speed_up(loaded) if spec.fast_attention else None) or loaded.attention
-    return loaded
+    return model
 
 
-def _trained(reference: ModelReference, spec: CollectionSpec, arguments: dict[str, Any], report: Report | None) -> Any:
+def _trained(
+    reference: ModelReference, spec: CollectionSpec, arguments: dict[str, Any], report: Report | None, task: Task
+) -> Any:
     """Load a checkpoint with transformers, and check that it holds exactly the model's weights."""
     import transformers
 
@@ -100,7 +118,7 @@ def _trained(reference: ModelReference, spec: CollectionSpec, arguments: dict[st
     with reporting, warnings.catch_warnings():
         warnings.simplefilter("ignore")  # the unpickler warns about what it then rejects
         try:
-            model, info = transformers.AutoModelForCausalLM.from_pretrained(
+            model, info = getattr(transformers, task.auto).from_pretrained(
                 **reference.source,
                 dtype=getattr(torch, spec.dtype),
                 trust_remote_code=spec.trust_remote_code,
@@ -111,16 +129,16 @@ def _trained(reference: ModelReference, spec: CollectionSpec, arguments: dict[st
             )
         except Exception as error:  # many libraries read the files here, each with its own exceptions
             raise_if_full(error, hub_cache(), ANOTHER_CACHE)
-            raise loading_error(reference, "a causal language model", error) from error
+            raise loading_error(reference, task.what, error) from error
     if gguf_file:
         model = _in_dtype(model, spec)  # some dequantized layers, such as norms, have another one
         check_gguf(reference.name, files[0], model)
         files = []  # check_loaded() cannot read GGUF
-    check_loaded(reference.name, model, info, files)
+    check_loaded(reference.name, model, info, files, task)
     return model
 
 
-def _untrained(reference: ModelReference, spec: CollectionSpec, arguments: dict[str, Any]) -> Any:
+def _untrained(reference: ModelReference, spec: CollectionSpec, arguments: dict[str, Any], task: Task) -> Any:
     """Return a transformers model with a checkpoint's configuration, initialized as for training with a fixed seed.
 
     The weights are always drawn on the CPU in float32. They depend on the version of transformers, which a store's
@@ -138,9 +156,9 @@ def _untrained(reference: ModelReference, spec: CollectionSpec, arguments: dict[
                 **arguments,
             )
             torch.manual_seed(SEED)
-            model = transformers.AutoModelForCausalLM.from_config(config, dtype=torch.float32, **trusted)
+            model = getattr(transformers, task.auto).from_config(config, dtype=torch.float32, **trusted)
         except Exception as error:  # as above
-            raise loading_error(reference, "a causal language model to initialize", error) from error
+            raise loading_error(reference, f"{task.what} to initialize", error) from error
     return _in_dtype(model, spec)
 
 
@@ -176,3 +194,24 @@ def load_tokenizer(reference: ModelReference, *, trust_remote_code: bool = False
             raise_if_full(error, hub_cache(), ANOTHER_CACHE)
             said = loading_error(reference, "a tokenizer", error)
             raise CollapseError(f"{said}. Or give another tokenizer with --tokenizer") from error
+
+
+def load_processor(reference: ModelReference, *, trust_remote_code: bool = False) -> Any:
+    """Load the image processor of a model. If there are several, it is the one that uses Pillow.
+
+    Raises:
+        CollapseError: There is no image processor, or it cannot be loaded.
+    """
+    import transformers
+
+    with _loading, quiet("transformers"):
+        if not trust_remote_code:
+            config = reference.json("preprocessor_config.json")
+            check_code(reference, config, "image_processor_type", "AutoImageProcessor")
+        try:
+            return transformers.AutoImageProcessor.from_pretrained(
+                **reference.source, trust_remote_code=trust_remote_code, backend="pil"
+            )
+        except Exception as error:  # as above
+            raise_if_full(error, hub_cache(), ANOTHER_CACHE)
+            raise loading_error(reference, "an image processor", error) from error

@@ -9,11 +9,13 @@ from pathlib import Path
 from collapse.errors import CollapseError, UsageError
 from collapse.hub.client import split_name
 from collapse.hub.opening import in_folder, repo_of
+from collapse.inputs.classifier_source import classifier_request
 from collapse.inputs.collection_spec import CollectionSpec
 from collapse.inputs.features import features_request, is_features_file
 from collapse.inputs.references import ModelReference
+from collapse.inputs.source_request import plugin_source, source_request
 from collapse.inputs.text_request import asked_model, text_request
-from collapse.stores.request import Request
+from collapse.stores.request import Request, cached_folder
 from collapse.stores.store import Store
 
 log = logging.getLogger("collapse")
@@ -23,7 +25,7 @@ def resolve(model: str, spec: CollectionSpec, folder: Path | None) -> Request | 
     """Return the request of a collection, or a published store if only that store determines the text.
 
     Args:
-        model: A local folder, a Hub id, a GGUF file or a features file.
+        model: A local folder, a Hub id, a GGUF file, a features file, or a plugin's name for a source.
         spec: The options.
         folder: Folder of the store; None for the cache (for a features file: for a store in memory).
 
@@ -33,15 +35,25 @@ def resolve(model: str, spec: CollectionSpec, folder: Path | None) -> Request | 
     """
     if is_features_file(model):
         return features_request(Path(model), spec, folder)
+    if (source := plugin_source(model, spec)) is not None:
+        return source_request(source, spec, folder or cached_folder(source.identity))
     reference = asked_model(model, spec)
     may_use_published = folder is None and not spec.recollect and not spec.null  # published nulls are not trusted
     published = partial(find_store, reference, spec) if may_use_published else None
     try:
-        return replace(text_request(reference, spec, folder=folder), published=published)
+        return replace(_request(reference, spec, folder=folder), published=published)
     except CollapseError:  # a published store may supply missing options
         if published and (found := published()):
             return found
         raise
+
+
+def _request(
+    reference: ModelReference, spec: CollectionSpec, *, folder: Path | None = None, leave_open: bool = False
+) -> Request:
+    if spec.task:
+        return classifier_request(reference, spec, folder)
+    return text_request(reference, spec, folder=folder, leave_open=leave_open)
 
 
 def find_store(reference: ModelReference, spec: CollectionSpec) -> Store | None:
@@ -61,7 +73,7 @@ def find_store(reference: ModelReference, spec: CollectionSpec) -> Store | None:
             log.warning("%s: this store is not used", error)
     if not stores:
         return None
-    request = text_request(reference, spec, leave_open=not reference.is_local)
+    request = _request(reference, spec, leave_open=not reference.is_local)
     return _chosen(stores, request)
 
 
@@ -79,7 +91,7 @@ def find_store_at(place: str, model: str, spec: CollectionSpec) -> Store | None:
     stores = [remote.open(each) for each in in_folder(remote.stores(), split_name(place)[1])]
     if not stores:
         return None
-    request = text_request(asked_model(model, spec), spec, leave_open=True)
+    request = _request(asked_model(model, spec), spec, leave_open=True)
     if (found := _chosen(stores, request)) is not None:
         return found
     others = []

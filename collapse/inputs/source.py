@@ -91,6 +91,9 @@ class Phase(ABC):
     def check(self) -> None:  # noqa: B027  # most sources have nothing to check
         """Raise CollapseError if the definitions do not apply to the embeddings of the first unit."""
 
+    def check_labels(self, rows: int) -> None:  # noqa: B027  # as above
+        """Raise CollapseError if a label has no row in a classifier of ``rows`` rows."""
+
     def coverage(self) -> dict[str, Any]:
         """Return the manifest's entry for the phase: the number of units, units per slice, and number of slices."""
         slices = -(-self.units // self.slice_units)
@@ -106,8 +109,10 @@ class Source:
     """Labelled embeddings and their classifier.
 
     Attributes:
-        identity: Everything that affects a stored number, except the statistics.
-        model, corpus: The manifest's entries for both: names, number of parameters.
+        identity: Everything that affects a stored number, except the statistics, as JSON: hashes or versions of the
+            weights, of the training data (``corpus``) and of the validation data (``validation``), and options.
+        model, corpus: The manifest's entries: the model's ``name`` and, if known, ``n_params`` and names of
+            ``classes``; the ``name`` of the training data and, if it differs, of the ``validation`` data.
         weight: Rows w of the output embedding, shape (V, d); the classifier's rows are ``logits.scale`` times these.
         bias: Its bias, shape (V,), or None.
         train: The training samples; None if a store already holds their statistics.
@@ -126,9 +131,9 @@ class Source:
     model: dict[str, Any]
     corpus: dict[str, Any]
     weight: Float[Tensor, "V d"]
-    bias: Float[Tensor, " V"] | None
-    train: Phase | None
-    validation: Phase | None
+    bias: Float[Tensor, " V"] | None = None
+    train: Phase | None = None
+    validation: Phase | None = None
     layers: Sequence[str] = (TOP,)
     lens: Callable[[Tensor], Tensor] | None = None
     classifier_words: tuple[str, str] = ("the model's output embedding", "the bias of the model's output embedding")
@@ -137,6 +142,15 @@ class Source:
     logits: Logits = LINEAR
     exact_loss: bool = True
     clock: Clock = field(default_factory=Clock)
+
+    def __post_init__(self) -> None:
+        self.weight, self.bias = self.weight.detach(), None if self.bias is None else self.bias.detach()
+        texts = {name: {"name": self.identity[name]} for name in ("corpus", "validation") if name in self.identity}
+        self.identity |= {name: each for name, each in texts.items() if isinstance(each["name"], str)}
+        self.corpus = {"validation": self.corpus["name"] if self.validation else None, **self.corpus}
+        for phase in (self.train, self.validation):
+            if phase is not None:
+                phase.check_labels(len(self.weight))
 
     @property
     def device(self) -> torch.device:

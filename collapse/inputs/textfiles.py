@@ -3,7 +3,7 @@
 import glob
 import json
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from io import TextIOWrapper
 from itertools import chain
@@ -12,12 +12,12 @@ from typing import IO, Any
 
 from collapse.core.paths import expanded, near_paths
 from collapse.errors import CollapseError, UsageError, first_line, near_names
-from collapse.stores.files import sha256_file, sha256_of
 
 # Each line of a .txt file is a text and keeps its line break. \r and \r\n also end a line and are read as \n (Python's
 # universal newlines). A .json file is a list of objects, or lines of objects as in a .jsonl file.
-KINDS = (".txt", ".jsonl", ".json", ".parquet")
-"""Suffixes of texts; all except .parquet may be followed by ``.gz`` or ``.zst``."""
+TABLES = {".jsonl": "json", ".json": "json", ".parquet": "parquet"}
+KINDS = {".txt": "text", **TABLES}
+"""Suffixes of texts, and their formats; all except .parquet may be followed by ``.gz`` or ``.zst``."""
 
 _COMPRESSED = {b"\x1f\x8b": "gzip", b"\x28\xb5\x2f\xfd": "zstd"}
 """First bytes of compressed files; neither sequence is valid UTF-8."""
@@ -32,22 +32,29 @@ def kind_of(name: str) -> str:
     return Path(name.lower().removesuffix(".gz").removesuffix(".zst")).suffix
 
 
-def find_files(names: Sequence[str]) -> list[str]:
+def find_files(names: Sequence[str], known: Mapping[str, str] = KINDS) -> list[str]:
     """Return the files that names, folders and globs refer to; the name of an existing file is never a glob.
+
+    Args:
+        names: The names.
+        known: The suffixes that are read, and their formats; all files must have one format.
 
     Raises:
         UsageError: No file matches, a folder holds several splits, or the files are of several kinds.
     """
-    files = [file for each in names for file in _matching(each)]
-    kinds = {kind_of(file) for file in files}
-    if not kinds <= {*KINDS} or not (len(kinds) == 1 or kinds == {".jsonl", ".json"}):
-        raise UsageError(
-            f"texts must be .txt, .jsonl, .json or .parquet files, all of the same kind, got {show_names(files)}"
-        )
+    files = [file for each in names for file in _matching(each, known)]
+    formats = {known.get(kind_of(file)) for file in files}
+    if len(formats) > 1 or None in formats:
+        raise UsageError(f"give {_listed(known)} files, all of the same kind, got {show_names(files)}")
     return files
 
 
-def _matching(name: str) -> list[str]:
+def _listed(known: Iterable[str]) -> str:
+    *others, last = known
+    return f"{', '.join(others)} or {last}"
+
+
+def _matching(name: str, known: Mapping[str, str]) -> list[str]:
     path = expanded(name)
     if path.is_file():
         return [str(path)]
@@ -55,7 +62,7 @@ def _matching(name: str) -> list[str]:
     pattern = f"{glob.escape(str(path))}/**" if is_folder else str(path)
     matching = sorted(file for file in glob.glob(pattern, recursive=True) if Path(file).is_file())
     if is_folder:
-        matching = [file for file in matching if kind_of(file) in KINDS]
+        matching = [file for file in matching if kind_of(file) in known]
         held_out = [file for file in matching if _HELD_OUT.search(str(Path(file).relative_to(path)))]
         others = [file for file in matching if file not in held_out]
         if held_out and others:
@@ -65,7 +72,7 @@ def _matching(name: str) -> list[str]:
             )
     if not matching:
         near = [each.name for each in path.parent.iterdir() if each.is_file()] if path.parent.is_dir() else []
-        hint = near_paths(name, near) or "texts are .txt, .jsonl, .json or .parquet files, or a Hub data set"
+        hint = near_paths(name, near) or f"give {_listed(known)} files, or a Hub data set"
         raise UsageError(f"no file matches {name or 'the empty name'}; {hint}")
     return matching
 
@@ -74,19 +81,6 @@ def show_names(files: Sequence[str]) -> str:
     """Return the files' names without folders; if there are many, only the first and the last."""
     names = [Path(file).name for file in files]
     return ", ".join(names) if len(names) <= 3 else f"{names[0]} … {names[-1]} ({len(names)} files)"
-
-
-def hash_files(files: Sequence[str], *, remember: bool = True) -> str:
-    """Return one hash of the contents of some files, in order.
-
-    Args:
-        files: The files.
-        remember: Use cached hashes, as :func:`collapse.stores.files.sha256_file` does.
-
-    Raises:
-        OSError: A file cannot be read.
-    """
-    return sha256_of([sha256_file(Path(file), remember=remember) for file in files])
 
 
 def read_texts(file: str, column: str) -> Iterator[tuple[str, str]]:

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from collapse.errors import CollapseError, counted, some
 from collapse.inputs.language_model import classifier_of
+from collapse.inputs.tasks import CAUSAL, Task
 
 log = logging.getLogger("collapse")
 
@@ -20,7 +21,7 @@ _COMPUTED = re.compile(r"(^|[._])(cos_cached|sin_cached|position_ids|masked_bias
 _IN_LAYER = re.compile(r"(?:^|\.)layers\.(\d+)\.(\w+)")
 
 
-def check_loaded(name: str, model: Any, info: Mapping[str, Any], files: list[Path]) -> None:
+def check_loaded(name: str, model: Any, info: Mapping[str, Any], files: list[Path], task: Task = CAUSAL) -> None:
     """Reject a model whose checkpoint lacks weights, or holds weights that the model does not use.
 
     transformers fills missing weights with random numbers, and ignores unused ones; both are only logged.
@@ -30,6 +31,7 @@ def check_loaded(name: str, model: Any, info: Mapping[str, Any], files: list[Pat
         model: The loaded model.
         info: transformers' loading report, without tied heads.
         files: The checkpoint's files.
+        task: The model's head.
 
     Raises:
         CollapseError: Weights are missing, have another shape, or are not used; the message names some.
@@ -43,10 +45,10 @@ def check_loaded(name: str, model: Any, info: Mapping[str, Any], files: list[Pat
             f"of {kind} ({some(shapes)}): use the checkpoint that belongs to this config.json"
         )
     if missing:
-        others = f"; it has {len(unexpected):,} that {kind} does not know ({some(unexpected)})" if unexpected else ""
+        also = f"; it has {len(unexpected):,} that {kind} does not know ({some(unexpected)})" if unexpected else ""
         raise CollapseError(
             f"{name}: its checkpoint lacks {counted(len(missing), 'weight')} of {kind} ({some(missing)})"
-            f"{others}. These weights would be random: use a complete checkpoint of a causal language model"
+            f"{also}. These weights would be random: use a complete checkpoint of {task.what}"
         )
     computed = {key for key, tensor in _read(files, unexpected) if _is_computed(key, tensor, model)}
     if drafting := _of_draft_layers(unexpected, model):
@@ -55,7 +57,8 @@ def check_loaded(name: str, model: Any, info: Mapping[str, Any], files: list[Pat
             name,
             counted(len(drafting), "tensor"),
         )
-    if needed := [key for key in unexpected if key not in computed | drafting]:
+    others = set() if task is CAUSAL else _of_other_heads(unexpected, model)
+    if needed := [key for key in unexpected if key not in computed | drafting | others]:
         raise CollapseError(
             f"{name}: {kind} ignores {counted(len(needed), 'tensor')} of the checkpoint ({some(needed)}), so it "
             "would measure another model. Use the config.json of this checkpoint, or pass embeddings from the model's "
@@ -67,6 +70,12 @@ def check_loaded(name: str, model: Any, info: Mapping[str, Any], files: list[Pat
             f"{name}: its config.json ties {some(untied)} to the input embedding, but its checkpoint has "
             "a different tensor: give --model-arg tie_word_embeddings=false to use this tensor, or delete the tensor"
         )
+
+
+def _of_other_heads(unexpected: Iterable[str], model: Any) -> set[str]:
+    """Return the tensors outside the model's body, and of its pooler, which this head does not read."""
+    body = f"{model.base_model_prefix}."
+    return {key for key in unexpected if not key.startswith(body) or ".pooler." in key}
 
 
 def _of_draft_layers(unexpected: Iterable[str], model: Any) -> set[str]:

@@ -42,6 +42,15 @@ def collapse_trained_on(folder: Path) -> Mapping[str, Any] | None:
 
 
 @hookspec
+def collapse_sources(model: str) -> Any:
+    """Return a ``collapse.Source`` for a MODEL name of the plugin, such as ``mine:resnet``; None for any other name.
+
+    Choose names that are neither paths nor ids on the Hub. A MODEL of this name is collected as any other; its store
+    is found by the source's ``identity``.
+    """
+
+
+@hookspec
 def collapse_results() -> Mapping[str, Path]:  # type: ignore[empty-body]  # a specification has no body
     """Return results files (.csv, .json, .parquet) by names that users can give instead of a path.
 

@@ -167,8 +167,10 @@ def shape_of(manifest: Mapping[str, Any]) -> tuple[int, int]:
 def why_absent(manifest: Mapping[str, Any], layer: str = TOP) -> dict[str, str]:
     """Return why a layer lacks what metrics need, and which command adds it; without paths, because it is published."""
     identity = manifest["identity"]
+    what = "data" if "task" in identity else "text"
+    of = "a features file" if "features" in identity else "its source"
     why = {
-        "n_params": "a features file does not say how many parameters its model has",
+        "n_params": f"{of} does not say how many parameters its model has",
         "ood": "no out-of-distribution text was given: add one with --ood-text",
         "previous": "the table has no row before it, or one with another tokenizer",
     }
@@ -178,11 +180,13 @@ def why_absent(manifest: Mapping[str, Any], layer: str = TOP) -> dict[str, str]:
         return why | {"validation": f"layer {layer} has no decisions: {no_lens}" if no_lens else not_yet}
     if "features" in identity:
         why["validation"] = "no validation text was given: the features have no validation_features and labels"
+    elif not identity.keys() & {"task", "shards"}:
+        why["validation"] = "its source has no validation samples"
     elif manifest["corpus"].get("validation") is None:
-        why["validation"] = "no validation text was given: add one with --validation-text"
+        why["validation"] = f"no validation {what} was given: add one with --validation-{what}"
     else:
         local = not (identity.get("validation") or {"revision": None}).get("revision")
-        files = " --validation-text FILES" if local else ""
+        files = f" --validation-{what} FILES" if local else ""
         why["validation"] = f"not validated yet: collapse collect MODEL --store STORE{files}"
     return why
 

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 _LIBRARIES = (
     *("torch", "transformers", "tokenizers", "datasets", "safetensors", "huggingface-hub", "numpy"),
-    *("bitsandbytes", "peft", "torchao"),
+    *("bitsandbytes", "peft", "pillow", "timm", "torchao", "torchvision"),
 )
 _PART = r"[^\s\\/'\"=,;|<>]+"
 # matches the folders of an absolute path anywhere in a text, but not those of a URL such as https://host/a

@@ -1,8 +1,9 @@
 """Find the tokenizer of a store, or load the user's tokenizer and compare its hash."""
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,25 @@ from collapse.errors import CollapseError, first_line
 from collapse.inputs.model_loading import load_tokenizer
 from collapse.inputs.references import ModelReference, find_tokenizer, known_tokenizer
 from collapse.stores.store import Store
+
+
+@dataclass(frozen=True)
+class ClassNames:
+    """The names of a classifier's classes, in place of a tokenizer."""
+
+    names: Sequence[str]
+
+    def convert_ids_to_tokens(self, number: int) -> str:
+        """Return the name of a class."""
+        return self.names[number]
+
+    def decode(self, numbers: Sequence[int], **_: Any) -> str:
+        """Return the name of a single class."""
+        return self.names[numbers[0]]
+
+    def encode(self, text: str, **_: Any) -> list[int]:
+        """Return no pieces: a name is a class or none."""
+        return []
 
 
 def find_tokenizer_of(store: Store | None, given: Any = None) -> tuple[Any, str | None]:
@@ -37,6 +57,8 @@ def find_tokenizer_of(store: Store | None, given: Any = None) -> tuple[Any, str 
         return load_tokenizer(found), _difference(found, held)
     if given is not None:
         return given, None
+    if store is not None and (names := store.manifest["model"].get("classes")):
+        return ClassNames(names), None
     if store is None or not held:
         return None, f"{'statistics have' if store is None else 'the store records'} no tokenizer: only ids are shown"
     why = f"its files ({_begin(held)}) were not found"

@@ -135,11 +135,15 @@ def test_remarks_on_numbers():
     assert said(rogue) == {"rogue_share": "coordinate 1 of h (the first is 0)", "span_angle": full}
 
 
-def test_dimension_of_a_sheet():
+def test_many_classes_are_computed_in_blocks():
     points = torch.rand(3000, 2, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
     sheet = torch.cat([points, points.square(), points.sin()], dim=1)
-    row = collapse.measure(statistics_of(sheet), metrics="geometry.means.intrinsic_dimension")
+    row = collapse.measure(statistics_of(sheet, sheet), metrics="geometry.means.intrinsic_dimension,geometry.margin")
     assert row["geometry.means.intrinsic_dimension"] == pytest.approx(2, abs=0.1)
+    cosines = torch.nn.functional.normalize(sheet - sheet.mean(dim=0)) @ torch.nn.functional.normalize(sheet).T
+    own = cosines.diag().clone()
+    direct = own - cosines.fill_diagonal_(-torch.inf).amax(dim=1)
+    assert row["geometry.margin"] == pytest.approx(float(direct.mean()), rel=1e-9)
 
 
 def test_geometry_is_measured_only_if_named(tmp_path):

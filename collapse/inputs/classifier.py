@@ -1,0 +1,121 @@
+"""A loaded model with a linear head: find the head, and run the model up to it.
+
+Shapes: B units, T tokens, d dimensions, C classes.
+"""
+
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from inspect import signature
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Float
+from torch import Tensor
+
+from collapse.errors import CollapseError, first_line
+from collapse.inputs.language_model import Reached, classifier_of
+from collapse.inputs.suitability import rounding_of
+from collapse.numerics.devices import is_out_of_memory
+
+
+@dataclass
+class Classifier:
+    """A loaded model with a linear head.
+
+    Attributes:
+        model: The transformers model, in evaluation mode.
+        name, head: The head, and its name in the model.
+        weight: Its weight, shape (C, d).
+        bias: Its bias, shape (C,), or None.
+        pools: Whether there are logits for a unit only, so that a head that reads every token decides by the last one.
+    """
+
+    model: Any
+    name: str
+    head: torch.nn.Module
+    weight: Float[Tensor, "C d"]
+    bias: Float[Tensor, " C"] | None
+    pools: bool = False
+
+    def record(self) -> dict[str, Any]:
+        """Return what a store's identity records of the head."""
+        return {"module": self.name, "bias": self.bias is not None}
+
+    @classmethod
+    def of(cls, model: Any, batch: Mapping[str, Tensor]) -> "Classifier":
+        """Find the head: the last linear module that the model calls. Check on a batch that it makes the logits.
+
+        Raises:
+            CollapseError: The model has no linear head, or cannot be run.
+        """
+        called: list[tuple[str, torch.nn.Module]] = []
+        hooks = [
+            each.register_forward_hook(lambda module, *_, name=name: called.append((name, module)))
+            for name, each in model.named_modules()
+            if [*each.parameters(recurse=False)]
+        ]
+        try:
+            logits = _run(model, batch).logits
+        finally:
+            for each in hooks:
+                each.remove()
+        linear = [each for each in called if hasattr(each[1], "in_features")]
+        name, head = (linear or called)[-1]
+        found = classifier_of(head, model.dtype) if linear else None
+        if found is not None and len(found[0]) == logits.shape[-1]:
+            made = cls(model, name, head, *found)
+            made.pools = logits.dim() == 2
+            h = made.embed(batch)
+            ours, own = F.linear(h, *found).double(), logits.to(h.device).double()
+            allowed = rounding_of(h, logits, quantized=getattr(model, "is_quantized", False))
+            close = ours.shape == own.shape and bool((ours - own).abs().max() <= allowed * own.abs().max())
+            if close or not own.isfinite().all():  # the passes report embeddings that are not finite
+                return made
+        last = f"its logits are not ⟨w, h⟩ + b of {name}" if found else f"its last module is {name}"
+        raise CollapseError(
+            f"{type(model).__name__} has no linear head: {last} ({type(head).__name__}), and a head must be the last, "
+            "linear module"
+        )
+
+    @torch.no_grad()  # not inference_mode: a model may keep tensors
+    def embed(self, batch: Mapping[str, Tensor]) -> Float[Tensor, "B d"] | Float[Tensor, "B T d"]:
+        """Return the input of the head, without computing logits."""
+        found: list[Tensor] = []
+
+        def keep(_: torch.nn.Module, inputs: tuple[Tensor, ...]) -> None:
+            found.append(inputs[0])
+            raise Reached
+
+        hook = self.head.register_forward_pre_hook(keep)
+        try:
+            with suppress(Reached):
+                _run(self.model, batch)
+        finally:
+            hook.remove()
+        h = found[0].to(self.weight.device)
+        if self.pools and h.dim() == 3:  # of a decoder
+            last = batch["attention_mask"].sum(dim=1) - 1
+            return h[torch.arange(len(h)), last.to(h.device)]
+        return h
+
+
+@torch.no_grad()
+def _run(model: Any, batch: Mapping[str, Tensor]) -> Any:
+    """Run a model on the inputs that it takes; raise CollapseError if its code fails."""
+    takes, device = signature(model.forward).parameters, next(model.parameters()).device
+    inputs = {
+        name: each.to(device, model.dtype if each.is_floating_point() else None)
+        for name, each in batch.items()
+        if name in takes
+    }
+    try:
+        return model(**inputs)
+    except Exception as error:  # the model's code can raise anything
+        if isinstance(error, Reached) or is_out_of_memory(error):
+            raise
+        raise CollapseError(
+            f"{type(model).__name__} cannot be run on the data: {type(error).__name__}: {first_line(error)}; check its "
+            "config.json and --model-arg"
+        ) from error

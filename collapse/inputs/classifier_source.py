@@ -1,0 +1,144 @@
+"""A model with a linear head, run on labelled data, as a source."""
+
+import logging
+import shlex
+from collections.abc import Mapping
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor
+
+from collapse.core import ranks
+from collapse.core.progress import Report
+from collapse.hub.fingerprints import processor_fingerprint
+from collapse.inputs.checkpoints import check_kind
+from collapse.inputs.classifier import Classifier
+from collapse.inputs.collection_spec import CollectionSpec
+from collapse.inputs.identity import model_identity
+from collapse.inputs.labelled_data import find_data, read_data
+from collapse.inputs.language_model import explaining_large_model
+from collapse.inputs.model_loading import load_pretrained
+from collapse.inputs.option_words import typed
+from collapse.inputs.references import ModelReference
+from collapse.inputs.samples import Samples
+from collapse.inputs.source import Source
+from collapse.inputs.source_request import OF_SOURCE, check_applies
+from collapse.inputs.tasks import TASKS
+from collapse.inputs.text_pair import Texts
+from collapse.inputs.units import MASKED, MASKING_SEED, Units, prepare
+from collapse.measurement.comparable import SAME_TEXTS, same_texts
+from collapse.stores.layers import TOP
+from collapse.stores.provenance import Clock
+from collapse.stores.request import Request, cached_folder
+from collapse.stores.store import Store
+
+log = logging.getLogger("collapse")
+
+_OPTIONS = (
+    *(*OF_SOURCE, "task", "data", "validation_data", "columns", "split", "validation_split", "revision"),
+    *("dtype", "device", "device_map", "quantize", "model_args", "trust_remote_code", "null"),
+)
+_CPU_BATCH, _GPU_BATCH, _PROBED = 32, 256, 4  # units
+
+
+def classifier_request(reference: ModelReference, spec: CollectionSpec, folder: Path | None = None) -> Request:
+    """Return the request for a model and the labelled data that options name.
+
+    Args:
+        reference: The model.
+        spec: The options, with a task.
+        folder: Folder of the store; None for a folder in the user's cache.
+
+    Raises:
+        UsageError: No data are given, or an option is invalid or does not apply.
+        CollapseError: Data cannot be found or read.
+    """
+    check_applies(f"--task {spec.task}", spec.given, _OPTIONS)
+    task = TASKS[str(spec.task)]
+    data = find_data(spec, task)
+    identity = {
+        **{name: each for name, each in spec.identity.items() if name in _OPTIONS},
+        "corpus": data.training.identity() if data.training else None,
+        "validation": data.validation.identity() if data.validation else None,
+        **model_identity(spec, reference, reference),
+    }
+    if task.name == "image-classification":
+        identity["processor"] = processor_fingerprint(reference.files, reference.model_args)
+    elif task.name == "masked-lm":  # its classes are tokens
+        identity |= {"tokenizer": reference.tokenizer, "masking": {"share": MASKED, "seed": MASKING_SEED}}
+    else:
+        identity["processor"] = reference.tokenizer
+    if same_texts(identity):
+        log.warning(SAME_TEXTS)
+    return Request(
+        identity=identity,
+        shown_names={"model": reference.shown_name, "revision": reference.revision, **data.shown_names},
+        load=partial(_open, identity=identity, spec=spec, reference=reference, data=data),
+        validates=data.validation is not None,
+        split_may_be_absent=data.optional,
+        folder=folder or cached_folder(identity),
+        **spec.beside_identity,
+    )
+
+
+def _open(
+    trained: Store | None,
+    report: Report | None,
+    *,
+    identity: Mapping[str, Any],
+    spec: CollectionSpec,
+    reference: ModelReference,
+    data: Texts,
+) -> Source:
+    """Load a model and read its data; the arguments are those of :func:`collapse.inputs.text_source.open_texts`."""
+    clock, task = Clock(), TASKS[str(spec.task)]
+    check_kind(reference, {**reference.json("config.json"), **reference.model_args}, task)  # before the data are read
+    trains = trained is None or bool(trained.lacking("train", [TOP]))
+    validates = not trains or spec.part is None  # parts may be validated after merging
+    with ranks.in_turn():
+        train = read_data(data.training, task, report) if trains and data.training else None
+        validation = data.pack_validation(partial(read_data, task=task, report=report)) if validates else None
+    model = load_pretrained(reference, spec, report, task)
+    units = prepare(task, reference, model.config, trust_remote_code=spec.trust_remote_code)
+    read = {name: units(each) for name, each in (("train", train), ("validation", validation)) if each is not None}
+    first = next(iter(read.values()))
+    with explaining_large_model(reference.name, model.device):
+        classifier = Classifier.of(model, first.batch(0, min(_PROBED, len(first.labels))))
+    phases = {
+        name: Samples(
+            name,
+            each.labels,
+            partial(_embed, classifier, each),
+            batch=_CPU_BATCH if classifier.weight.device.type == "cpu" else _GPU_BATCH,
+            shuffled=spec.null == "shuffled",
+        )
+        for name, each in read.items()
+    }
+    names = data.shown_names
+    if validates and validation is None:  # there are no validation data, or their split is absent
+        identity, names = {**identity, "validation": None}, {**names, "validation": None}
+    about: dict[str, Any] = {
+        "name": reference.shown_name,
+        "revision": reference.revision,
+        "n_params": model.num_parameters(),
+    }
+    if task.name != "masked-lm":  # whose classes are tokens
+        about["classes"] = [model.config.id2label[number] for number in range(len(classifier.weight))]
+    return Source(
+        identity={**identity, "attention": model.config._attn_implementation, "head": classifier.record()},
+        model=about,
+        corpus={"name": names["corpus"], "validation": names["validation"]},
+        weight=classifier.weight,
+        bias=classifier.bias,
+        train=phases.get("train"),
+        validation=phases.get("validation"),
+        classifier_words=(f"the weight of {classifier.name}", f"the bias of {classifier.name}"),
+        remedy="check the model's weights",
+        command=f"collapse collect {shlex.quote(reference.name)} {typed(spec)}",
+        clock=clock,
+    )
+
+
+def _embed(classifier: Classifier, units: Units, start: int, stop: int) -> Tensor:
+    return classifier.embed(units.batch(start, stop))

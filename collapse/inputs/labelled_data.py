@@ -1,0 +1,184 @@
+"""Find labelled data without reading them, then read their inputs and match their labels with a model's classes.
+
+Local files are identified by their content, data sets on the Hub by their commit. Rows are read with ``datasets``.
+"""
+
+import glob
+import logging
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from collapse.core.paths import home
+from collapse.core.progress import Report
+from collapse.core.settings import environment, quiet
+from collapse.errors import CollapseError, UsageError, counted, first_line, near_names, some
+from collapse.inputs.collection_spec import CollectionSpec, TextNames, text_names
+from collapse.inputs.corpus import Corpus, check_unchanged, files_of_split, find_corpus
+from collapse.inputs.tasks import IMAGES, Task
+from collapse.inputs.text_pair import Texts
+from collapse.inputs.textfiles import kind_of
+from collapse.numerics.dense_moments import IGNORED
+from collapse.stores.files import sha256_of
+from collapse.stores.writing import ANOTHER_HOME, raise_if_full
+
+log = logging.getLogger("collapse")
+
+
+@dataclass(frozen=True)
+class Labelled:
+    """Rows of data.
+
+    Attributes:
+        name: Name in messages.
+        inputs: The input columns: sequences of texts, lists of words, images, or names of image files.
+        labels: Of each row a class, as its number or name, or a list of them; None if there are no labels.
+        names: Names of the classes if labels are their numbers in the data.
+        hashes: The hash of each local image file.
+    """
+
+    name: str
+    inputs: tuple[Sequence[Any], ...]
+    labels: Sequence[Any] | None = None
+    names: Sequence[str] | None = None
+    hashes: Sequence[str] = ()
+
+
+def find_data(spec: CollectionSpec, task: Task) -> Texts:
+    """Find the training data, and the validation data if there are any.
+
+    Raises:
+        UsageError: No data are given, or as in :func:`collapse.inputs.corpus.find_corpus`.
+        CollapseError: Data cannot be found or read.
+    """
+    if not spec.data:
+        raise UsageError(f"--task {task.name} needs its data: give --data")
+    training = _find(spec.data, spec, task, spec.split)
+    validation = None
+    if spec.validation_data or spec.validation_split or training.remote:
+        named = spec.validation_data or spec.data
+        validation = _find(named, spec, task, spec.validation_split, validation=True)
+    return Texts(training, validation, optional=not (spec.validation_data or spec.validation_split))
+
+
+def _find(names: TextNames, spec: CollectionSpec, task: Task, split: str | None, *, validation: bool = False) -> Corpus:
+    columns = (spec.columns or task.columns).replace(" ", "")
+    found = find_corpus(names, split=split, text_column=columns, validation=validation, known=task.known)
+    if not _are_images(found.files):
+        return found
+    folders = [Path(file).parent.name for file in found.files]  # the names of their classes
+    name = Path(text_names(names)[0]).resolve().name
+    return replace(found, name=name, column="", sha256=sha256_of([folders, found.hashes]))
+
+
+def _are_images(files: Sequence[str]) -> bool:
+    return bool(files) and kind_of(files[0]) in IMAGES
+
+
+def read_data(corpus: Corpus, task: Task, report: Report | None = None) -> Labelled:
+    """Read data that were found; images only when they are needed.
+
+    Args:
+        corpus: The data.
+        task: The task.
+        report: Called as report(what, bytes done, bytes, note) while files are downloaded.
+
+    Raises:
+        NoSplit: There is no such split.
+        UsageError: There is no such column.
+        CollapseError: The data cannot be read, or changed since they were found.
+    """
+    remote, files = corpus.remote, list(corpus.files)
+    if remote:
+        names = files_of_split(corpus, remote)
+        remote.download([glob.escape(name) for name in names], report=report)
+        files = [str(remote.fetch(name)) for name in names]
+    if _are_images(files):
+        return Labelled(corpus.name, (files,), [Path(file).parent.name for file in files], hashes=corpus.hashes)
+    rows = _rows(corpus, files, task)
+    if not remote:
+        check_unchanged(corpus)
+    *inputs, labels = corpus.column.split(",") if task.name != "masked-lm" else (corpus.column, None)
+    for column in (*inputs, labels):
+        if column and column not in rows.column_names:
+            hint = near_names(column, rows.column_names)
+            raise UsageError(f"{corpus.name} has no column {column!r}; {hint} (--columns {task.columns})")
+    if not inputs:
+        raise UsageError(f"--columns must name inputs and labels, such as {task.columns}, got {corpus.column}")
+    if task.name == "image-classification":
+        import datasets
+
+        rows = rows.cast_column(inputs[0], datasets.Image())
+    feature = rows.features[labels] if labels else None
+    classes = getattr(getattr(feature, "feature", feature), "names", None)  # also of a list of classes
+    columns = tuple(rows[each] for each in inputs)
+    return Labelled(corpus.name, columns, list(rows[labels]) if labels else None, classes)
+
+
+def _rows(corpus: Corpus, files: Sequence[str], task: Task) -> Any:
+    """Return the rows of files; ``datasets`` keeps them in the cache, by the data's identity."""
+    with environment(HF_UPDATE_DOWNLOAD_COUNTS="0"):  # read when datasets is imported
+        import datasets
+    if not files:
+        raise CollapseError(f"{corpus.name} holds no rows: give files, or a data set")
+    place = home() / "data" / sha256_of(corpus.identity())[:40]
+    known, names = task.known[kind_of(files[0])], [glob.escape(each) for each in files]
+    how = {"keep_default_na": False} if known == "csv" else {}  # "NA" is a text
+    try:
+        with quiet("datasets"):
+            return datasets.load_dataset(known, data_files=names, split="train", cache_dir=str(place), **how)
+    except Exception as error:  # several libraries read the files, each with its own exceptions
+        raise_if_full(error, home(), ANOTHER_HOME)
+        cause = error.__cause__ or error
+        raise CollapseError(f"{corpus.name} cannot be read as {known}: {first_line(cause)}") from error
+
+
+def class_ids(data: Labelled, classes: Mapping[int, str]) -> list[Any]:
+    """Return the labels of data as the numbers of a model's classes, with the same nesting.
+
+    Args:
+        data: The data.
+        classes: The names of the model's classes (``id2label``).
+
+    Raises:
+        UsageError: The model has no such class.
+    """
+    assert data.labels is not None
+    flat = [each for label in data.labels for each in (label if isinstance(label, list) else (label,))]
+    strange = next((each for each in flat if not isinstance(each, int | str)), None)
+    if strange is not None or None in flat:
+        raise UsageError(f"{data.name} has the label {strange!r}, which is no class: labels are names or integers")
+    names: Sequence[str] | None = data.names
+    if any(isinstance(each, str) for each in flat):
+        names = sorted({*map(str, flat)})
+        numbers: Mapping[Any, int] = dict(zip(names, _numbers(data.name, names, classes), strict=True))
+    elif names is not None:
+        numbers = {IGNORED: IGNORED, **dict(enumerate(_numbers(data.name, names, classes)))}
+    else:
+        numbers = {each: each for each in (IGNORED, *classes)}
+    wrong = next((each for each in flat if each not in numbers), None)
+    if wrong is not None:
+        raise UsageError(f"{data.name} has the label {wrong}, but the model has the classes 0 to {len(classes) - 1}")
+    return [[numbers[each] for each in label] if isinstance(label, list) else numbers[label] for label in data.labels]
+
+
+def _numbers(called: str, names: Sequence[str], classes: Mapping[int, str]) -> list[int]:
+    """Return the numbers of a model's classes for the names of the data's classes.
+
+    If no name is the model's and there are as many, the order decides, as for folders of ImageNet's synsets.
+    """
+    is_unique = len({*map(str.casefold, classes.values())}) == len(classes)
+    key = str.casefold if is_unique else str  # POSITIVE is positive, unless A and a are classes
+    known = {key(name): number for number, name in classes.items()}
+    lacking = [name for name in names if key(name) not in known]
+    if not lacking:
+        return [known[key(name)] for name in names]
+    if len(lacking) == len(names) == len(classes):
+        pairs = some([f"{name} is {classes[number]}" for number, name in enumerate(names)])
+        log.warning(
+            "%s: its classes have other names than the model's, so they are matched in order: %s", called, pairs
+        )
+        return list(range(len(names)))
+    hint = near_names(lacking[0], classes.values())
+    raise UsageError(f"{called} has {counted(len(names), 'class')}, and the model has no class {lacking[0]!r}; {hint}")

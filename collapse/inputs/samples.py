@@ -1,0 +1,109 @@
+"""Labelled samples whose embeddings a function computes: the simplest way to write a source.
+
+Shapes: N units of one sample, or of T samples, such as the tokens of a text; d dimensions.
+"""
+
+from collections.abc import Callable, Sequence
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Int
+from numpy.typing import ArrayLike
+from torch import Tensor
+
+from collapse.errors import CollapseError, counted
+from collapse.inputs.shuffling import permuted
+from collapse.inputs.source import Phase
+from collapse.numerics.dense_moments import IGNORED
+from collapse.stores.layers import TOP
+
+_LARGEST_SLICE, _SLICES = 1024, 16  # units per slice at most, and slices at least if there are enough units
+
+
+class Samples(Phase):
+    """Labelled samples whose embeddings a function computes.
+
+    Args:
+        name: "train" or "validation".
+        labels: The class of each sample, integers, shape (N,), or (N, T) for units of up to T samples that depend on
+            each other, such as the tokens of a text; −100 where there is no sample. Standard errors are over units.
+        embed: Called as embed(start, stop). Returns the input of the classifier for the units ``start`` to
+            ``stop − 1``, floating point, shape (stop − start, d), or (stop − start, t, d) with t ≤ T.
+        batch: Number of units per call of ``embed``, unless the user chooses one; it is halved when memory runs out.
+        shuffled: Whether to permute the labels, so that embeddings do not depend on them.
+
+    Raises:
+        CollapseError: The labels are not integers, or there is no sample.
+    """
+
+    size, words = 1, ("sample", "samples")
+    out_of_memory = "use --dtype bfloat16 or --device cpu"
+
+    def __init__(
+        self,
+        name: str,
+        labels: Tensor | ArrayLike,
+        embed: Callable[[int, int], Tensor],
+        *,
+        batch: int = 32,
+        shuffled: bool = False,
+    ) -> None:
+        given = torch.as_tensor(labels)
+        y = given.flatten().int()
+        self._kept = y != IGNORED
+        if given.dim() not in (1, 2) or given.is_floating_point() or not self._kept.any():
+            raise CollapseError(
+                f"the {name} labels must be integers of one or two dimensions, got {given.dtype} {[*given.shape]}"
+            )
+        if shuffled:  # only the samples
+            samples = y[self._kept]
+            y = y.masked_scatter(self._kept, samples[permuted(torch.arange(len(samples)), len(samples))])
+        self.name, self.embed, self.batch, self._labels = name, embed, batch, y
+        self.units, self.unit_samples, self.n_samples = len(given), given[0].numel(), len(y)
+        self.slice_units = max(1, min(_LARGEST_SLICE, self.units // _SLICES))
+        self.ignored = None if self._kept.all() else torch.tensor([IGNORED])
+
+    def embeddings(self, start: int, stop: int, layers: Sequence[str]) -> dict[str, Tensor]:
+        """Return the embeddings of some units; there is only one layer.
+
+        Raises:
+            CollapseError: ``embed`` returned another shape.
+        """
+        h, units = self.embed(start, stop), stop - start
+        if h.dim() == 3:  # to T samples per unit
+            h = F.pad(h, (0, 0, 0, self.unit_samples - h.shape[1])).flatten(0, 1)
+        if h.dim() != 2 or len(h) != units * self.unit_samples:
+            raise CollapseError(
+                f"embed({start}, {stop}) of the {self.name} samples must return the embeddings of "
+                f"{counted(units, 'unit')}, got the shape {[*h.shape]}"
+            )
+        return {TOP: h.detach()}
+
+    def labels_at(self, places: Int[Tensor, " n"]) -> Int[Tensor, " n"]:
+        """Return the labels of any samples."""
+        return self._labels[places].long()
+
+    def check_labels(self, rows: int) -> None:
+        """Raise CollapseError if a label has no row in the classifier."""
+        least, most = (int(each) for each in self._labels[self._kept].aminmax())
+        if least < 0 or most >= rows:
+            raise CollapseError(
+                f"the {self.name} labels run from {least} to {most}, but the classifier has rows 0 to {rows - 1}"
+            )
+
+    def not_finite(self, start: int, row: int, wrong: str) -> str:
+        """Describe where an embedding is not finite."""
+        unit, position = divmod(row, self.unit_samples)
+        at = f"position {position} of " if self.unit_samples > 1 else ""
+        return (
+            f"the embedding of {at}{self.name} sample {start + unit} is {wrong}: it was not stored; check the model's "
+            "weights and this sample"
+        )
+
+    def batch_units(self, asked: int | str) -> int:
+        """Return the initial number of units per batch."""
+        return asked if isinstance(asked, int) else self.batch
+
+    def coverage(self) -> dict[str, int]:
+        """Return the manifest's entry for the phase, with the number of samples."""
+        return {**super().coverage(), "samples": int(self._kept.sum())}

@@ -1,0 +1,59 @@
+"""The heads of models that can be measured: transformers' Auto class of each, and the data on which it runs."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from collapse.inputs.textfiles import KINDS, TABLES
+
+IMAGES = dict.fromkeys((".png", ".jpg", ".jpeg", ".webp", ".bmp", ".gif", ".tif", ".tiff", ".ppm"), "image")
+"""Suffixes of images, and their format."""
+_ROWS = {**TABLES, ".csv": "csv"}
+
+
+@dataclass(frozen=True)
+class Task:
+    """A kind of head.
+
+    Attributes:
+        name: Its name, as of transformers' pipelines.
+        auto: transformers' Auto class.
+        what: What it makes of a model, with its article.
+        columns: The default columns of its data: inputs, then labels.
+        known: The suffixes of its data's files, and their formats.
+    """
+
+    name: str
+    auto: str
+    what: str
+    columns: str = "text"
+    known: Mapping[str, str] = field(default_factory=dict)
+
+    def classes(self) -> list[str]:
+        """Return the names of transformers' classes with such a head."""
+        from transformers.models.auto import modeling_auto
+
+        names: Mapping[str, Any] = getattr(
+            modeling_auto, f"MODEL_FOR_{self.name.upper().replace('-', '_')}_MAPPING_NAMES"
+        )
+        return [name for each in names.values() for name in ((each,) if isinstance(each, str) else each)]
+
+
+CAUSAL = Task("causal-lm", "AutoModelForCausalLM", "a causal language model")
+
+TASKS = {
+    each.name: each
+    for each in (
+        Task(
+            "image-classification",
+            "AutoModelForImageClassification",
+            "an image classifier",
+            "image,label",
+            {**IMAGES, ".parquet": "parquet"},
+        ),
+        Task("sequence-classification", "AutoModelForSequenceClassification", "a text classifier", "text,label", _ROWS),
+        Task("token-classification", "AutoModelForTokenClassification", "a token classifier", "tokens,ner_tags", _ROWS),
+        Task("masked-lm", "AutoModelForMaskedLM", "a masked language model", "text", {**KINDS, ".csv": "csv"}),
+    )
+}
+"""The tasks of ``--task``, by name."""

@@ -1,0 +1,203 @@
+"""Units of labelled data as inputs of a model: images, or texts with the positions of their samples.
+
+Shapes: B units of a batch, N units, T tokens of the longest text.
+"""
+
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from hashlib import sha256
+from io import BytesIO
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+import torch
+from jaxtyping import Int
+from torch import Tensor
+from torch.nn.utils.rnn import pad_sequence
+
+from collapse.core.settings import quiet
+from collapse.errors import CollapseError, UsageError, first_line
+from collapse.inputs.labelled_data import Labelled, class_ids
+from collapse.inputs.model_loading import load_processor, load_tokenizer
+from collapse.inputs.references import ModelReference, limit_of
+from collapse.inputs.shuffling import permuted
+from collapse.inputs.tasks import Task
+from collapse.numerics.dense_moments import IGNORED
+
+MASKED, MASKING_SEED = 0.15, 0
+"""Share of the tokens of a text that are masked, and the seed."""
+
+
+class Units(Protocol):
+    """Units of data.
+
+    Attributes:
+        labels: Numbers of classes, shape (N,), or (N, T) with −100 where there is no sample.
+    """
+
+    labels: Tensor
+
+    def batch(self, start: int, stop: int) -> dict[str, Tensor]:
+        """Return the inputs of a model for some units."""
+
+
+class Images:
+    """Images, read when they are needed.
+
+    Args:
+        data: The images.
+        processor: The image processor of transformers.
+        config: The model's configuration.
+
+    Raises:
+        UsageError: A label is no class of the model.
+    """
+
+    def __init__(self, data: Labelled, processor: Any, config: Any) -> None:
+        self.data, self.processor = data, processor
+        self.mode = "L" if getattr(config, "num_channels", 3) == 1 else "RGB"
+        self.labels = torch.tensor(class_ids(data, config.id2label))
+
+    def batch(self, start: int, stop: int) -> dict[str, Tensor]:
+        """Return the pixels of some images; threads read them, and Pillow lets them run at once.
+
+        Raises:
+            CollapseError: An image cannot be read or processed, or changed.
+        """
+        with ThreadPoolExecutor() as threads:
+            read = list(threads.map(self._pixels, range(start, stop)))
+        return {name: torch.cat([each[name] for each in read]) for name in read[0]}
+
+    def _pixels(self, number: int) -> dict[str, Tensor]:
+        image = self._image(number)
+        try:
+            return dict(self.processor(images=image, return_tensors="pt"))
+        except Exception as error:  # a processor can raise anything
+            raise CollapseError(
+                f"the image processor cannot process image {number} of {self.data.name}: {type(error).__name__}: "
+                f"{first_line(error)}"
+            ) from error
+
+    def _image(self, number: int) -> Any:
+        from PIL import Image
+
+        name = f"image {number} of {self.data.name}"
+        try:
+            held = self.data.inputs[0][number]
+            if not isinstance(held, str):
+                return held.convert(self.mode)
+            name, content = held, Path(held).read_bytes()
+            if not self.data.hashes or sha256(content).hexdigest() == self.data.hashes[number]:
+                return Image.open(BytesIO(content)).convert(self.mode)
+        except (OSError, ValueError, SyntaxError, AttributeError) as error:  # Pillow raises all of them
+            raise CollapseError(f"{name} cannot be read as an image: repair or remove it") from error
+        raise CollapseError(f"{name} changed while it was read: run the same command again")
+
+
+class Tokenized:
+    """Tokenized texts, each at most as long as the model allows.
+
+    Args:
+        encoded: What a tokenizer returns for all texts.
+        labels: As of :class:`Units`.
+        padding: The id of the padding token.
+    """
+
+    def __init__(self, encoded: Mapping[str, Sequence[Any]], labels: Tensor, padding: int) -> None:
+        self.labels, self.padding = labels, padding
+        self.columns = {name: [np.array(row, np.int32) for row in rows] for name, rows in encoded.items()}
+
+    def batch(self, start: int, stop: int) -> dict[str, Tensor]:
+        """Return the tokens of some texts, padded on the right to the longest."""
+        return {
+            name: pad_sequence(
+                [torch.from_numpy(row).long() for row in rows[start:stop]],
+                batch_first=True,
+                padding_value=self.padding if name == "input_ids" else 0,
+            )
+            for name, rows in self.columns.items()
+        }
+
+
+def prepare(task: Task, reference: ModelReference, config: Any, *, trust_remote_code: bool) -> Any:
+    """Load a model's processor or tokenizer; return a function from :class:`Labelled` to :class:`Units`.
+
+    Raises:
+        CollapseError: It cannot be loaded, or does not fit the task.
+    """
+    if task.name == "image-classification":
+        processor = load_processor(reference, trust_remote_code=trust_remote_code)
+        return lambda data: Images(data, processor, config)
+    tokenizer = load_tokenizer(reference, trust_remote_code=trust_remote_code)
+    limit = min(tokenizer.model_max_length, limit_of(config.to_dict()) or tokenizer.model_max_length)
+    how = {"truncation": limit < 1e9, "max_length": limit if limit < 1e9 else None}
+    padding = tokenizer.pad_token_id or 0
+
+    def tokenized(data: Labelled) -> Tokenized:
+        inputs = [_texts(data.name, column, of_words=task.name == "token-classification") for column in data.inputs]
+        if task.name == "sequence-classification":
+            labels = torch.tensor(class_ids(data, config.id2label))
+            return Tokenized(_encoded(tokenizer, *inputs, **how), labels, padding)
+        if task.name == "token-classification":
+            encoded = _encoded(tokenizer, *inputs, **how, is_split_into_words=True)
+            rows = [_first_of_words(encoded, each, data.name) for each in enumerate(class_ids(data, config.id2label))]
+            return Tokenized(encoded, _padded(rows), padding)
+        if tokenizer.mask_token_id is None:
+            raise UsageError(f"the tokenizer of {reference.name} has no mask token: it is not one of a masked model")
+        encoded = _encoded(tokenizer, *inputs, **how, return_special_tokens_mask=True)
+        special = encoded.pop("special_tokens_mask")
+        return Tokenized(encoded, _masked(encoded["input_ids"], special, tokenizer.mask_token_id), padding)
+
+    return tokenized
+
+
+def _texts(called: str, column: Sequence[Any], *, of_words: bool) -> list[Any]:
+    """Return a column as a list; raise UsageError if a row is no text, or no list of words."""
+    rows = list(column)
+    for number, row in enumerate(rows, 1):
+        if not (isinstance(row, list) if of_words else isinstance(row, str)):
+            wanted = "a list of words" if of_words else "a text"
+            raise UsageError(f"row {number:,} of {called} holds {row!r:.60} instead of {wanted}: see --columns")
+    return rows
+
+
+def _encoded(tokenizer: Any, *inputs: Sequence[Any], **how: Any) -> Any:
+    with quiet("transformers"):
+        try:
+            return tokenizer(*inputs, return_attention_mask=True, **how)
+        except Exception as error:  # a tokenizer can raise anything
+            raise CollapseError(f"the tokenizer cannot encode the texts: {first_line(error)}") from error
+
+
+def _first_of_words(encoded: Any, row: tuple[int, Any], called: str) -> np.ndarray:
+    """Return a label for the first token of each word of a text, and −100 for the others."""
+    number, labels = row
+    if not encoded.is_fast:
+        raise CollapseError("token classification needs a fast tokenizer, one with a tokenizer.json")
+    words = [-1 if word is None else word for word in encoded.word_ids(number)]
+    if not isinstance(labels, list) or max(words, default=-1) >= len(labels):
+        raise UsageError(f"row {number + 1:,} of {called} has fewer labels than words: see --columns")
+    before = [-1, *words][: len(words)]
+    firsts = [word >= 0 and word != last for word, last in zip(words, before, strict=True)]
+    return np.array([labels[word] if first else IGNORED for word, first in zip(words, firsts, strict=True)])
+
+
+def _masked(ids: list[list[int]], special: Sequence[Sequence[int]], mask: int) -> Int[Tensor, "N T"]:
+    """Mask tokens, in place, and return what they were.
+
+    Which ones depends on their place in the data and on the seed alone: the permutation of shuffling.py orders them.
+    """
+    rows, begin, total = [], 0, sum(map(len, ids))
+    for row, is_special in zip(ids, special, strict=True):
+        at = permuted(torch.arange(begin, begin + len(row)), total, MASKING_SEED).numpy()
+        chosen = (at < MASKED * total) & (np.array(is_special) == 0)
+        rows.append(np.where(chosen, row, IGNORED))
+        row[:] = np.where(chosen, mask, row).tolist()
+        begin += len(row)
+    return _padded(rows)
+
+
+def _padded(rows: Sequence[np.ndarray]) -> Int[Tensor, "N T"]:
+    tensors = [torch.from_numpy(row.astype(np.int32)) for row in rows]
+    return pad_sequence(tensors, batch_first=True, padding_value=IGNORED)

@@ -1,0 +1,313 @@
+"""Classifiers other than causal language models: numbers as directly from their definition, and what is refused."""
+
+import json
+import shutil
+
+import classifier_files as files
+import numpy as np
+import pandas
+import pytest
+import torch
+import transformers
+from safetensors.torch import load_file, save_file
+
+import collapse
+from collapse.inputs.shuffling import permuted
+
+IMAGES, SEQUENCES, TOKENS, MASKED = (
+    "image-classification",
+    "sequence-classification",
+    "token-classification",
+    "masked-lm",
+)
+KINDS = {
+    "vit": (IMAGES, files.save_vit),
+    "resnet": (IMAGES, files.save_resnet),
+    "sequences": (SEQUENCES, lambda folder: files.save_bert(folder, "BertForSequenceClassification")),
+    "tokens": (TOKENS, lambda folder: files.save_bert(folder, "BertForTokenClassification")),
+    "masked": (MASKED, lambda folder: files.save_bert(folder, "BertForMaskedLM")),
+}
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory):
+    """A folder with a model of each kind, and training and validation data of both kinds."""
+    folder = tmp_path_factory.mktemp("classifiers")
+    for name, (_, save) in KINDS.items():
+        save(folder / name)
+    files.write_images(folder / "train", 12, 0)
+    files.write_images(folder / "held", 6, 1)
+    files.write_rows(folder / "train.jsonl", 90, 0)
+    files.write_rows(folder / "held.jsonl", 40, 1)
+    return folder
+
+
+def options(made, task):
+    """The options that name the data of a task."""
+    names = ("train", "held") if task == IMAGES else ("train.jsonl", "held.jsonl")
+    return {"task": task, "data": str(made / names[0]), "validation_data": str(made / names[1])}
+
+
+def embeddings(folder, task, data):
+    """The embeddings and labels of a model, with transformers' own outputs."""
+    from PIL import Image
+
+    auto = {IMAGES: "ImageClassification", SEQUENCES: "SequenceClassification", TOKENS: "TokenClassification"}
+    model = getattr(transformers, f"AutoModelFor{auto.get(task, 'MaskedLM')}").from_pretrained(folder).double().eval()
+    h, y = [], []
+    if task == IMAGES:
+        for file in sorted(data.rglob("*.png")):
+            image = Image.open(file).resize((16, 16), Image.Resampling.BILINEAR)
+            pixels = torch.from_numpy(np.asarray(image).astype(np.float32) / 255 * 2 - 1).permute(2, 0, 1)[None]
+            found = model.base_model(pixels.double())
+            pooled = found.pooler_output.flatten(1) if folder.name == "resnet" else found.last_hidden_state[:, 0]
+            h.append(pooled)
+            y.append(files.CLASSES.index(file.parent.name))
+        head = model.classifier[1] if folder.name == "resnet" else model.classifier
+        return torch.cat(h), y, head
+    tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
+    rows = [json.loads(line) for line in data.read_text().splitlines()]
+    masked = iter(masks(tokenizer, rows)) if task == MASKED else None
+    for row in rows:
+        words = task == TOKENS
+        tokens = tokenizer(row["tokens" if words else "text"], is_split_into_words=words, return_tensors="pt")
+        if task == MASKED:
+            places = next(masked)
+            y += tokens.input_ids[0, places].tolist()
+            tokens.input_ids[0, places] = tokenizer.mask_token_id
+        found = model.base_model(**tokens)
+        if task == SEQUENCES:
+            h.append(found.pooler_output)
+            y.append(files.CLASSES.index(row["label"]))
+        elif task == MASKED:
+            h.append(model.cls.predictions.transform(found.last_hidden_state[0, places]))
+        else:
+            places = tokens.word_ids()
+            for word, tag in enumerate(row["ner_tags"]):
+                if tag >= 0:
+                    h.append(found.last_hidden_state[:, places.index(word)])
+                    y.append(tag)
+    return torch.cat(h), y, model.cls.predictions.decoder if task == MASKED else model.classifier
+
+
+def masks(tokenizer, rows):
+    """The masked places of each text: those that a permutation of all tokens puts among the first 15 %."""
+    ids = [tokenizer(row["text"])["input_ids"] for row in rows]
+    total = sum(map(len, ids))
+    is_first = permuted(torch.arange(total), total) < 0.15 * total
+    flat = torch.tensor([each for row in ids for each in row])
+    special = torch.isin(flat, torch.tensor(tokenizer.all_special_ids))
+    unknown = flat == tokenizer.unk_token_id
+    return [each.nonzero()[:, 0] for each in (is_first & (~special | unknown)).split([*map(len, ids)])]
+
+
+def expected(reference, made, name, task):
+    """Every measurement, from the definition."""
+    features = {}
+    with torch.no_grad():
+        for phase, data in (("train", "train"), ("validation", "held")):
+            place = made / data if task == IMAGES else made / f"{data}.jsonl"
+            h, y, head = embeddings(made / name, task, place)
+            features |= {f"{phase}_features": h.numpy(), f"{phase}_labels": np.array(y)}
+    features |= {"classifier": head.weight.detach().numpy(), "classifier_bias": head.bias.detach().numpy()}
+    return reference.everything(features)
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_every_number_is_that_of_the_definition(made, reference, name):
+    task = KINDS[name][0]
+    row = collapse.measure(made / name, **options(made, task), dtype="float64")
+    wanted = expected(reference, made, name, task)
+    for measurement, value in reference.present(row.measurements).items():
+        if measurement in wanted:
+            assert value == pytest.approx(wanted[measurement], rel=1e-9, abs=1e-12), measurement
+    assert len(wanted.keys() & row.measurements.keys()) > 50
+    assert (row.model, row.corpus) == (name, "train" if task == IMAGES else "train.jsonl")
+
+
+def test_parts_batches_and_the_cache_give_the_same_store(made, tmp_path, run, reference):
+    given = {**options(made, TOKENS), "dtype": "float64"}
+    whole = collapse.collect(made / "tokens", store=tmp_path / "whole", **given)
+    words = [f"--{name.replace('_', '-')}={value}" for name, value in given.items()]
+    for k in (2, 1, 1, 2):  # each part of the training data, then of the validation data
+        run("collect", made / "tokens", *words, "--store", tmp_path / "parts", "--part", f"{k}/2", "--batch-size", 3)
+    parts = collapse.load(tmp_path / "parts")
+    assert (parts.state, parts.identity) == ("complete", whole.identity)
+    assert parts.manifest["coverage"] == whole.manifest["coverage"]
+    rows = [reference.present(collapse.measure(store).measurements) for store in (whole, parts)]
+    assert rows[0] == pytest.approx(rows[1], rel=1e-8, abs=1e-9)  # batches are padded to their longest text
+    assert "on train.jsonl: C = 4 classes, d = 12" in run("measure", made / "tokens", *words).stdout
+    named = collapse.tokens(whole, ["cat", "eel"])
+    assert named.frame()["text"].tolist() == ["cat"]
+    assert any("similar classes" in note for note in named.notes)
+    moved = shutil.copytree(made / "tokens", tmp_path / "tokens")  # the cache finds equal content
+    data = {"data": shutil.copy(made / "train.jsonl", tmp_path), "validation_data": str(made / "held.jsonl")}
+    again = collapse.collect(moved, task=TOKENS, dtype="float64", **data)
+    assert again.digest == collapse.collect(made / "tokens", **given).digest == whole.digest
+
+
+def test_nulls_keep_the_counts_of_classes(made):
+    given = options(made, TOKENS)
+    plain = collapse.collect(made / "tokens", **given).statistics()
+    shuffled = collapse.collect(made / "tokens", null="shuffled", **given).statistics()
+    assert torch.equal(plain.counts, shuffled.counts)
+    total = (plain.counts.double() @ plain.means, shuffled.counts.double() @ shuffled.means)
+    assert torch.allclose(*total)  # of the same tokens
+    assert not torch.allclose(plain.means, shuffled.means)
+    row = collapse.measure_with_nulls(made / "sequences", metrics="nc3.self_duality", **options(made, SEQUENCES))
+    assert row.nulls.keys() == {"untrained", "shuffled"}
+
+
+def test_rows_of_other_formats_and_of_a_data_set_on_the_hub_give_the_same_numbers(made, tmp_path, hub, as_user):
+    import datasets
+
+    rows = [json.loads(line) for line in (made / "train.jsonl").read_text().splitlines()]
+    pandas.DataFrame(rows)[["label", "text"]].to_csv(tmp_path / "rows.csv", index=False)
+    # named in another order than the model's classes
+    label = datasets.ClassLabel(names=sorted(files.CLASSES, reverse=True))
+    features = datasets.Features({"text": datasets.Value("string"), "label": label})
+    named = datasets.Dataset.from_list([{name: row[name] for name in ("text", "label")} for row in rows], features)
+    named.to_parquet(tmp_path / "rows.parquet")
+    content = (tmp_path / "rows.parquet").read_bytes()
+    hub.add("owner/rows", {"train-0.parquet": content, "validation-0.parquet": content}, kind="datasets")
+    wanted = collapse.measure(made / "sequences", task=SEQUENCES, data=made / "train.jsonl")
+    assert wanted["nc4.agreement"] is None
+    assert any("--validation-data" in note.text for note in wanted.notes)
+    for number, data in enumerate(("rows.csv", "rows.parquet", "owner/rows")):
+        words = ["--task", SEQUENCES, "--data", data, "--output", f"{number}.json"]
+        as_user("measure", made / "sequences", *words, cwd=tmp_path)
+        (row,) = collapse.Results.read(tmp_path / f"{number}.json").rows
+        held = {name: value for name, value in row.measurements.items() if wanted[name] is not None}
+        assert held == {name: wanted[name] for name in held}
+    assert row["val_accuracy"] is not None  # the data set has a validation split
+
+
+def test_classes_are_matched_by_their_names_or_by_their_order(made, tmp_path, caplog):
+    wanted = collapse.measure(made / "vit", task=IMAGES, data=made / "train").measurements
+    for kind, names in (("upper", map(str.upper, files.CLASSES)), ("synsets", ("n01", "n02", "n03", "n04"))):
+        for folder, name in zip(files.CLASSES, names, strict=True):
+            shutil.copytree(made / "train" / folder, tmp_path / kind / name)
+        caplog.clear()
+        assert collapse.measure(made / "vit", task=IMAGES, data=tmp_path / kind).measurements == wanted
+        assert ("matched in order: n01 is ant, n02 is bee" in caplog.text) == (kind == "synsets")
+
+
+def test_images_in_rows_are_measured_as_those_in_folders(made, tmp_path):
+    import datasets
+
+    images = sorted((made / "train").rglob("*.png"))
+    rows = {"img": [str(each) for each in images], "class": [each.parent.name for each in images]}
+    datasets.Dataset.from_dict(rows).cast_column("img", datasets.Image()).to_parquet(tmp_path / "images.parquet")
+    of_rows, of_folder = (
+        collapse.measure(made / "vit", task=IMAGES, data=data, columns="img,class")
+        for data in (tmp_path / "images.parquet", made / "train")
+    )
+    assert of_rows.measurements == of_folder.measurements
+
+
+def test_a_decoder_classifies_the_last_token(made, tmp_path):
+    from transformers import GPT2Config, GPT2ForSequenceClassification
+
+    sizes = {"n_embd": 12, "n_layer": 1, "n_head": 2, "vocab_size": 20, "n_positions": 24, "pad_token_id": 0}
+    model = files.save(GPT2ForSequenceClassification, GPT2Config(**sizes, **files.NAMES), tmp_path / "decoder")
+    shutil.copytree(
+        made / "sequences", model, dirs_exist_ok=True, ignore=shutil.ignore_patterns("model*", "config.json")
+    )
+    row = collapse.measure(model, **options(made, SEQUENCES))
+    assert (row.dim, row.samples) == (12, 90)
+    accuracy = []
+    loaded = GPT2ForSequenceClassification.from_pretrained(model).eval()
+    tokenizer = transformers.AutoTokenizer.from_pretrained(model)
+    for each in map(json.loads, (made / "held.jsonl").read_text().splitlines()):
+        found = loaded(**tokenizer(each["text"], return_tensors="pt")).logits.argmax()
+        accuracy.append(files.CLASSES[found] == each["label"])
+    assert row["val_accuracy"] == np.mean(accuracy)
+
+
+WRONG = [
+    (2, "vit", "--task image", "--task must be image-classification or"),
+    (2, "vit", "--data train", "need a --task: image-classification, sequence-classification"),
+    (2, "vit", f"--task {IMAGES}", "needs its data: give --data"),
+    (2, "vit", f"--task {IMAGES} --data train --chunk-length 8", "--chunk-length does not apply"),
+    (
+        1,
+        "vit",
+        f"--task {SEQUENCES} --data train.jsonl",
+        f"is a ViTForImageClassification, not a text classifier: give --task {IMAGES}",
+    ),
+    (
+        1,
+        "vit",
+        "--text train.jsonl --chunk-length 8",
+        f"not a causal language model: give --task {IMAGES} with its --data",
+    ),
+    (
+        1,
+        "headless",
+        f"--task {SEQUENCES} --data train.jsonl",
+        "lacks 2 weights of BertForSequenceClassification (classifier.bias, ",
+    ),
+    (1, "body", f"--task {SEQUENCES} --data train.jsonl", "is a BertModel, not a text classifier"),
+    (
+        1,
+        "teacher",
+        f"--task {IMAGES} --data train",
+        "its logits are not ⟨w, h⟩ + b of distillation_classifier (Linear)",
+    ),
+    (2, "vit", f"--task {IMAGES} --data empty", "no file matches empty; give .png, .jpg"),
+    (2, "vit", f"--task {IMAGES} --data train.jsonl", "give .png, .jpg"),
+    (2, "vit", f"--task {IMAGES} --data train --validation-split test", "is local and has no splits"),
+    (1, "vit", f"--task {IMAGES} --data damaged", "damaged/ant/0.png cannot be read as an image"),
+    (
+        2,
+        "vit",
+        f"--task {IMAGES} --data others",
+        "2 classes, and the model has no class 'eel'; did you mean bee?",
+    ),
+    (
+        2,
+        "sequences",
+        f"--task {SEQUENCES} --data train.jsonl --columns text,labels",
+        "no column 'labels'; did you mean label?",
+    ),
+    (2, "sequences", f"--task {SEQUENCES} --data train.jsonl --columns label", "must name inputs and labels"),
+    (2, "sequences", f"--task {SEQUENCES} --data numbers.csv", "the label 4, but the model has the classes 0 to 3"),
+    (2, "sequences", f"--task {SEQUENCES} --data train.jsonl --columns tokens,label", "row 1 of train.jsonl holds ["),
+    (
+        2,
+        "tokens",
+        f"--task {TOKENS} --data train.jsonl --columns tokens,label",
+        "row 1 of train.jsonl has fewer labels than words",
+    ),
+    (1, "sequences", f"--task {SEQUENCES} --data broken.jsonl", "broken.jsonl cannot be read as json"),
+]
+
+
+@pytest.fixture(scope="module")
+def wrong(made):
+    """The same folder with wrong models and data."""
+    from transformers import BertModel, DeiTConfig, DeiTForImageClassificationWithTeacher
+
+    headless = shutil.copytree(made / "sequences", made / "headless")
+    kept = {name: each for name, each in load_file(headless / "model.safetensors").items() if "classifier" not in name}
+    save_file(kept, headless / "model.safetensors", {"format": "pt"})
+    BertModel.from_pretrained(made / "tokens", add_pooling_layer=False).save_pretrained(made / "body")
+    sizes = {"hidden_size": 12, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 16}
+    deit = DeiTConfig(**sizes, image_size=16, patch_size=8, **files.NAMES)
+    files.processor(files.save(DeiTForImageClassificationWithTeacher, deit, made / "teacher"))
+    (made / "empty").mkdir()
+    for name in ("ant", "eel"):
+        shutil.copytree(made / "train" / "ant", made / "others" / name)
+    shutil.copytree(made / "train", made / "damaged")
+    (made / "damaged" / "ant" / "0.png").write_bytes(b"no image")
+    (made / "numbers.csv").write_text("text,label\nan be,0\nca do,4\n")
+    (made / "broken.jsonl").write_text('{"text": "an"\n')
+    return made
+
+
+@pytest.mark.parametrize(("code", "model", "words", "message"), WRONG, ids=[message for *_, message in WRONG])
+def test_a_mistake_is_one_line(wrong, told, monkeypatch, code, model, words, message):
+    monkeypatch.chdir(wrong)
+    said = told(code, "measure", model, *words.split())
+    assert message in said
+    assert len(said) < 1000
