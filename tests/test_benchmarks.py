@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-NAMES = ("accumulate", "collect", "pack", "pairs", "placed", "ranks", "startup", "train", "validate")
+NAMES = ("accumulate", "collect", "monitor", "pack", "pairs", "placed", "ranks", "startup", "train", "validate")
 ROOT = Path(__file__).resolve().parents[1]
 
 

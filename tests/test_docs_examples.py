@@ -36,6 +36,8 @@ NOT_RUN = {
     "collapse zoo train 12x1024": "hours; smaller models are trained",
     "collapse zoo sweep": "hours; tests/zoo/test_sweep.py trains small ones",
     "collapse zoo status": "shows a sweep; the same",
+    "collapse analyze paired runs/": "needs a sweep; tests/plugins/test_paired.py analyzes a table",
+    "collapse -p spread.py": "needs this plugin; tests/zoo/test_interventions.py runs it",
     "collapse zoo publish": "needs such a run; tests/zoo/test_publish.py publishes small ones",
     "collapse measure MODEL --text roneneldan/TinyStories --store stores/big": "needs SLURM; see test_launching.py",
     "collapse status stores/big": "the same",

@@ -1,4 +1,4 @@
-"""Options that request the content of a store again, and options that do not apply to a finished store."""
+"""The options with which a store was collected, and options that do not apply to a finished store."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -12,7 +12,7 @@ _HOW = ("shards", "eos_between", "special_tokens", "ignore_tokens", "dtype", "qu
 
 
 def options_held(identity: Mapping[str, Any], given: Mapping[str, Any], *, texts_only: bool = False) -> dict[str, Any]:
-    """Return options that request the content of a store; given options take precedence, local texts are left out.
+    """Return the options with which a store was collected. Given options replace them; local texts are left out.
 
     Args:
         identity: The store's identity.

@@ -16,7 +16,7 @@ _WAITING = 8192
 
 
 class BufferedMoments:
-    """:class:`ClassMoments` that are filled late. Wrong values are reported by :meth:`state`.
+    """:class:`ClassMoments` that collect batches before adding them. :meth:`state` reports wrong values.
 
     Args:
         classes: The number of classes; None if it is unknown.

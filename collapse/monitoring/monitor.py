@@ -128,7 +128,7 @@ class Monitor:
     def run(self, batches: Iterable[Any]) -> None:
         """Run the attached model on batches, in evaluation mode and without gradients, and add their samples.
 
-        So all samples are of one moment of the training. The model is left as it was.
+        So all samples are measured with the same weights. The model is left as it was.
 
         Args:
             batches: Pairs (inputs, labels), or mappings with ``labels`` for a transformers model. The labels of a
@@ -141,12 +141,12 @@ class Monitor:
     @outside_inference_mode
     @torch.no_grad()
     def compute(self, validation: Any = None, *, classifier: Any = None, bias: Any = None) -> dict[str, float]:
-        """Measure the samples so far; in a distributed training those of all ranks, which all call this.
+        """Measure the samples so far. In distributed training, all ranks call this; it measures the samples of all.
 
         Args:
-            validation: Embeddings and labels (h, y) for NC4, ``val_loss``, ``val_accuracy``, and the chosen NC1
-                measurements of the validation samples' own class means, named ``val_nc1.…``. Or batches: those of
-                :meth:`run` for an attached model, otherwise pairs (h, y). Each rank gives its share.
+            validation: Validation samples: embeddings and labels (h, y), or batches (as for :meth:`run` if a model is
+                attached, otherwise pairs (h, y)). They add NC4, ``val_loss``, ``val_accuracy``, and the chosen NC1
+                measurements of their own class means, named ``val_nc1.…``. Each rank gives its share.
             classifier: Weights of the head, a row per class, shape (C, d); None for those of the attached model.
             bias: Its bias, shape (C,).
 

@@ -81,7 +81,7 @@ class Recorder:
 
 
 def add_row(file: Path, row: Row) -> None:
-    """Add a row to a results file; rows of the same and of later steps, of an earlier run, are replaced."""
+    """Add a row to a results file. Rows of this and of later steps, from an earlier run, are removed."""
     tables = [Results([row])]
     if file.exists():
         frame = Results.read(file).frame()

@@ -7,7 +7,7 @@ torch. Entry points in ``collapse.commands`` name modules that add commands. The
 must not import anything heavy.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -64,6 +64,17 @@ def collapse_model_parts(model: str) -> Mapping[str, int | float | str] | None:
 
     They become columns of a results table for analyses, unless the table already has these columns. Analyses also
     use two keys: models of one size have the same ``architecture``, models trained alike the same ``recipe``.
+    """
+
+
+@hookspec
+def collapse_losses() -> Mapping[str, Callable[..., Any]]:  # type: ignore[empty-body]
+    """Return losses by the names that users give to ``collapse zoo train --regularize NAME:WEIGHT``.
+
+    Training calls each as ``loss(h, y, weight, bias)`` with the top-layer embeddings of a batch (N, d) in the precision
+    of training, the next tokens (N,), and the output layer's rows (V, d) and bias (V,) or None. It returns a scalar
+    tensor, differentiable in h and weight, which is multiplied by WEIGHT and added to the cross-entropy in nats per
+    token. A name is an identifier, because it becomes part of the run's name.
     """
 
 

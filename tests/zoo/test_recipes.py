@@ -14,7 +14,7 @@ from collapse.errors import UsageError
 from collapse.measurement.prepared import MAY, OCTOBER
 from collapse_zoo.catalogue import published
 from collapse_zoo.grids import DEPTHS, WIDTHS, grid
-from collapse_zoo.recipes import DECAYS, Name, Recipe, name_of, parse
+from collapse_zoo.recipes import DECAYS, HEADS, Name, Recipe, name_of, parse
 
 
 @pytest.mark.parametrize(
@@ -49,6 +49,7 @@ def test_batch_sizes_and_operations_a_token_are_the_papers():
     assert recipe.flops_per_token() == pytest.approx(6 * matrices + 12 * 64 * (2049 / 2 + local))
 
 
+weights = st.dictionaries(st.from_regex("[a-z][a-z0-9_]*", fullmatch=True), st.sampled_from([0.1, 1, 2e-7, -3.5]))
 names = st.builds(
     Name,
     depth=st.integers(1, 40),
@@ -57,6 +58,8 @@ names = st.builds(
     decay=st.sampled_from(sorted(DECAYS)),
     data_seed=st.none() | st.integers(0, 400),
     seed=st.none() | st.integers(0, 400),
+    regularize=weights.map(lambda some: tuple(sorted(some.items()))),
+    head=st.sampled_from(HEADS),
     checkpoint=st.none() | st.integers(0, 11),
     corpus=st.sampled_from(["TinyStories", "stories", "my.corpus-2", "openwebtext_10k"]),
 )

@@ -5,6 +5,7 @@ The paper's numbers are the files of rhubarbwu/linguistic-collapse under our nam
 again with the authors' later library. They have nine digits; class-wise standard deviations divide by n − 1.
 """
 
+import re
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -123,11 +124,11 @@ def find(model: str, runs: str | Path = "runs") -> list[Entry]:
         return list(_of_run(Run(Path(model))))
     wanted = parse(model)
     run = wanted.of_run()
-    name = str(run) if "-" in model.rpartition("/")[2] else run.short
+    name = run.short if re.match(r"\d+x\d", model.rpartition("/")[2]) else str(run)
 
     def is_named(entry: Entry) -> bool:
         full = entry.name.partition("@")[0]
-        return name in (full, full.rpartition("-")[2]) and wanted.checkpoint in (None, entry.k)
+        return name in (full, re.split(r"-(?=\d+x\d)", full)[-1]) and wanted.checkpoint in (None, entry.k)
 
     return list(filter(is_named, catalogue(runs)))
 

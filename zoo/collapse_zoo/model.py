@@ -1,5 +1,6 @@
 """The model that the zoo trains: transformers' GPT-Neo with a fast attention, and a loss without full logits."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -9,21 +10,33 @@ from torch import Tensor
 from transformers.modeling_outputs import CausalLMOutput
 
 from collapse_zoo.fast_gpt_neo import prepare
+from collapse_zoo.heads import FIXED
 from collapse_zoo.loss import IGNORED, cross_entropy, losses_and_hits
 from collapse_zoo.recipes import Recipe
+from collapse_zoo.regularizers import Loss, losses_of, weighted_sum
 
 
 def build(recipe: Recipe, *, fast_attention: bool = True) -> "GPTNeoForCausalLM":
     """Build a recipe's model, with initial weights that depend on ``recipe.seed``."""
     transformers.set_seed(recipe.seed)
     model = GPTNeoForCausalLM(recipe.configuration())
+    model.regularizers = losses_of(recipe.regularize)
+    if recipe.head in FIXED:
+        rows_Vd = FIXED[recipe.head](recipe.vocabulary, recipe.width, recipe.seed)
+        model.lm_head.weight = torch.nn.Parameter(rows_Vd, requires_grad=False)
     if fast_attention:
         prepare(model)
     return model
 
 
 class GPTNeoForCausalLM(transformers.GPTNeoForCausalLM):
-    """transformers' GPT-Neo, which returns losses instead of logits if there are labels; the config has its name."""
+    """transformers' GPT-Neo, which returns losses instead of logits if there are labels; the config has its name.
+
+    Attributes:
+        regularizers: Losses that training adds to the cross-entropy, with their weights.
+    """
+
+    regularizers: Sequence[tuple[float, Loss]] = ()
 
     def forward(
         self,
@@ -33,6 +46,9 @@ class GPTNeoForCausalLM(transformers.GPTNeoForCausalLM):
         **kwargs: Any,
     ) -> Any:
         """Return the mean loss over all tokens but the first of each chunk; in evaluation also sums per chunk, (B, 3).
+
+        In training, regularizers are added. Each is weighted by the share of the global batch's tokens that this batch
+        has, so that those of a global batch's parts add up to their mean.
 
         Args:
             input_ids: Tokens, shape (B, T).
@@ -55,7 +71,11 @@ class GPTNeoForCausalLM(transformers.GPTNeoForCausalLM):
         with torch.autocast(h_BTd.device.type, enabled=False):
             items = kept_N.sum() if num_items_in_batch is None else num_items_in_batch
             if self.training:
-                return CausalLMOutput(loss=cross_entropy(h_Nd, weight, labels_N) / items)
+                loss = cross_entropy(h_Nd, weight, labels_N)
+                if self.regularizers and kept_N.any():  # a process's last batch may hold only padding
+                    of_batch = h_Nd[kept_N], labels_N[kept_N], weight, self.lm_head.bias
+                    loss = loss + kept_N.sum() * weighted_sum(self.regularizers, *of_batch)
+                return CausalLMOutput(loss=loss / items)
             losses, hits = losses_and_hits(h_Nd, weight, labels_N)
         of_tokens_N3 = torch.stack([kept_N, hits, losses.double()], dim=-1)
         sums_B3 = of_tokens_N3.unflatten(0, (len(labels), -1)).sum(1)

@@ -1,4 +1,4 @@
-"""The zoo's hooks for all commands of ``collapse``: a fast GPT-Neo, texts of runs, and the published table."""
+"""The zoo's hooks for all commands of ``collapse``: a fast GPT-Neo, losses, texts of runs, and the published table."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -35,6 +35,14 @@ def collapse_results() -> Mapping[str, Path]:
     from collapse_zoo.catalogue import PUBLISHED
 
     return {"paper": PUBLISHED}
+
+
+@hookimpl
+def collapse_losses() -> Mapping[str, Any]:
+    """Return the losses that ``--regularize`` knows without other plugins."""
+    from collapse_zoo.regularizers import cdnv, nc3, uniformity
+
+    return {"nc3": nc3, "uniformity": uniformity, "cdnv": cdnv}
 
 
 @hookimpl

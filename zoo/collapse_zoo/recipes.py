@@ -2,7 +2,8 @@
 
 A published name, such as ``TinyStories-12x1024_10L@9``, contains most of a recipe: ``12x1024`` is depth and width,
 ``_10L`` epochs and weight decay (d 0.0005, L 0.1, n none). Repeats of a recipe add ``07`` for the seed of the order, or
-``i07`` for the seed of the initialization. ``@9`` is the checkpoint after epoch 10.
+``i07`` for the seed of the initialization. ``_nc3-0.1`` is a regularizer and its weight, ``_fixed-etf`` a head.
+``@9`` is the checkpoint after epoch 10.
 """
 
 import re
@@ -20,11 +21,14 @@ SEED = 42
 
 DECAYS = {"d": 0.0005, "L": 0.1, "n": 0.0}
 CORPUS = "TinyStories"
+HEADS = ("tied", "untied", "fixed-etf", "fixed-frame")
 
+_LOSS = r"_[A-Za-z]\w*--?\d+(?:\.\d+)?(?:e-?\d+)?"
 _NAME = re.compile(
     r"(?:(?P<corpus>[A-Za-z0-9._-]+)-)?"
     r"(?P<depth>\d+)x(?P<width>\d+)"
     r"(?:_(?P<epochs>\d+)(?P<decay>[A-Za-z])(?P<data_seed>\d+)?(?:i(?P<seed>\d+))?)?"
+    rf"(?P<regularize>(?:{_LOSS})*)(?:_(?P<head>{'|'.join(HEADS)}))?"
     r"(?:@(?P<checkpoint>\d+))?"
 )
 
@@ -34,8 +38,9 @@ class Recipe:
     """How a model is built and trained; two runs of equal recipes on equal text give the same model.
 
     Fields with a help text are options of ``collapse zoo train``. The learning rate decays linearly to zero at the last
-    step. ``seed`` is the seed of the initialization, ``data_seed`` the seed of the order of the chunks; ``config`` and
-    ``trainer`` are further values of GPTNeoConfig and TrainingArguments.
+    step. ``seed`` is the seed of the initialization, ``data_seed`` the seed of the order of the chunks; ``regularize``
+    has the weights of losses that are added to the cross-entropy; ``config`` and ``trainer`` are further values of
+    GPTNeoConfig and TrainingArguments.
     """
 
     depth: int = option("", flag="depth", default=MISSING, least=1)
@@ -53,9 +58,16 @@ class Recipe:
     adam_beta2: float = option("AdamW's β2.", default=0.999, least=0)
     adam_epsilon: float = option("AdamW's ε.", default=1e-8, least=0)
     max_grad_norm: float = option("Gradients with a larger norm are clipped.", default=1.0, least=0)
+    head: str = option(
+        "Output layer: tied to the input embedding, untied, or fixed at a simplex ETF or at random unit rows.",
+        default="tied",
+        metavar="|".join(HEADS),
+        choices=HEADS,
+    )
     precision: str = "bf16"
     seed: int = SEED
     data_seed: int = SEED
+    regularize: Mapping[str, float] = field(default_factory=dict)
     config: Mapping[str, Any] = field(default_factory=dict)
     trainer: Mapping[str, Any] = field(default_factory=dict)
 
@@ -84,12 +96,20 @@ class Recipe:
             "max_position_embeddings": self.chunk_length,
             "window_size": self.window,
         }
+        if self.head != "tied":
+            own["tie_word_embeddings"] = False
         more = {
             "intermediate_size": 4 * self.width,
             "attention_types": [[[("global", "local")[layer % 2]], 1] for layer in range(self.depth)],
             "bos_token_id": self.vocabulary - 1,
             "eos_token_id": self.vocabulary - 1,
         }
+        if self.head == "fixed-etf" and self.vocabulary > self.width + 1:
+            raise UsageError(
+                f"--head fixed-etf: a simplex of {self.vocabulary:,} rows needs a width of at least "
+                f"{self.vocabulary - 1:,}, got {self.width}: use --head fixed-frame, or a tokenizer of at most "
+                f"{self.width + 1} tokens, such as --generated --vocabulary {self.width + 1}"
+            )
         known = GPTNeoConfig().to_dict()
         for name in self.config:
             if name in own:
@@ -100,14 +120,19 @@ class Recipe:
 
     @property
     def n_params(self) -> int:
-        """Number of parameters, with the tied embedding counted once; valid if ``config`` changes no size.
+        """Number of parameters, with a tied embedding counted once; valid if ``config`` changes no size.
 
         >>> Recipe(12, 1024).n_params, Recipe(2, 768).n_params, Recipe(1, 64).n_params
         (204680192, 54342912, 3397440)
         """
         d = self.width
         block = 12 * d * d + 10 * d  # four d×d and two 4d×d matrices; out, two layers' biases, two layer norms
-        return (self.vocabulary + self.chunk_length + 2) * d + self.depth * block
+        return (self._inputs + self.vocabulary + 2) * d + self.depth * block
+
+    @property
+    def _inputs(self) -> int:
+        """Rows of embeddings that are not also rows of the output layer."""
+        return self.chunk_length + (0 if self.head == "tied" else self.vocabulary)
 
     def flops_per_token(self) -> float:
         """Floating-point operations for training on one token: the forward pass, and twice that for the backward pass.
@@ -117,7 +142,7 @@ class Recipe:
         t, w = self.chunk_length, min(self.window, self.chunk_length)
         keys = (t + 1) / 2, (w * (w + 1) / 2 + (t - w) * w) / t  # of a global and of a local layer
         attended = sum(keys[layer % 2] for layer in range(self.depth))
-        return 6 * (self.n_params - self.chunk_length * self.width) + 12 * self.width * attended
+        return 6 * (self.n_params - self._inputs * self.width) + 12 * self.width * attended
 
 
 def paper_batch_size(depth: int, width: int) -> int:
@@ -145,6 +170,8 @@ class Name:
         decay: Weight decay, as a letter of :data:`DECAYS`.
         data_seed: Seed of the order for a repeat, otherwise None.
         seed: Seed of the initialization for a repeat, otherwise None.
+        regularize: Names and weights of regularizers, sorted by name.
+        head: The output layer, one of :data:`HEADS`.
         checkpoint: k for the checkpoint after epoch k + 1; None for the last.
         corpus: The training text.
 
@@ -160,6 +187,8 @@ class Name:
     decay: str = "d"
     data_seed: int | None = None
     seed: int | None = None
+    regularize: tuple[tuple[str, float], ...] = ()
+    head: str = "tied"
     checkpoint: int | None = None
     corpus: str = CORPUS
 
@@ -172,7 +201,13 @@ class Name:
         order = "" if self.data_seed is None else f"{self.data_seed:02d}"
         initial = "" if self.seed is None else f"i{self.seed:02d}"
         at = "" if self.checkpoint is None else f"@{self.checkpoint}"
-        return f"{self.depth:02d}x{self.width:04d}_{self.epochs:02d}{self.decay}{order}{initial}{at}"
+        return f"{self.depth:02d}x{self.width:04d}_{self.epochs:02d}{self.decay}{order}{initial}{self.changes}{at}"
+
+    @property
+    def changes(self) -> str:
+        """The part of the name that says what is not the paper's: regularizers and head."""
+        head = "" if self.head == "tied" else f"_{self.head}"
+        return "".join(f"_{name}-{weight:g}" for name, weight in self.regularize) + head
 
     def parts(self) -> dict[str, int | float | str]:
         """Return the values in the name, as columns of a table; ``seed`` and ``init_seed`` only for repeats.
@@ -190,7 +225,7 @@ class Name:
             "checkpoint": checkpoint,
             **{name: seed for name, seed in seeds.items() if seed is not None},
             "architecture": f"{self.depth}x{self.width}",
-            "recipe": f"{self.epochs}{self.decay}@{checkpoint}",
+            "recipe": f"{self.epochs}{self.decay}{self.changes}@{checkpoint}",
         }
 
     def recipe(self, **changes: Any) -> Recipe:
@@ -202,6 +237,8 @@ class Name:
             "weight_decay": DECAYS[self.decay],
             "seed": SEED if self.seed is None else self.seed,
             "data_seed": SEED if self.data_seed is None else self.data_seed,
+            "regularize": dict(self.regularize),
+            "head": self.head,
         }
         return Recipe(**values | {name: value for name, value in changes.items() if value is not None})
 
@@ -227,8 +264,11 @@ def parse(text: str) -> Name:
     if decay not in DECAYS:
         letters = ", ".join(f"{letter} ({value})" for letter, value in DECAYS.items())
         raise UsageError(f"{text!r}: no weight decay is called {decay!r}; there are {letters}")
+    head, losses = parts.pop("head") or "tied", re.findall(_LOSS, parts.pop("regularize"))
+    pairs = [each[1:].split("-", 1) for each in losses]
+    regularize = tuple(sorted((loss, float(weight)) for loss, weight in pairs))
     numbers = {part: int(value) for part, value in parts.items() if value is not None}
-    name = Name(decay=decay, corpus=corpus, **numbers)
+    name = Name(decay=decay, corpus=corpus, regularize=regularize, head=head, **numbers)
     if name.checkpoint is not None and name.checkpoint >= name.epochs:
         raise UsageError(
             f"{text!r}: a run of {name.epochs} epochs has no checkpoint @{name.checkpoint}: use @{name.epochs - 1} or "
@@ -251,5 +291,7 @@ def name_of(recipe: Recipe, corpus: str = CORPUS) -> Name:
         letters.get(recipe.weight_decay, "x"),
         None if recipe.data_seed == SEED else recipe.data_seed,
         None if recipe.seed == SEED else recipe.seed,
+        tuple(sorted(recipe.regularize.items())),
+        recipe.head,
         corpus=corpus,
     )

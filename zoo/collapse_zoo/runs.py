@@ -99,8 +99,11 @@ class Run:
             **more,
         )
 
-    def check_same(self, recipe: Recipe, source: "Source") -> None:
-        """Raise UsageError if the directory holds anything other than a run of this recipe on this text."""
+    def check_same(self, recipe: Recipe, source: "Source", **arguments: Any) -> None:
+        """Raise UsageError if the directory holds anything other than a run of this recipe on this text.
+
+        ``arguments`` are arguments of the Trainer that must also be the same.
+        """
         record = self.record
         if not record:
             if any(self.path.glob("[!.]*")):
@@ -108,7 +111,8 @@ class Run:
             return
         if record["state"] == "waiting":  # a planned run of a sweep; nothing has been trained yet
             return
-        now, there = asdict(recipe) | source.identity(), record["recipe"] | record["text"]
+        now = arguments | asdict(recipe) | source.identity()
+        there = record.get("arguments", {}) | asdict(self.recipe) | record["text"]
         differ = [f"{key} {there.get(key)} and {now[key]}" for key in now if there.get(key) != now[key]]
         if differ:
             raise UsageError(

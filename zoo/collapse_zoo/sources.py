@@ -96,12 +96,15 @@ class Source:
 
 
 @accepts()
-def find_source(*, generated: int | None = None, words: int | None = None, **options: Any) -> Source:
+def find_source(
+    *, generated: int | None = None, words: int | None = None, vocabulary: int | None = None, **options: Any
+) -> Source:
     """Find the texts and tokenizer to train on.
 
     Args:
         generated: Number of generated stories to use instead of a text; nothing is downloaded.
         words: Words and sentences of each kind in generated stories; None for all.
+        vocabulary: Maximum number of tokens of the tokenizer of generated stories; None for 2,048, which is the most.
         {options}
 
     The default text is roneneldan/TinyStories. The default tokenizer is EleutherAI/gpt-neo-125M, or for generated
@@ -112,7 +115,8 @@ def find_source(*, generated: int | None = None, words: int | None = None, **opt
     """
     spec = CollectionSpec(**options)
     if generated is not None:
-        train, validation, tokenizer = map(str, _generate(generated, words))
+        tokens = min(vocabulary or _VOCABULARY, _VOCABULARY)
+        train, validation, tokenizer = map(str, _generate(generated, words, tokens))
         spec = replace(spec, text=train, validation_text=validation, tokenizer=spec.tokenizer or tokenizer)
     try:
         texts = find_texts(replace(spec, text=spec.text or DATA_SET))
@@ -131,12 +135,12 @@ def find_source(*, generated: int | None = None, words: int | None = None, **opt
     return Source(texts, reference, loaded, "stories" if generated is not None else _label(texts.training), spec)
 
 
-def _generate(n: int, words: int | None) -> tuple[Path, Path, Path]:
+def _generate(n: int, words: int | None, vocabulary: int) -> tuple[Path, Path, Path]:
     """Generate stories, others for validation, and their tokenizer in the cache; equal arguments give equal files.
 
     Tables show the names of the files, so the names describe the texts.
     """
-    about = {"stories": n, "tokenizer_stories": _TOKENIZER_STORIES, "vocabulary": _VOCABULARY, "words": words}
+    about = {"stories": n, "tokenizer_stories": _TOKENIZER_STORIES, "vocabulary": vocabulary, "words": words}
     folder = home() / "stories" / sha256_of(about)[:16]
     others = max(n // 20, 100)
     train, validation = folder / f"generated-{n}-stories.jsonl", folder / f"generated-{others}-other-stories.jsonl"
@@ -145,7 +149,7 @@ def _generate(n: int, words: int | None) -> tuple[Path, Path, Path]:
         if not done.is_file():
             write_stories(train, n, 1, words)
             write_stories(validation, others, 2, words)
-            train_tokenizer(stories(_TOKENIZER_STORIES, 1, words), tokenizer, vocabulary=_VOCABULARY)
+            train_tokenizer(stories(_TOKENIZER_STORIES, 1, words), tokenizer, vocabulary=vocabulary)
             done.touch()
     return train, validation, tokenizer
 

@@ -49,7 +49,8 @@ def train_tokenizer(texts: Iterable[str], folder: Path, *, vocabulary: int = 204
     Args:
         texts: Texts from which to learn merges.
         folder: Folder for the tokenizer.
-        vocabulary: Maximum vocabulary size, including 256 bytes and the end-of-text token.
+        vocabulary: Maximum vocabulary size, including the end-of-text token and 256 bytes; below 257 only the bytes
+            that occur in the texts.
     """
     from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
     from transformers import PreTrainedTokenizerFast
@@ -60,7 +61,7 @@ def train_tokenizer(texts: Iterable[str], folder: Path, *, vocabulary: int = 204
     trainer = trainers.BpeTrainer(
         vocab_size=vocabulary,
         special_tokens=[END],
-        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
+        initial_alphabet=pre_tokenizers.ByteLevel.alphabet() if vocabulary > 256 else [],
         show_progress=False,
     )
     tokenizer.train_from_iterator(texts, trainer)

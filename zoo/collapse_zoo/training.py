@@ -23,6 +23,7 @@ from collapse.stores.writing import ANOTHER_OUTPUT, raise_if_full
 from collapse_zoo.arguments import arguments_of
 from collapse_zoo.model import build
 from collapse_zoo.recipes import Recipe, name_of
+from collapse_zoo.regularizers import losses_of
 from collapse_zoo.runs import Run, state_in
 from collapse_zoo.sources import Source
 from collapse_zoo.trainer import Samples, Watcher, ZooTrainer
@@ -56,7 +57,8 @@ def train(
         measure: Whether to collect and measure each epoch's checkpoint after training; or the k of some checkpoints.
         save_every: Steps between checkpoints for resuming, in addition to one per epoch.
         micro_batch: Chunks that each process computes at once; the gradients of a step's micro-batches are added up.
-            None for the whole batch.
+            None for the whole batch. Regularizers are computed on a micro-batch, and the mean over those of a step is
+            added to the loss.
         checkpoints: The k of the epochs after which the model is validated and saved; None for every epoch.
         device: "auto" (CUDA if available, otherwise the CPU), "cpu" or "cuda".
         fast_attention: Use the fast attention.
@@ -74,7 +76,8 @@ def train(
     arguments = arguments_of(recipe, run, device, save_every, micro_batch)
     first = arguments.process_index == 0
     with locked(run.path, option="--output") if first else nullcontext():
-        run.check_same(recipe, source)
+        same = ["per_device_train_batch_size"] if recipe.regularize and not run.finished else []  # a loss is of a batch
+        run.check_same(recipe, source, **{name: getattr(arguments, name) for name in same})
         with _failures(run, first):
             if not run.finished:
                 name = name or str(name_of(recipe, source.label))
@@ -106,7 +109,7 @@ def leave_group() -> None:
 
 
 def check_recipe(recipe: Recipe, source: Source) -> None:
-    """Raise UsageError if GPT-Neo has no such configuration, or if the vocabulary is too small for the tokenizer."""
+    """Raise UsageError if the recipe's configuration or a loss does not exist, or the vocabulary is too small."""
     tokens = len(source.tokenizer)
     if tokens > recipe.vocabulary:
         raise UsageError(
@@ -114,6 +117,7 @@ def check_recipe(recipe: Recipe, source: Source) -> None:
             f"which has {tokens:,} tokens: give --vocabulary {tokens}, or remove the option"
         )
     recipe.configuration()
+    losses_of(recipe.regularize)
 
 
 def _train(

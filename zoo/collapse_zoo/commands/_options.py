@@ -30,6 +30,12 @@ _SOURCE = (
     ),
 )
 _TRAINING = (
+    click.option(
+        "--regularize",
+        multiple=True,
+        metavar="NAME:WEIGHT",
+        help="Add WEIGHT times this loss to the cross-entropy: nc3, uniformity, cdnv, or a plugin's.",
+    ),
     click.option("--config-arg", multiple=True, metavar="KEY=VALUE", help="Any other value of GPTNeoConfig."),
     click.option("--trainer-arg", multiple=True, metavar="KEY=VALUE", help="Any other value of TrainingArguments."),
     click.option(
@@ -73,7 +79,8 @@ def given_source(options: dict[str, Any], *, remark: bool = True) -> "Source":
     for name in ("text", "validation_text", "split", "validation_split", "text_column"):
         if generated and name in said:
             raise UsageError(f"--generated uses its own texts: remove {flag_of(name)}")
-    source = find_source(**said, generated=(options["stories"] or STORIES) if generated else None)
+    stories = (options["stories"] or STORIES) if generated else None
+    source = find_source(**said, generated=stories, vocabulary=options["vocabulary"])
     if remark and same_texts(source.identity()):
         log.warning(SAME_TEXTS)
     return source
@@ -82,6 +89,8 @@ def given_source(options: dict[str, Any], *, remark: bool = True) -> "Source":
 def recipe_values(options: dict[str, Any], cuda: bool | None = None) -> dict[str, Any]:
     """Return the recipe's values that options set; ``cuda``: whether the job has a GPU, None: as this machine."""
     values = {each.name: options[each.name] for each in _recipe_fields() if options[each.name] is not None}
+    if options["regularize"]:
+        values["regularize"] = dict(map(_weighted, options["regularize"]))
     for name, option in (("config", "config_arg"), ("trainer", "trainer_arg")):
         values[name] = dict(key_value(each, f"--{option.replace('_', '-')}", "key=0.1") for each in options[option])
     precision = options["precision"]
@@ -92,6 +101,14 @@ def recipe_values(options: dict[str, Any], cuda: bool | None = None) -> dict[str
             cuda = options["device"] != "cpu" and torch.cuda.is_available() and torch.cuda.is_bf16_supported()
         precision = "bf16" if cuda else "float32"
     return values | {"precision": precision}
+
+
+def _weighted(text: str) -> tuple[str, float]:
+    name, _, weight = text.partition(":")
+    try:
+        return name, float(weight)
+    except ValueError as error:
+        raise UsageError(f"--regularize must be NAME:WEIGHT, such as nc3:0.1, got {text}") from error
 
 
 def training_arguments(options: dict[str, Any]) -> dict[str, Any]:
