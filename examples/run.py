@@ -2,9 +2,11 @@
 
 python examples/run.py            # after a change; needs the extra examples
 python examples/run.py --check    # only run them, and compare their cells with the .ipynb files
+python examples/run.py 6_digits   # only these notebooks
 """
 
 import sys
+from importlib.util import find_spec
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -17,29 +19,39 @@ except ImportError as error:
 
 HERE = Path(__file__).resolve().parent
 KERNEL = {"kernelspec": {"name": "python3", "display_name": "Python 3", "language": "python"}}
-PICTURES = """
+SETTINGS = """
+import os
+
 import altair
 import vl_convert
 from collapse.core.images import svg_of
 
 altair.renderers.register("page", lambda spec: {"image/png": vl_convert.svg_to_png(svg_of(spec, width=6.75), ppi=100)})
 altair.renderers.enable("page")
+for name in ("CLICOLOR_FORCE", "FORCE_COLOR"):
+    os.environ.pop(name, None)
 """
-"""Figures become pictures, which GitHub shows, as wide as a page."""
+"""Figures become pictures, which GitHub shows, as wide as a page. Commands print no colours."""
 
 
 def main(arguments: list[str]) -> int:
     """Run every notebook in an empty folder; return the exit code."""
-    stale = []
+    stale, names = [], {each for each in arguments if each != "--check"}
     for script in sorted(HERE.glob("[0-9]*.py")):
-        print(f"examples/{script.name}", file=sys.stderr)
+        if names and script.stem not in names:
+            continue
         notebook, kept = jupytext.read(script), script.with_suffix(".ipynb")
+        needed = notebook.metadata.get("needs")
+        if needed and find_spec(needed) is None:
+            print(f"examples/{script.name} is skipped: {needed} is not installed", file=sys.stderr)
+            continue
+        print(f"examples/{script.name}", file=sys.stderr)
         notebook.metadata = dict(KERNEL)
-        notebook.cells.insert(0, nbformat.v4.new_code_cell(PICTURES))
+        notebook.cells.insert(0, nbformat.v4.new_code_cell(SETTINGS))
         with TemporaryDirectory() as folder:
             work = Path(folder, "work")
             work.mkdir()
-            how = {"record_timing": False, "extra_arguments": ["--log-level=ERROR"]}
+            how = {"record_timing": False, "coalesce_streams": True, "extra_arguments": ["--log-level=ERROR"]}
             NotebookClient(notebook, resources={"metadata": {"path": work}}, **how).execute()
         del notebook.cells[0]
         if "--check" not in arguments:

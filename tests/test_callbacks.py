@@ -145,6 +145,26 @@ def test_a_classifier_is_measured_by_its_own_labels(tmp_path):
         assert frame[name].iloc[-1] == pytest.approx(row[name], rel=1e-5)
 
 
+@pytest.mark.parametrize("side", ["left", "right", None])
+def test_a_decoder_classifies_by_its_last_token(side):
+    torch.manual_seed(0)
+    config = transformers.GPT2Config(
+        vocab_size=30, n_embd=16, n_layer=1, n_head=2, num_labels=3, pad_token_id=29, bos_token_id=0, eos_token_id=0
+    )
+    model = transformers.GPT2ForSequenceClassification(config).eval()
+    ids, y = torch.randint(29, (24, 6)), torch.arange(24) % 3
+    batch = {"input_ids": ids, "labels": y}
+    if side is not None:
+        batch["attention_mask"] = torch.ones_like(ids)
+        padding = slice(0, 2) if side == "left" else slice(4, 6)
+        batch["attention_mask"][::2, padding], ids[::2, padding] = 0, 29
+    with torch.no_grad():
+        loss = model(**batch).loss
+    monitor = collapse.Monitor("nc1.cdnv_ratio,val_loss", 3).attach(model)
+    monitor.run([batch])
+    assert monitor.compute([batch])["val_loss"] == pytest.approx(float(loss), rel=1e-5)
+
+
 def test_a_model_that_diverges_does_not_stop_the_training(texts, tmp_path, caplog):
     model = language_model()
     with torch.no_grad():

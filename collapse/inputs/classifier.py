@@ -29,7 +29,7 @@ class Classifier:
         name, head: The head, and its name in the model.
         weight: Its weight, shape (C, d).
         bias: Its bias, shape (C,), or None.
-        pools: Whether there are logits for a unit only, so that a head that reads every token decides by the last one.
+        pools: Whether each unit has one row of logits. If the head reads every token, that of the last token counts.
     """
 
     model: Any

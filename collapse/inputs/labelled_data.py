@@ -33,7 +33,7 @@ class Labelled:
     Attributes:
         name: Name in messages.
         inputs: The input columns: sequences of texts, lists of words, images, or names of image files.
-        labels: Of each row a class, as its number or name, or a list of them; None if there are no labels.
+        labels: The class of each row, as a number or name, or a list of classes per row; None without labels.
         names: Names of the classes if labels are their numbers in the data.
         hashes: The hash of each local image file.
     """
@@ -166,7 +166,7 @@ def class_ids(data: Labelled, classes: Mapping[int, str]) -> list[Any]:
 def _numbers(called: str, names: Sequence[str], classes: Mapping[int, str]) -> list[int]:
     """Return the numbers of a model's classes for the names of the data's classes.
 
-    If no name is the model's and there are as many, the order decides, as for folders of ImageNet's synsets.
+    If no name matches, but both have equally many classes, the order of names decides, as for ImageNet's synsets.
     """
     is_unique = len({*map(str.casefold, classes.values())}) == len(classes)
     key = str.casefold if is_unique else str  # POSITIVE is positive, unless A and a are classes

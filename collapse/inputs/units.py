@@ -60,7 +60,7 @@ class Images:
         self.labels = torch.tensor(class_ids(data, config.id2label))
 
     def batch(self, start: int, stop: int) -> dict[str, Tensor]:
-        """Return the pixels of some images; threads read them, and Pillow lets them run at once.
+        """Return the pixels of some images, which threads read in parallel.
 
         Raises:
             CollapseError: An image cannot be read or processed, or changed.
@@ -184,9 +184,9 @@ def _first_of_words(encoded: Any, row: tuple[int, Any], called: str) -> np.ndarr
 
 
 def _masked(ids: list[list[int]], special: Sequence[Sequence[int]], mask: int) -> Int[Tensor, "N T"]:
-    """Mask tokens, in place, and return what they were.
+    """Mask tokens in place, and return the original tokens.
 
-    Which ones depends on their place in the data and on the seed alone: the permutation of shuffling.py orders them.
+    Their place in the data and the seed decide which tokens are masked, by the permutation of shuffling.py.
     """
     rows, begin, total = [], 0, sum(map(len, ids))
     for row, is_special in zip(ids, special, strict=True):

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from collapse.errors import CollapseError, UsageError, near_names
 from collapse.inputs.evaluation_mode import evaluation_mode
-from collapse.inputs.language_model import LanguageModel, classifier_of, is_plain
+from collapse.inputs.language_model import LanguageModel, Reached, classifier_of, is_plain
 from collapse.inputs.suitability import find_logits
 from collapse.numerics.dense_moments import IGNORED
 from collapse.numerics.logits import LINEAR, Logits
@@ -18,16 +18,12 @@ _ROUNDING = 0.02
 """Largest relative difference of logits that rounding and quantization can cause."""
 
 
-class Classifier(NamedTuple):
+class LinearHead(NamedTuple):
     """A head: weight (V, d), bias (V,) or None, and how logits follow from them."""
 
     weight: Tensor
     bias: Tensor | None = None
     logits: Logits = LINEAR
-
-
-class _Reached(Exception):
-    """Raised to stop a forward pass at the head."""
 
 
 class ModelHead:
@@ -59,8 +55,7 @@ class ModelHead:
         name = linear[-1] if name is None else name
         if name not in modules:
             raise UsageError(f"{kind} has no module {name!r}; {near_names(name, linear)}")
-        weight = getattr(modules[name], "weight", None)
-        if weight is None or weight.dim() != 2:
+        if not hasattr(modules[name], "in_features"):  # quantized linear modules have it too
             called = type(modules[name]).__name__
             raise UsageError(f"module {name!r} of {kind} is a {called}, not linear; {near_names(name, linear)}")
         return modules[name]
@@ -68,13 +63,13 @@ class ModelHead:
     def _keep(self, module: nn.Module, inputs: tuple[Any, ...], named: dict[str, Any]) -> None:
         self.h = next(each for each in (*inputs, *named.values()) if isinstance(each, Tensor)).detach()
         if self._stops:
-            raise _Reached
+            raise Reached
 
     def remove(self) -> None:
         """Remove the hook."""
         self._hook.remove()
 
-    def classifier(self) -> Classifier:
+    def classifier(self) -> LinearHead:
         """Return the head as it is now.
 
         Raises:
@@ -93,9 +88,10 @@ class ModelHead:
                     raise CollapseError(f"the head, a {type(self.module).__name__}, does not compute W h + b")
             logits = LINEAR
             if self._predicts_next:
-                logits = find_logits(LanguageModel.of(self.model), torch.arange(8)[None])
+                loaded = LanguageModel.of(self.model)
+                logits = find_logits(loaded, torch.arange(8)[None] % loaded.input_rows)
         self.h = kept
-        return Classifier(weight, bias, logits)
+        return LinearHead(weight, bias, logits)
 
     def take(self) -> Tensor:
         """Return the input of the last call, once.
@@ -146,13 +142,18 @@ class ModelHead:
         else:
             raise UsageError(f"a batch must be a pair (inputs, labels) or a mapping, not {type(batch).__name__}")
         self.h = None
-        with suppress(_Reached):
+        with suppress(Reached):
             self.model(*inputs, **named)
         if self.h is None:
             raise CollapseError(f"{type(self.model).__name__} does not call its head, a {type(self.module).__name__}")
+        h = self.take()
         if self._predicts_next:
-            y = torch.nn.functional.pad(y[:, 1:], (0, 1), value=IGNORED)
-        return self.take(), y
+            y = nn.functional.pad(y[:, 1:], (0, 1), value=IGNORED)
+        elif h.dim() == y.dim() + 2:  # the classifier of a decoder, which decides by the last token
+            at_T = torch.arange(h.shape[1], device=h.device)
+            last_B = (at_T * named.get("attention_mask", torch.ones_like(at_T))).argmax(dim=-1)
+            h = h[torch.arange(len(h), device=h.device), last_B]
+        return h, y
 
     @property
     def _predicts_next(self) -> bool:

@@ -17,7 +17,7 @@ from collapse.errors import CollapseError, UsageError
 from collapse.measurement.measuring import measure_store
 from collapse.measurement.rows import Row
 from collapse.monitoring.buffered_moments import BufferedMoments
-from collapse.monitoring.model_head import Classifier, ModelHead
+from collapse.monitoring.model_head import LinearHead, ModelHead
 from collapse.monitoring.rank_states import merged, of_all_ranks
 from collapse.monitoring.validating import validated, with_validation
 from collapse.numerics.dense_moments import DenseMoments
@@ -238,10 +238,10 @@ class Monitor:
         for h, y in validation if self._head is None else self._samples(validation):
             yield _flat(h, y, self._dim)
 
-    def _classifier(self, weight: Any, bias: Any) -> Classifier | None:
+    def _classifier(self, weight: Any, bias: Any) -> LinearHead | None:
         """Return the head, checked; None if there is none."""
         if weight is not None:
-            head = Classifier(torch.as_tensor(weight), None if bias is None else torch.as_tensor(bias))
+            head = LinearHead(torch.as_tensor(weight), None if bias is None else torch.as_tensor(bias))
         elif self._head is not None:
             head = self._head.classifier()
         else:
@@ -250,7 +250,7 @@ class Monitor:
         return head
 
 
-def _with_classifier(s: EmbeddingStatistics, head: Classifier) -> EmbeddingStatistics:
+def _with_classifier(s: EmbeddingStatistics, head: LinearHead) -> EmbeddingStatistics:
     """Add the classifier's rows of the classes that occur."""
     weight, bias, logits = head
     if (last := int(s.classes[-1])) >= len(weight):

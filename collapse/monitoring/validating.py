@@ -9,7 +9,7 @@ from torch import Tensor
 from collapse.core.precision import exact_arithmetic
 from collapse.measurement.rows import Row
 from collapse.monitoring.buffered_moments import BufferedMoments
-from collapse.monitoring.model_head import Classifier
+from collapse.monitoring.model_head import LinearHead
 from collapse.monitoring.rank_states import merged, of_all_ranks, rank_and_size
 from collapse.numerics.decisions import Decider, ValidationTally
 from collapse.numerics.devices import float64_device
@@ -26,7 +26,7 @@ VALIDATION = "val_"
 
 def validated(
     s: EmbeddingStatistics,
-    head: Classifier | None,
+    head: LinearHead | None,
     batches: Iterable[tuple[Tensor, Tensor]],
     kinds: Sequence[type[Statistic]],
 ) -> tuple[EmbeddingStatistics, EmbeddingStatistics]:

@@ -101,7 +101,7 @@ class Watcher(transformers.TrainerCallback):
         control.should_log |= control.should_save  # so that a resumed run logs the same means
         if self.progress:
             speed = (state.global_step - self.first_step) * self.tokens_a_step / (time.perf_counter() - self.began)
-            note = f"{speed:,.0f} tokens/s, loss {self.loss:.3f}"
+            note = f"{speed:,.0f} tokens/s" + (f", loss {self.loss:.3f}" if np.isfinite(self.loss) else "")
             self.progress(f"training {self.name}", state.global_step, state.max_steps, note)
 
     def on_epoch_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
