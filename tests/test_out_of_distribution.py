@@ -4,6 +4,7 @@ import json
 from dataclasses import replace
 from pathlib import Path
 
+import classifier_files
 import numpy as np
 import pytest
 import torch
@@ -110,6 +111,20 @@ def test_checkpoints_are_compared_with_the_one_before(tiny, tmp_path, out):
     assert [each["measurements"][SIMILARITY] for each in found] == [row[SIMILARITY] for row in rows]
     found = json.loads(out("measure", *(each.path for each in stores), "--metrics", SIMILARITY, "--json"))
     assert [each["measurements"][SIMILARITY] for each in found] == [row[SIMILARITY] for row in rows[1::2]]
+
+
+def test_a_classifier_is_measured_on_other_data(tmp_path):
+    classifier_files.save_bert(tmp_path / "bert", "BertForSequenceClassification")
+    for name, rows, seed in (("train", 90, 0), ("other", 40, 1)):
+        classifier_files.write_rows(tmp_path / f"{name}.jsonl", rows, seed)
+    how = {"task": "sequence-classification", "data": tmp_path / "train.jsonl"}
+    row = collapse.measure(tmp_path / "bert", **how, ood_text=tmp_path / "other.jsonl", metrics="nc5")
+    s = collapse.collect(tmp_path / "bert", **how)
+    other = collapse.collect(tmp_path / "bert", **how | {"data": tmp_path / "other.jsonl"})
+    assert row[NC5] == pytest.approx(orthogonality(s.statistics(), other.statistics()), rel=1e-9)
+    assert row.ood == "other.jsonl"
+    by_name = collapse.measure_groups(s, ["|".join(classifier_files.CLASSES[:2])], metrics="nc2.norm").rows
+    assert [each.classes for each in by_name] == [2]
 
 
 def test_features_and_statistics_have_one_too(tmp_path):

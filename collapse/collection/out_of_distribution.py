@@ -14,7 +14,10 @@ from collapse.numerics.statistics import EmbeddingStatistics
 from collapse.stores.manifest import is_store, shape_of
 from collapse.stores.store import Store
 
-_OF_ONE_TEXT = ("text", "split", "validation_text", "validation_split", "max_validation_chunks", "recollect")
+_OF_ONE_TEXT = (
+    *("text", "split", "validation_text", "validation_split", "max_validation_chunks"),
+    *("data", "validation_data", "recollect"),
+)
 """Options of a collection that do not apply to the out-of-distribution text."""
 
 
@@ -26,7 +29,8 @@ def open_ood(
     Args:
         store: The store to compare with.
         model: Its model.
-        ood_text: A text, as for ``--text``; for a features file, another one; or a store or statistics.
+        ood_text: A text, as for ``--text``; with ``--task``, data, as for ``--data``; for a features file, another one;
+            or a store or statistics.
         options: The given options of the collection of ``store``.
         report: Called as report(what, done, total).
 
@@ -49,7 +53,8 @@ def open_ood(
         given = {name: each for name, each in options.items() if name not in _OF_ONE_TEXT}
         if isinstance(store, Store) and store.identity.get("chunk_length"):
             given.setdefault("chunk_length", store.identity["chunk_length"])
-        other = collect(model, text=names, progress=report, **given)
+        given["data" if given.get("task") else "text"] = names
+        other = collect(model, progress=report, **given)
     weights = [each.identity.get("weights") if isinstance(each, Store) else None for each in (store, other)]
     widths = [shape_of(each.manifest)[1] if isinstance(each, Store) else each.dim for each in (store, other)]
     if widths[0] != widths[1] or (None not in weights and weights[0] != weights[1]):
