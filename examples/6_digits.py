@@ -76,7 +76,7 @@ frame.round(4)
 #   second half.
 # - **NC3 and NC4** are nearly 1: the rows of the last layer point along the class means, and the network predicts the
 #   class of the nearest mean.
-# - **On the test images** NC1 stops earlier, as Hui, Belkin & Nakkiran (2022) found.
+# - **On the test images** NC1 falls less, as Hui, Belkin & Nakkiran (2022) found.
 
 # %% [markdown]
 # ## Images of another kind
@@ -88,11 +88,9 @@ frame.round(4)
 pixels, targets = data.tensors
 shuffled = pixels[:, torch.randperm(64)]
 for name, network in {"untrained": untrained, "trained": model}.items():
-    network.eval()
+    body, head = network.eval()[:-1], network[-1]
     with torch.no_grad():
-        digits, others = (
-            collapse.collect_arrays(network[:-1](each), targets, network[-1].weight) for each in (pixels, shuffled)
-        )
+        digits, others = (collapse.collect_arrays(body(each), targets, head.weight) for each in (pixels, shuffled))
     row = collapse.measure(digits, metrics="nc5", ood_text=others)
     print(f"{name}: {row['nc5.ood_orthogonality']:.2f}")
 
