@@ -13,7 +13,7 @@ from torch import Tensor
 
 from collapse.errors import CollapseError, counted
 from collapse.inputs.shuffling import permuted
-from collapse.inputs.source import Phase
+from collapse.inputs.source import Phase, array_tensor
 from collapse.numerics.dense_moments import IGNORED
 from collapse.stores.layers import TOP
 
@@ -48,7 +48,7 @@ class Samples(Phase):
         batch: int = 32,
         shuffled: bool = False,
     ) -> None:
-        given = torch.as_tensor(labels)
+        given = array_tensor(f"the {name} samples", "labels", labels)
         y = given.flatten().int()
         self._kept = y != IGNORED
         if given.dim() not in (1, 2) or given.is_floating_point() or not self._kept.any():
@@ -67,24 +67,26 @@ class Samples(Phase):
         """Return the embeddings of some units; there is only one layer.
 
         Raises:
-            CollapseError: ``embed`` returned another shape.
+            CollapseError: ``embed`` returned no floating-point numbers, or another shape.
         """
-        h, units = self.embed(start, stop), stop - start
-        if h.dim() == 3:  # to T samples per unit
+        called, units = f"embed({start}, {stop}) of the {self.name} samples", stop - start
+        h = given = array_tensor(called, "its result", self.embed(start, stop))
+        if h.dim() == 3 and h.shape[1] <= self.unit_samples:  # to T samples per unit
             h = F.pad(h, (0, 0, 0, self.unit_samples - h.shape[1])).flatten(0, 1)
-        if h.dim() != 2 or len(h) != units * self.unit_samples:
+        if h.shape != (units * self.unit_samples, self.dim) or not h.is_floating_point():
             raise CollapseError(
-                f"embed({start}, {stop}) of the {self.name} samples must return the embeddings of "
-                f"{counted(units, 'unit')}, got the shape {[*h.shape]}"
+                f"{called} must return the embeddings of {counted(units, 'unit')}, floating-point numbers of "
+                f"{counted(self.dim, 'dimension')}, got {given.dtype} {[*given.shape]}"
             )
-        return {TOP: h.detach()}
+        return {TOP: h}
 
     def labels_at(self, places: Int[Tensor, " n"]) -> Int[Tensor, " n"]:
         """Return the labels of any samples."""
         return self._labels[places].long()
 
-    def check_labels(self, rows: int) -> None:
-        """Raise CollapseError if a label has no row in the classifier."""
+    def check_classifier(self, rows: int, dim: int) -> None:
+        """Raise CollapseError if a label has no row in the classifier; keep its number of dimensions."""
+        self.dim = dim
         least, most = (int(each) for each in self._labels[self._kept].aminmax())
         if least < 0 or most >= rows:
             raise CollapseError(
