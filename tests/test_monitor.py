@@ -279,7 +279,7 @@ def test_mistakes_are_refused_in_a_line():
         (lambda: monitor.attach(model[1]), "ReLU has no linear module"),
         (lambda: attached.update(y=y), "did not run since the last update"),
         (lambda: attached.run([x]), "must be a pair"),
-        (lambda: attached.run([{"x": x}]), "a batch needs labels; it has x"),
+        (lambda: attached.run([{"x": x}]), "a batch has no labels, only x"),
         (lambda: attached.compute(validation=(h, y + 1)), "40 labels outside 0 to 4"),
     ):
         with pytest.raises(CollapseError, match=said):

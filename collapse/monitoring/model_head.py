@@ -136,7 +136,7 @@ class ModelHead:
             named = {name: each.to(device) if isinstance(each, Tensor) else each for name, each in batch.items()}
             y = named.pop("labels", None)  # with labels, fused losses do not call the head
             if y is None:
-                raise UsageError(f"a batch needs labels; it has {', '.join(batch)}")
+                raise UsageError(f"a batch has no labels, only {', '.join(batch)}: add them with the key 'labels'")
         elif isinstance(batch, tuple | list) and len(batch) == 2:
             inputs, y = (batch[0].to(device),), batch[1]
         else:
