@@ -122,7 +122,6 @@ def command(
         os.environ["HF_HUB_OFFLINE"] = "1"  # set before the first import of the client, which reads it
     from collapse.cli.rendering import say_failures
     from collapse.collection.named_store import check_options, store_among
-    from collapse.collection.out_of_distribution import check_ood
     from collapse.hub.opening import load
     from collapse.measurement.row_tables import table_by_step, whole_table_of
     from collapse.numerics.devices import pick_device
@@ -140,8 +139,7 @@ def command(
     if group_by and all(map(is_store, names)):
         how["tokenizer"] = given.pop("tokenizer", None)
     for model in names:
-        check_options(model, given, null=null)  # before any work is done
-        check_ood(model, ood_text, given)
+        check_options(model, given, null=null, ood_text=ood_text)  # before any work is done
     of_weights: dict[tuple[str, ...], str] | None = {} if revisions else None
 
     def place_of(model: str) -> str | None:

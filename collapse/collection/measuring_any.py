@@ -10,7 +10,7 @@ import torch
 from collapse.collection.arrays import collect_arrays
 from collapse.collection.collecting import collect
 from collapse.collection.named_store import check_options, named_store
-from collapse.collection.out_of_distribution import check_ood, open_ood
+from collapse.collection.out_of_distribution import open_ood
 from collapse.core.progress import Report, shows_progress
 from collapse.core.steps import run_and_step
 from collapse.errors import UsageError
@@ -111,10 +111,9 @@ def measure(
     wanted = None if metrics is None else plugins().chosen(metrics)  # report an unknown name before collecting
     pick_device(device or "cpu")
     origin = model
-    check_ood(origin, ood_text, options)
     if named:
         given = {key: each for key, each in {**options, "device": device}.items() if each is not None}
-        check_options(str(model), given, null=False)
+        check_options(str(model), given, null=False, ood_text=ood_text)
         model = named_store(str(model), store=None if store is None else str(store), progress=progress, **given)
     elif live:
         model = collect(model, store=store, name=name, progress=progress, **options)  # type: ignore[arg-type]
