@@ -3,7 +3,8 @@
 Shapes: N units of one sample, or of T samples, such as the tokens of a text; d dimensions.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -31,6 +32,7 @@ class Samples(Phase):
             ``stop − 1``, floating point, shape (stop − start, d), or (stop − start, t, d) with t ≤ T.
         batch: Number of units per call of ``embed``, unless the user chooses one; it is halved when memory runs out.
         shuffled: Whether to permute the labels, so that embeddings do not depend on them.
+        about: What the manifest's provenance records about the samples, as JSON.
 
     Raises:
         CollapseError: The labels are not integers, or there is no sample.
@@ -47,6 +49,7 @@ class Samples(Phase):
         *,
         batch: int = 32,
         shuffled: bool = False,
+        about: Mapping[str, Any] = {},
     ) -> None:
         given = array_tensor(f"the {name} samples", "labels", labels)
         y = given.flatten().int()
@@ -58,7 +61,7 @@ class Samples(Phase):
         if shuffled:  # only the samples
             samples = y[self._kept]
             y = y.masked_scatter(self._kept, samples[permuted(torch.arange(len(samples)), len(samples))])
-        self.name, self.embed, self.batch, self._labels = name, embed, batch, y
+        self.name, self.embed, self.batch, self.about, self._labels = name, embed, batch, about, y
         self.units, self.unit_samples, self.n_samples = len(given), given[0].numel(), len(y)
         self.slice_units = max(1, min(_LARGEST_SLICE, self.units // _SLICES))
         self.ignored = None if self._kept.all() else torch.tensor([IGNORED])
@@ -106,6 +109,10 @@ class Samples(Phase):
         """Return the initial number of units per batch."""
         return asked if isinstance(asked, int) else self.batch
 
-    def coverage(self) -> dict[str, int]:
+    def coverage(self) -> dict[str, Any]:
         """Return the manifest's entry for the phase, with the number of samples."""
         return {**super().coverage(), "samples": int(self._kept.sum())}
+
+    def provenance(self) -> dict[str, Any]:
+        """Return what the manifest's provenance records about the samples."""
+        return dict(self.about)
