@@ -100,8 +100,8 @@ def read_data(corpus: Corpus, task: Task, report: Report | None = None) -> Label
     for column in (*inputs, labels):
         if column and column not in rows.column_names:
             hint = near_names(column, rows.column_names)
-            example = f"name existing columns with --columns, as in --columns {task.columns}"
-            raise UsageError(f"{corpus.name} has no column {column!r}; {hint}; {example}")
+            how = f"give names of its columns, as in --columns {task.columns}"
+            raise UsageError(f"{corpus.name} has no column {column!r}: {how}; {hint}")
     if not inputs:
         raise UsageError(f"--columns must name inputs and labels, such as {task.columns}, got {corpus.column}")
     if task.name == "image-classification":
@@ -187,7 +187,9 @@ def _numbers(data: Labelled, names: Sequence[str], classes: Mapping[int, str]) -
         return list(range(len(names)))
     is_one_folder = data.hashes and len(names) == 1
     hint = "make a folder of images per class" if is_one_folder else near_names(lacking[0], classes.values())
-    raise UsageError(f"{data.name} has {counted(len(names), 'class')}, and the model has no class {lacking[0]!r}; {hint}")
+    raise UsageError(
+        f"{data.name} has {counted(len(names), 'class')}, and the model has no class {lacking[0]!r}; {hint}"
+    )
 
 
 def _known(classes: Mapping[int, str]) -> tuple[dict[str, int], Callable[[str], str]]:
