@@ -52,7 +52,7 @@ UNUSABLE = {
     ),
     "file": (
         "from collapse import Statistic\nclass Mine(Statistic):\n    name = 'Train'",
-        "'Train' is not a statistic name",
+        "'Train' cannot be the name of a statistic",
     ),
 }
 FAILING = {

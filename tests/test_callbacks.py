@@ -184,7 +184,7 @@ def test_a_mistake_is_reported_before_the_training(texts, tmp_path):
     with pytest.raises(UsageError, match="has no module 'fc'; known"):
         trainer(language_model(), texts, tmp_path, [collapse.CollapseCallback(head="fc")]).train()
     nothing = [{"input_ids": each["input_ids"]} for each in texts]
-    with pytest.raises(UsageError, match="a batch needs labels; it has input_ids"):
+    with pytest.raises(UsageError, match="a batch has no labels, only input_ids"):
         trainer(language_model(), texts, tmp_path, [collapse.CollapseCallback(dataset=nothing)]).train()
 
 

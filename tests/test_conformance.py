@@ -123,7 +123,7 @@ def test_what_cannot_be_checked_is_refused():
         check_metric(lambda norms: 1.0)
     with pytest.raises(CollapseError, match="asks for the unknown name 'maens'; did you mean means"):
         check_metric(scalar(lambda maens: 1.0))
-    with pytest.raises(CollapseError, match="is not a statistic name"):
+    with pytest.raises(CollapseError, match="cannot be the name of a statistic"):
         check_statistic(statistic(lambda self, batch: None, name="No Name"))
 
 

@@ -81,7 +81,7 @@ def test_only_what_is_missing_is_submitted(tiny, slurm, out, told, tmp_path, mon
     command = ["collect", *tiny.words("--store", tmp_path / "store", "--launcher", "slurm", "--jobs", 2)]
     collapse.collect(tiny.model, store=tmp_path / "store", part=(1, 2), **tiny.options())
     said = told(1, *command, "--slurm", "account=nobody")
-    assert said == "collapse: the jobs could not be submitted: sbatch: error: invalid account nobody\n"
+    assert said.startswith("collapse: the jobs could not be submitted: sbatch: error: invalid account nobody. Check")
     assert "SLURM jobs 1 to 3: 4 pending" in out(*command)
     assert [slurm.options(job).get("array") for job in (1, 2, 3)] == [None, "0-1%2", None]
     assert "holds an unfinished collection that differs in max_chunks" in told(1, *command, "--max-chunks", 9)

@@ -58,7 +58,7 @@ WRONG = {
     r"lacks 13 weights of \w+ \(transformer\.h\.1\.attn": lambda folder: rewrite(
         folder, lambda weights: {name: each for name, each in weights.items() if ".h.1." not in name}
     ),
-    r"GPTNeoForCausalLM ignores 13 tensors of the checkpoint \(transformer\.h\.1\.attn": lambda folder: configure(
+    r"GPTNeoForCausalLM, which does not use 13 tensors of the checkpoint \(transformer\.h\.1": lambda folder: configure(
         folder, num_layers=1, attention_layers=["global"], attention_types=[[["global"], 1]]
     ),
     r"wte\.weight has 512×48, by config\.json 600×48": lambda folder: configure(folder, vocab_size=600),

@@ -178,7 +178,7 @@ def test_mistakes_are_refused_in_a_line():
         (lambda: monitor.compute([]), "the validation has no samples"),
         (lambda: monitor.compute((x[:0], y[:0])), "the validation has no samples"),
         (lambda: monitor.compute((x * torch.nan, y)), "validation: .*NaN"),
-        (lambda: attached.run([{"x": x}]), "a batch needs labels; it has x"),
+        (lambda: attached.run([{"x": x}]), "a batch has no labels, only x"),
         (lambda: attached.compute(validation=(h, y + 1)), "validation: 40 labels outside 0 to 4, such as 5: "),
     ):
         with pytest.raises(CollapseError, match=said):

@@ -75,7 +75,7 @@ UNUSED = {
 def test_a_tensor_that_the_model_does_not_use_is_refused_by_name(llama, kind):
     add(llama, UNUSED[kind])
     (name,) = UNUSED[kind]
-    refused(llama, rf"LlamaForCausalLM ignores 1 tensor of the checkpoint \({name}\)")
+    refused(llama, rf"LlamaForCausalLM, which does not use 1 tensor of the checkpoint \({name}\)")
 
 
 @pytest.mark.parametrize("how", ["single", "sharded", "pickled"])
@@ -99,7 +99,7 @@ def test_buffers_that_change_nothing_are_accepted(llama, how):
     assert torch.equal(load(llama).embeddings(tokens), plain.embeddings(tokens))
     if how == "single":
         add(llama, UNUSED["attention bias"], "sharded")
-        refused(llama, "ignores 1 tensor")
+        refused(llama, "does not use 1 tensor")
 
 
 @pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
@@ -123,18 +123,18 @@ def test_only_layers_for_several_tokens_that_the_configuration_states_are_ignore
     held = load_file(llama / "model.safetensors")
     drafts = layer(2, held, "eh_proj") | layer(3, held, "eh_proj") | {"model.mtp.norm.weight": torch.ones(32)}
     add(llama, drafts)
-    refused(llama, "ignores 21 tensors of the checkpoint")
+    refused(llama, "which does not use 21 tensors of the checkpoint")
     state(llama, num_nextn_predict_layers=1)
-    refused(llama, r"ignores 10 tensors of the checkpoint \(model\.layers\.3\.eh_proj\.weight, ")
+    refused(llama, r"which does not use 10 tensors of the checkpoint \(model\.layers\.3\.eh_proj\.weight, ")
     state(llama, num_nextn_predict_layers=2)
     tokens = torch.arange(32)[None]
     h = load(llama).embeddings(tokens)
     add(llama, UNUSED["attention bias"])
-    refused(llama, r"ignores 1 tensor of the checkpoint \(model\.layers\.1\.self_attn\.q_proj\.bias\)")
+    refused(llama, r"which does not use 1 tensor of the checkpoint \(model\.layers\.1\.self_attn\.q_proj\.bias\)")
     save_file(held, llama / "model.safetensors", metadata={"format": "pt"})
     assert torch.equal(load(llama).embeddings(tokens), h)
     add(llama, layer(2, held))  # an ordinary layer: the configuration states too few
-    refused(llama, "ignores 9 tensors of the checkpoint")
+    refused(llama, "which does not use 9 tensors of the checkpoint")
 
 
 def test_a_head_that_contradicts_tied_embeddings_is_refused(llama):

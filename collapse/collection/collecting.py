@@ -167,7 +167,7 @@ def _checked(spec: CollectionSpec, store: str | Path | None) -> CollectionSpec:
         )
     for name in spec.without:
         if name not in plugins().statistics:
-            raise UsageError(f"no statistic is called {name!r}; {near_names(name, plugins().statistics)}")
+            raise UsageError(f"--without: no statistic is called {name!r}; {near_names(name, plugins().statistics)}")
     return spec
 
 

@@ -93,8 +93,8 @@ def collect_nulls(
         differ = differences(store.identity, found.identity, ignoring=KNOWN_LATER | {"null"})
         if differ:
             raise CollapseError(
-                f"cannot collect the null of {store.model}: it would differ from the store in {'; '.join(differ)}. "
-                "Give the model and text of the store"
+                f"cannot collect the null of {store.model}: the model or text found now differs from the "
+                f"store's in {'; '.join(differ)}. Give the model and text from which the store was collected"
             )
         made[null] = found
     return made

@@ -21,7 +21,10 @@ _PERIOD = 1_800.0
 
 @runtime_checkable
 class Report(Protocol):
-    """Progress callback, called as report(what, done, total[, note]); total may be None, note replaces the rate."""
+    """Progress callback, called as report(what, done, total[, note]).
+
+    The total may be None. The note is text that is shown in place of the rate.
+    """
 
     def __call__(self, what: str, done: int, total: int | None, note: str = "", /) -> Any: ...
 

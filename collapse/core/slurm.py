@@ -40,7 +40,10 @@ def submit(job: Callable[[Any], Any], arguments: Sequence[Any], folder: Path, *,
         with redirect_stderr(io.StringIO()):  # submitit prints the error of sbatch, and raises it
             return executor.map_array(job, arguments)
     except Exception as error:  # a queue can raise anything
-        raise CollapseError(f"the jobs could not be submitted: {str(error).strip()[-500:]}") from error
+        raise CollapseError(
+            f"the jobs could not be submitted: {str(error).strip()[-500:]}. Check the --slurm options, and run the "
+            "same command again"
+        ) from error
 
 
 def queued(jobs: Collection[str]) -> dict[str, str]:

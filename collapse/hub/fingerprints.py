@@ -40,7 +40,7 @@ class Folder:
 
     @property
     def name(self) -> str:
-        """The folder."""
+        """The path of the folder, as text."""
         return str(self.path)
 
     def listed(self) -> list[str]:

@@ -57,7 +57,7 @@ def find_adapted(
 def _adapter(found: ModelReference) -> ModelReference:
     if find_spec("peft") is None:
         missing = missing_package(ImportError(name="peft"))
-        raise CollapseError(f"{found.name} is a PEFT adapter, and {missing}; or merge it into its model")
+        raise CollapseError(f"{found.name} is a PEFT adapter, and {missing}; or merge the adapter into its base model")
     return replace(found, weights=adapter_weights(found.files)[1])
 
 
@@ -79,7 +79,7 @@ def apply_adapter(model: Any, reference: ModelReference, *, merge: bool) -> Any:
     if any(each.is_meta for each in model.parameters()):  # peft would leave them as they are
         raise CollapseError(
             f"the adapter {adapter.name} cannot be applied to offloaded weights: use a device map without disk, and "
-            "without CPU beside GPUs; or merge it into its model first"
+            "without CPU beside GPUs; or merge the adapter into its base model first"
         )
     weights = adapter.files.fetch(adapter_weights(adapter.files)[0])
     folder = str(adapter.files.fetch(ADAPTER).parent)

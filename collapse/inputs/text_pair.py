@@ -19,7 +19,8 @@ class Texts:
     """The texts of a collection.
 
     Attributes:
-        training: The training text. None if any text matches, or if a store determines it.
+        training: The training text. None if a store may have been collected from any text, or if an existing store
+            already fixes its text.
         validation: The validation text, or None.
         optional: Whether the validation split may be absent, because the user did not name it.
     """

@@ -158,7 +158,10 @@ def _texts(called: str, column: Sequence[Any], *, of_words: bool) -> list[Any]:
     for number, row in enumerate(rows, 1):
         if not (isinstance(row, list) if of_words else isinstance(row, str)):
             wanted = "a list of words" if of_words else "a text"
-            raise UsageError(f"row {number:,} of {called} holds {row!r:.60} instead of {wanted}: see --columns")
+            raise UsageError(
+                f"row {number:,} of {called} holds {row!r:.60} instead of {wanted}: choose another column with "
+                "--columns, or correct this row"
+            )
     return rows
 
 
@@ -177,7 +180,10 @@ def _first_of_words(encoded: Any, row: tuple[int, Any], called: str) -> np.ndarr
         raise CollapseError("token classification needs a fast tokenizer, one with a tokenizer.json")
     words = [-1 if word is None else word for word in encoded.word_ids(number)]
     if not isinstance(labels, list) or max(words, default=-1) >= len(labels):
-        raise UsageError(f"row {number + 1:,} of {called} has fewer labels than words: see --columns")
+        raise UsageError(
+            f"row {number + 1:,} of {called} has fewer labels than words: choose other columns with --columns, or "
+            "correct this row"
+        )
     before = [-1, *words][: len(words)]
     firsts = [word >= 0 and word != last for word, last in zip(words, before, strict=True)]
     return np.array([labels[word] if first else IGNORED for word, first in zip(words, firsts, strict=True)])

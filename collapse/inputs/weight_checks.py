@@ -60,9 +60,10 @@ def check_loaded(name: str, model: Any, info: Mapping[str, Any], files: list[Pat
     others = set() if task is CAUSAL else _of_other_heads(unexpected, model)
     if needed := [key for key in unexpected if key not in computed | drafting | others]:
         raise CollapseError(
-            f"{name}: {kind} ignores {counted(len(needed), 'tensor')} of the checkpoint ({some(needed)}), so it "
-            "would measure another model. Use the config.json of this checkpoint, or pass embeddings from the model's "
-            "own class to collapse.measure(features=…, labels=…)"
+            f"{name}: config.json selects the class {kind}, which does not use {counted(len(needed), 'tensor')} of the "
+            f"checkpoint ({some(needed)}): the measured model would not be the trained one. Use the config.json of "
+            "this checkpoint, or compute embeddings with the model's own class and pass them to "
+            "collapse.measure(features=…, labels=…)"
         )
     tied = getattr(model, "all_tied_weights_keys", {})
     if untied := sorted({*model.get_expanded_tied_weights_keys(all_submodels=True)} - {*tied}):

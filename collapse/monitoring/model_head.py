@@ -139,7 +139,7 @@ class ModelHead:
             named = {name: each.to(device) if isinstance(each, Tensor) else each for name, each in batch.items()}
             y = named.pop("labels", None)  # with labels, fused losses do not call the head
             if y is None:
-                raise UsageError(f"a batch needs labels; it has {', '.join(batch)}")
+                raise UsageError(f"a batch has no labels, only {', '.join(batch)}: add them with the key 'labels'")
         else:
             first, y = pair(batch, "a pair (inputs, labels) or a mapping")
             inputs = (first.to(device),)

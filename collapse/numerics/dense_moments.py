@@ -73,7 +73,10 @@ class DenseMoments:
         means, squares = self._means[classes], self._squares[classes].clamp_(min=0)
         wrong = ~((means.abs().amax(dim=1) < LARGEST) & (squares < LARGEST))
         if bool(wrong.any()):
-            raise CollapseError(f"an embedding of class {int(classes[wrong][0])} is NaN, infinite or too large")
+            raise CollapseError(
+                f"an embedding of class {int(classes[wrong][0])} is NaN, infinite or too large: check the model's "
+                "weights and the samples of this class"
+            )
         state = {"classes": classes, "counts": self._counts[classes].long(), "means": means, "squares": squares}
         return {name: values.cpu() for name, values in state.items()}
 

@@ -37,7 +37,7 @@ _LOG2_E = math.log2(math.e)
 
 @dataclass(frozen=True)
 class Found:
-    """Rows that may have a sample's highest score in the first group of rows, in the first two groups, and so on.
+    """Candidates: for each sample, the rows that may have its highest score in group 1, in groups 1 and 2, and so on.
 
     Attributes:
         samples, rows: Samples and their candidates, as rows of the matrix.

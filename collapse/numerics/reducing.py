@@ -94,7 +94,7 @@ class Tally:
         return self._measures[name].result(self.state(name)).double()
 
     def number(self, name: str) -> float:
-        """Return a measure's number of the only group."""
+        """Return the value of a measure, for a tally with only one group."""
         return float(self.numbers(name))
 
     def left_out(self, name: str) -> int:

@@ -25,7 +25,7 @@ class ValidationTotals:
     """Totals over the validation text, summed over its blocks, each a float64 number.
 
     The fields are the first four columns of ``block_totals``; the fifth is the block's number. Standard errors are
-    derivatives in these totals.
+    computed from the derivatives of a measurement with respect to these totals.
 
     Attributes:
         samples: Validation samples.

@@ -25,7 +25,7 @@ _ATTRIBUTES = {"ids": "classes", "C": "n_classes", "d": "dim"}
 
 
 class Values:
-    """The values that functions ask for, computed when they are first asked for.
+    """The values that the parameters of plugin functions ask for. Each is computed at its first use.
 
     Args:
         s: The statistics, in tensors made in inference mode.

@@ -192,5 +192,8 @@ def check_declared(offered: type["Statistic"]) -> str:
     """Return the name of a statistic; raise PluginError if it is not valid for a file and a parameter."""
     name = getattr(offered, "name", "")
     if not (name.isascii() and name.isidentifier()) or name.lower() in (*HELD, *OF_CLASSES, *OF_PAIRS, "train"):
-        raise PluginError(f"{name!r} is not a statistic name: use a new identifier of ASCII letters, digits and _")
+        raise PluginError(
+            f"{name!r} cannot be the name of a statistic: use ASCII letters, digits and _, no digit first, and no name "
+            "that collapse itself uses"
+        )
     return name

@@ -114,7 +114,7 @@ def _in_training(frame: "pd.DataFrame") -> Iterator[str]:
 
 
 def _over_all(tested: Table) -> Iterator[str]:
-    """Describe the largest correlation with loss over all rows, and correlations with an unpredicted sign."""
+    """Describe the largest correlation with loss over all rows, and correlations that have the opposite sign."""
     records = _of_collapse(tested)
     if all(each["p"] is None for each in records):  # with only a few sizes, anything that differs has a large R²
         return

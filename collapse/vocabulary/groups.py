@@ -106,7 +106,10 @@ def grouping(by: str | Path | Iterable[str]) -> "pd.DataFrame | list[re.Pattern[
     try:
         return [re.compile(each) for each in names]
     except re.error as error:
-        raise UsageError(f"{error.pattern!r} is not a regular expression: {error}") from error
+        raise UsageError(
+            f"{error.pattern!r} is not a regular expression: {error}. Correct it, or escape special characters with a "
+            "backslash"
+        ) from error
 
 
 def _by_count(ids: Tensor, counts: Tensor) -> dict[str, Tensor]:

@@ -29,7 +29,7 @@ _NO_P = "No p is shown: {unlike} and are not exchangeable; this alone can give a
     source="the test of Wu & Papyan 2024, §3.8",
 )
 def permutation_null(results: Results) -> Drawing:
-    """For each measurement of the paper's Table 1, its Pearson correlation with the loss and the null distribution.
+    """For each measurement of the paper's Table 1, the Pearson correlation with the loss, and its null distribution.
 
     The null distribution is that of the correlation when the loss is permuted.
     """

@@ -66,7 +66,7 @@ def rankme(eigenvalues: Float[Tensor, " r"]) -> Tensor:
     """Exponential of the entropy of the singular values' shares; r for r equal singular values.
 
     Equation: exp(−Σ p_i log p_i), p_i = √λ_i / Σ√λ
-    Source: Garrido et al. 2023, Eq. 1, without its ε; Roy & Vetterli 2007, of a matrix with these rows
+    Source: Garrido et al. 2023, Eq. 1, without its ε; Roy & Vetterli 2007, for a matrix with the singular values √λ_i
 
     >>> round(float(rankme(torch.tensor([4.0, 4.0]))), 5)
     2.0

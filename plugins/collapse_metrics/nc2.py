@@ -114,7 +114,7 @@ def interference(cosine: Tensor) -> Tensor:
     """Cosine between centred class means; for equal norms its mean is −1/(C−1) for any angles; std 0 at full collapse.
 
     Equation: ⟨u_c, u_c′⟩
-    Source: Wu & Papyan 2024, Eq. 6; the effective dimension: after it
+    Source: Wu & Papyan 2024, Eq. 6; the effective dimension is in the text after Eq. 6
 
     >>> from collapse.testing import statistics_of, value
     >>> round(float(value(interference, statistics_of(torch.eye(3)))[0, 1]), 12)
