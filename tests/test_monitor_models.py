@@ -67,6 +67,7 @@ def test_a_model_is_run_on_a_loader_in_evaluation_mode():
     row = collapse.measure(**given, validation_features=h, validation_labels=y)
     assert_equal(found, {name: row[name] for name in found if name in row}, 1e-6)
     assert found["val_loss"] == pytest.approx(float(loss), rel=1e-6)
+    assert found["val_accuracy"] == float((model(x).argmax(dim=1) == y).double().mean())
     assert found["val_nc1.cdnv"] == pytest.approx(found["nc1.cdnv"])
     assert not model[3]._forward_pre_hooks
 

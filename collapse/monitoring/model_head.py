@@ -43,7 +43,7 @@ class ModelHead:
         self.module = self._found(name)
         self.name = next(each for each, module in self.model.named_modules() if module is self.module)
         self.h: Tensor | None = None
-        self._stops = self._is_checked = False
+        self._stops, self._is_checked = False, self._predicts_next  # classifier() checks the logits of those models
         self._hook = self.module.register_forward_pre_hook(self._keep, with_kwargs=True)
 
     def _found(self, name: str | None) -> nn.Module:
@@ -165,8 +165,7 @@ class ModelHead:
 
     def _check(self, h: Tensor, y: Tensor, own: Any) -> None:
         """Compare the model's own logits with W h + b, up to a number per sample, which log_softmax subtracts."""
-        # classifier() checks the logits of a causal language model
-        if self._predicts_next or not isinstance(own, Tensor) or own.shape[:-1] != y.shape or not own.isfinite().all():
+        if not isinstance(own, Tensor) or own.shape[:-1] != y.shape or not own.isfinite().all():
             return
         weight, bias, _ = self.classifier()
         ours = nn.functional.linear(h.to(weight), weight, bias).double()

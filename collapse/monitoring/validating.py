@@ -70,7 +70,8 @@ def validated(
         try:
             return states()
         except CollapseError as error:
-            raise type(error)(f"validation: {error}") from error
+            kind = UsageError if isinstance(error, UsageError) else CollapseError
+            raise kind(f"validation: {error}") from error
 
     parts = [*of_all_ranks(named)]
     if not any(len(each["classes"]) for each, _ in parts):
