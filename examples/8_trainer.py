@@ -51,5 +51,5 @@ collapse.draw("training", results)
 # %% [markdown]
 # The same on the command line:
 #
-#     collapse figures my-run/results.parquet --figure training
+#     collapse figures my-run/results.parquet --out figures --figure training
 #     collapse report my-run/results.parquet

@@ -1,8 +1,5 @@
 """The monitor gives the numbers of a store of the same batches, and leaves a training as it was."""
 
-import sys
-
-import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -101,129 +98,10 @@ def test_merged_monitors_are_as_one_and_a_reset_one_is_empty():
         whole.update(*validation(held))
         assert_equal(parts[2].compute(), whole.compute())
         whole.reset()
-        with pytest.raises(UsageError, match="no samples to measure"):
+        with pytest.raises(UsageError, match=r"no samples to measure: call run\(loader\) or update"):
             whole.compute()
     with pytest.raises(UsageError, match="same classes and metrics"):
         whole.merge(collapse.Monitor("nc1", C + 1))
-
-
-def network():
-    torch.manual_seed(0)
-    return nn.Sequential(nn.Linear(20, 16), nn.ReLU(), nn.Dropout(0.5), nn.Linear(16, 5), nn.Identity())
-
-
-def samples():
-    draw = torch.Generator().manual_seed(1)
-    y = torch.arange(200) % 5
-    return torch.eye(5, 20)[y] + torch.randn(200, 20, generator=draw), y
-
-
-@pytest.mark.parametrize("way", ["plain", "compiled", "autocast"])
-def test_a_training_with_an_attached_monitor_is_as_without(way):
-    x, y = samples()
-    monitor = collapse.Monitor("nc1.cdnv_ratio,nc3.self_duality,nc4.agreement", 5)
-
-    def train(monitored):
-        model = network()
-        if monitored:
-            monitor.attach(model)
-        torch.compiler.reset()  # otherwise the code without a hook is used again
-        run = torch.compile(model, backend="aot_eager", fullgraph=True) if way == "compiled" else model
-        optimizer = torch.optim.SGD(model.parameters(), 0.1)
-        scaler = torch.amp.GradScaler("cpu", enabled=way == "autocast")
-        seen = []
-        for _ in range(2):
-            for inputs, labels in zip(x.split(50), y.split(50), strict=True):
-                with torch.autocast("cpu", torch.bfloat16, enabled=way == "autocast"):
-                    loss = nn.functional.cross_entropy(run(inputs), labels)
-                scaler.scale(loss).backward()
-                if monitored:
-                    seen.append(monitor._head.h)
-                    monitor.update(y=labels)
-                scaler.step(optimizer)
-                scaler.update()
-                optimizer.zero_grad()
-            if monitored:
-                values = monitor.compute(validation=[(x, y)])
-                assert values.keys() == {"nc1.cdnv_ratio", "nc3.self_duality", "nc4.agreement", "val_nc1.cdnv_ratio"}
-                h = torch.cat(seen)
-                direct = collapse.measure(features=h, labels=y.repeat(len(h) // 200), classifier=model[3].weight)
-                assert values["nc1.cdnv_ratio"] == pytest.approx(direct["nc1.cdnv_ratio"], rel=1e-12)
-                assert values["nc3.self_duality"] == pytest.approx(direct["nc3.self_duality"], rel=1e-12)
-        assert torch.is_grad_enabled()
-        return [*model.parameters()], torch.rand(3), [each.training for each in model.modules()]
-
-    expected, found = train(False), train(True)
-    for one, other in zip([*expected[0], expected[1]], [*found[0], found[1]], strict=True):
-        assert torch.equal(one, other)
-    assert expected[2] == found[2]
-
-
-def test_a_model_is_run_on_a_loader_in_evaluation_mode():
-    (x, y), model = samples(), network()
-    loader = torch.utils.data.DataLoader(torch.utils.data.TensorDataset(x, y), batch_size=32, shuffle=True)
-    with collapse.Monitor(classes=5).attach(model, head="3") as monitor:
-        random = torch.get_rng_state()
-        monitor.run(loader)
-        found = monitor.compute(validation=loader)
-        assert torch.equal(random, torch.get_rng_state())
-        assert all(each.training for each in model.modules())
-    model.eval()
-    with torch.no_grad():
-        h = model[:3](x)
-        loss = nn.functional.cross_entropy(model[3](h).double(), y)
-    given = {"features": h, "labels": y, "classifier": model[3].weight, "bias": model[3].bias}
-    row = collapse.measure(**given, validation_features=h, validation_labels=y)
-    assert_equal(found, {name: row[name] for name in found if name in row}, 1e-6)
-    assert found["val_loss"] == pytest.approx(float(loss), rel=1e-6)
-    assert found["val_nc1.cdnv"] == pytest.approx(found["nc1.cdnv"])
-    assert not model[3]._forward_pre_hooks
-
-
-RANK = """
-import sys
-import torch
-import torch.distributed as dist
-import collapse
-from collapse.testing import random_features
-
-rank, place, metrics = int(sys.argv[1]), sys.argv[2], sys.argv[3]
-dist.init_process_group("gloo", init_method=f"file://{place}", rank=rank, world_size=2)
-held = random_features(12, 5, 300)
-monitor = collapse.Monitor(metrics, 12)
-for h, y in zip(held["train_features"].split(32)[rank::2], held["train_labels"].split(32)[rank::2]):
-    monitor.update(h, y)
-own = slice(40 * rank, 40 + 40 * rank)
-share = held["validation_features"][own], held["validation_labels"][own]
-for _ in range(2):  # the second time gives the same
-    found = monitor.compute(share, classifier=held["classifier"])
-print(found)
-if rank:
-    monitor.update(held["train_features"][:1] * torch.nan, held["train_labels"][:1])
-try:
-    monitor.compute()
-except collapse.CollapseError as error:
-    print(error, file=sys.stderr)
-dist.destroy_process_group()
-"""
-
-
-@pytest.mark.parametrize("metrics", ["nc1.cdnv,nc2,nc3,nc4,val_loss", "nc1,nc3,nc4"])
-def test_two_processes_give_the_numbers_of_one(warm_here, tmp_path, metrics):
-    if sys.platform == "darwin":
-        pytest.skip("gloo needs a host name there")
-    files = [(tmp_path / f"out{rank}", tmp_path / f"err{rank}") for rank in range(2)]
-    started = [
-        warm_here.start([rank, tmp_path / "init", metrics], err, program=RANK, out=out, environment={}, folder=tmp_path)
-        for rank, (out, err) in enumerate(files)
-    ]
-    assert [warm_here.wait(pid) for pid in started] == [0, 0], files[0][1].read_text()
-    held = random_features(C, D, 300)
-    expected = filled(collapse.Monitor(metrics, C), held).compute(validation(held), classifier=held["classifier"])
-    for out, err in files:
-        assert_equal(eval(out.read_text(), {"nan": np.nan}), expected, 1e-10)
-        assert "rank 1: " in err.read_text()
-        assert "NaN" in err.read_text()
 
 
 @pytest.mark.parametrize("classes", [C, None])
@@ -244,7 +122,11 @@ def test_wrong_samples_are_reported_by_compute(classes):
     for h, y, said in (
         (held["train_features"] * torch.nan, held["train_labels"], "NaN"),
         (held["train_features"] * 1e200, held["train_labels"], "too large"),
-        (held["train_features"], held["train_labels"] - 1, r"labels (below 0|outside 0 to 11)"),
+        (
+            held["train_features"],
+            held["train_labels"] - 1,
+            r"labels (below 0|outside 0 to 11), such as -1:",
+        ),
     ):
         monitor = collapse.Monitor("nc1.cdnv", classes)
         monitor.update(h, y)
@@ -253,6 +135,17 @@ def test_wrong_samples_are_reported_by_compute(classes):
             monitor.compute()
         monitor.reset()
         assert filled(monitor, held).compute()["nc1.cdnv"] > 0
+
+
+def network():
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Linear(20, 16), nn.ReLU(), nn.Dropout(0.5), nn.Linear(16, 5), nn.Identity())
+
+
+def samples():
+    draw = torch.Generator().manual_seed(1)
+    y = torch.arange(200) % 5
+    return torch.eye(5, 20)[y] + torch.randn(200, 20, generator=draw), y
 
 
 def test_mistakes_are_refused_in_a_line():
@@ -279,21 +172,39 @@ def test_mistakes_are_refused_in_a_line():
         (lambda: monitor.attach(model[1]), "ReLU has no linear module"),
         (lambda: attached.update(y=y), "did not run since the last update"),
         (lambda: attached.run([x]), "must be a pair"),
+        (lambda: attached.run([(x, y, y)]), "or a mapping, not a tuple of 3"),
+        (lambda: monitor.compute((x, y, y)), r"a pair \(h, y\), not a tuple of 3"),
+        (lambda: monitor.compute([(x, y, y)]), r"a pair \(h, y\), not a tuple of 3"),
+        (lambda: monitor.compute([]), "the validation has no samples"),
+        (lambda: monitor.compute((x[:0], y[:0])), "the validation has no samples"),
+        (lambda: monitor.compute((x * torch.nan, y)), "validation: .*NaN"),
         (lambda: attached.run([{"x": x}]), "a batch has no labels, only x"),
-        (lambda: attached.compute(validation=(h, y + 1)), "40 labels outside 0 to 4"),
+        (lambda: attached.compute(validation=(h, y + 1)), "validation: 40 labels outside 0 to 4, such as 5: "),
     ):
         with pytest.raises(CollapseError, match=said):
             call()
     assert model.training
 
 
-def test_a_head_that_is_not_linear_is_refused():
-    class Normalized(nn.Linear):
-        def forward(self, h):
-            return super().forward(nn.functional.normalize(h, dim=-1))
-
-    (x, y), model = samples(), nn.Sequential(nn.Linear(20, 16), Normalized(16, 5))
-    monitor = collapse.Monitor("nc1.cdnv", 5).attach(model)
-    monitor.run([(x, y)])
-    with pytest.raises(CollapseError, match="the head, a Normalized, does not compute W h"):
-        monitor.compute()
+@pytest.mark.parametrize("shape", [(60, 3), (180,)])
+def test_standard_errors_do_not_depend_on_the_batch_size(shape):
+    draw = torch.Generator().manual_seed(3)
+    h, y = torch.randn(*shape, D, generator=draw).double(), torch.randint(C, shape, generator=draw)
+    classifier = torch.randn(C, D, generator=draw).double()
+    nothing = torch.zeros(shape, dtype=torch.bool)
+    nothing[::7] = True
+    y = y.masked_fill(nothing, -100)
+    monitor = filled(collapse.Monitor("val_loss", C), arrays())
+    found = []
+    for size in (1, 16, len(y)):
+        monitor.compute([*zip(h.split(size), y.split(size), strict=True)], classifier=classifier)
+        found.append(monitor.to_row().standard_errors["val_loss"])
+    monitor.compute((h, y), classifier=classifier)
+    found.append(monitor.to_row().standard_errors["val_loss"])
+    losses = nn.functional.cross_entropy((h @ classifier.T).reshape(-1, C), y.reshape(-1), reduction="none")
+    count = (y != -100).double().reshape(len(y), -1).sum(dim=1)
+    kept, loss = count > 0, losses.reshape(len(y), -1).sum(dim=1)
+    of_rest = (loss.sum() - loss[kept]) / (count.sum() - count[kept])  # the jackknife: leave out each unit
+    rest = kept.sum()
+    expected = ((rest - 1) / rest * (of_rest - loss.sum() / count.sum()).square().sum()).sqrt()
+    assert found == pytest.approx([float(expected)] * 4, abs=1e-9)

@@ -42,8 +42,10 @@ def command(sources: tuple[str, ...], out: str | None, listing: bool, **options:
         rows = [[name, each.of, ", ".join(each.needs) or "–", each.title] for name, each in sorted(found.items())]
         print_table(Table("", ["figure", "of", "needs", "title"], rows))
         return
-    if not sources or out is None:
-        raise UsageError("no source or folder: give results files or stores, and a folder for figures with --out DIR")
+    if not sources:
+        raise UsageError("no results: name results files or stores")
+    if out is None:
+        raise UsageError("no folder for the figures: name one with --out DIR")
     given = {name: value for name, value in options.items() if value}
     with progress() as report:
         saved = save_figures(sources, out, progress=report, **given)

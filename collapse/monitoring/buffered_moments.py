@@ -29,7 +29,7 @@ class BufferedMoments:
         self.classes, self._kinds = classes, kinds
         self._moments = ClassMoments(dim, device, Filled(kinds))
         self._batches: list[tuple[Tensor, Tensor]] = []
-        self._wrong_labels, self._problem = 0, ""
+        self._wrong_labels, self._wrong_label, self._problem = 0, 0, ""
 
     def add(self, h_Bd: Tensor, y_B: Tensor) -> None:
         """Add a batch of embeddings of any float dtype with their labels."""
@@ -42,7 +42,9 @@ class BufferedMoments:
         h_Bd, y_B = (torch.cat(each) for each in zip(*self._batches, strict=True))
         self._batches.clear()
         wrong_B = (y_B < 0) if self.classes is None else (y_B < 0) | (y_B >= self.classes)
-        self._wrong_labels += int((wrong_B & (y_B != IGNORED)).sum())
+        wrong = y_B[wrong_B & (y_B != IGNORED)]
+        if len(wrong):
+            self._wrong_labels, self._wrong_label = self._wrong_labels + len(wrong), int(wrong[0])
         h_Bd, y_B = h_Bd[~wrong_B], y_B[~wrong_B]
         if not len(y_B) or self._problem:
             return
@@ -59,7 +61,7 @@ class BufferedMoments:
         """
         if self._batches:
             self._fill()
-        refuse_labels(self._wrong_labels, self.classes)
+        refuse_labels(self._wrong_labels, self._wrong_label, self.classes)
         if self._problem:
             raise CollapseError(self._problem)
         return self._moments.state()

@@ -1,7 +1,7 @@
 """The head of a model, and its input: kept at each forward pass, or for batches on request."""
 
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 import torch
@@ -11,6 +11,7 @@ from collapse.errors import CollapseError, UsageError, near_names
 from collapse.inputs.evaluation_mode import evaluation_mode
 from collapse.inputs.language_model import LanguageModel, Reached, classifier_of, is_plain
 from collapse.inputs.suitability import find_logits
+from collapse.monitoring.rank_states import buffers_of_rank_0
 from collapse.numerics.dense_moments import IGNORED
 from collapse.numerics.logits import LINEAR, Logits
 
@@ -40,8 +41,9 @@ class ModelHead:
     def __init__(self, model: nn.Module, name: str | None = None) -> None:
         self.model: Any = unwrapped(model)
         self.module = self._found(name)
+        self.name = next(each for each, module in self.model.named_modules() if module is self.module)
         self.h: Tensor | None = None
-        self._stops = False
+        self._stops, self._is_checked = False, self._predicts_next  # classifier() checks the logits of those models
         self._hook = self.module.register_forward_pre_hook(self._keep, with_kwargs=True)
 
     def _found(self, name: str | None) -> nn.Module:
@@ -62,7 +64,7 @@ class ModelHead:
 
     def _keep(self, module: nn.Module, inputs: tuple[Any, ...], named: dict[str, Any]) -> None:
         self.h = next(each for each in (*inputs, *named.values()) if isinstance(each, Tensor)).detach()
-        if self._stops:
+        if self._stops and self._is_checked:
             raise Reached
 
     def remove(self) -> None:
@@ -110,7 +112,7 @@ class ModelHead:
     @contextmanager
     def running(self) -> Iterator[None]:
         """Run the model in evaluation mode, without gradients, and only up to its head, for :meth:`samples`."""
-        with evaluation_mode(self.model), torch.no_grad():
+        with evaluation_mode(self.model), buffers_of_rank_0(self.model), torch.no_grad():
             # ranks that share weights must finish each forward pass together
             self._stops = not any(hasattr(each, "full_tensor") for each in self.model.parameters())
             try:
@@ -128,6 +130,7 @@ class ModelHead:
 
         Raises:
             UsageError: The batch has no labels.
+            CollapseError: The model does not call its head, or computes other logits than the head.
         """
         device = next(self.model.parameters()).device
         inputs: tuple[Tensor, ...] = ()
@@ -137,15 +140,17 @@ class ModelHead:
             y = named.pop("labels", None)  # with labels, fused losses do not call the head
             if y is None:
                 raise UsageError(f"a batch has no labels, only {', '.join(batch)}: add them with the key 'labels'")
-        elif isinstance(batch, tuple | list) and len(batch) == 2:
-            inputs, y = (batch[0].to(device),), batch[1]
         else:
-            raise UsageError(f"a batch must be a pair (inputs, labels) or a mapping, not {type(batch).__name__}")
-        self.h = None
-        with suppress(Reached):
-            self.model(*inputs, **named)
+            first, y = pair(batch, "a pair (inputs, labels) or a mapping")
+            inputs = (first.to(device),)
+        self.h = output = None
+        try:
+            output = self.model(*inputs, **named)
+        except Exception:  # Reached, or code after the head failed, for example without labels
+            if self.h is None:
+                raise
         if self.h is None:
-            raise CollapseError(f"{type(self.model).__name__} does not call its head, a {type(self.module).__name__}")
+            raise self._error("does not call its head")
         h = self.take()
         if self._predicts_next:
             y = nn.functional.pad(y[:, 1:], (0, 1), value=IGNORED)
@@ -153,13 +158,46 @@ class ModelHead:
             at_T = torch.arange(h.shape[1], device=h.device)
             last_B = (at_T * named.get("attention_mask", torch.ones_like(at_T))).argmax(dim=-1)
             h = h[torch.arange(len(h), device=h.device), last_B]
+        if not self._is_checked:
+            self._check(h, y, getattr(output, "logits", output))
+            self._is_checked = True
         return h, y
+
+    def _check(self, h: Tensor, y: Tensor, own: Any) -> None:
+        """Compare the model's own logits with W h + b, up to a number per sample, which log_softmax subtracts."""
+        if not isinstance(own, Tensor) or own.shape[:-1] != y.shape or not own.isfinite().all():
+            return
+        weight, bias, _ = self.classifier()
+        ours = nn.functional.linear(h.to(weight), weight, bias).double()
+        if own.shape == ours.shape:
+            error = own.to(ours) - ours
+            error -= error.mean(dim=-1, keepdim=True)
+        if own.shape != ours.shape or error.norm() > _ROUNDING * ours.norm():
+            raise self._error("does not return W h + b of its head")
+
+    def _error(self, problem: str) -> CollapseError:
+        return CollapseError(
+            f"{type(self.model).__name__} {problem}, module {self.name!r} (a {type(self.module).__name__}): name the "
+            "module that computes its logits with head=, or give embeddings with update(h, y)"
+        )
 
     @property
     def _predicts_next(self) -> bool:
         """Whether it is a causal language model of transformers."""
         causal = getattr(self.model, "loss_type", "") in (None, "ForCausalLM")
         return causal and self.module is self.model.get_output_embeddings() and not self.model.config.is_encoder_decoder
+
+
+def pair(batch: Any, expected: str) -> tuple[Any, Any]:
+    """Return the two elements of a batch.
+
+    Raises:
+        UsageError: It is not a tuple or list of two.
+    """
+    if isinstance(batch, tuple | list) and len(batch) == 2:
+        return batch[0], batch[1]
+    found = type(batch).__name__ + (f" of {len(batch)}" if isinstance(batch, tuple | list) else "")
+    raise UsageError(f"a batch must be {expected}, not a {found}")
 
 
 def unwrapped(model: nn.Module) -> nn.Module:

@@ -17,7 +17,7 @@ from collapse.errors import CollapseError, UsageError
 from collapse.measurement.measuring import measure_store
 from collapse.measurement.rows import Row
 from collapse.monitoring.buffered_moments import BufferedMoments
-from collapse.monitoring.model_head import LinearHead, ModelHead
+from collapse.monitoring.model_head import LinearHead, ModelHead, pair
 from collapse.monitoring.rank_states import merged, of_all_ranks
 from collapse.monitoring.validating import validated, with_validation
 from collapse.numerics.dense_moments import DenseMoments
@@ -42,9 +42,9 @@ class Monitor:
     reported by ``compute``.
 
     Args:
-        metrics: Measurement names or prefixes (``"nc1,nc3"``), or functions that are decorated as metrics. None means
-            the headline measurements. Plugin statistics, such as the covariance of ``nc1.covariance_ratio``, are filled
-            only if a chosen metric reads them.
+        metrics: Measurement names or prefixes (``"nc1,nc3"``), or functions that are decorated as metrics, or a list of
+            both. None means the headline measurements and ``val_accuracy``. Plugin statistics, such as the covariance
+            of ``nc1.covariance_ratio``, are filled only if a chosen metric reads them.
         classes: C; labels are 0 to C − 1. None if it is unknown, as for tokens: labels are then any numbers from 0 on.
 
     Raises:
@@ -61,7 +61,8 @@ class Monitor:
         known = plugins()
         if metrics is None:
             every = known.measurements()
-            metrics = [name for name in known.headlines() if not every[name][0].reads & known.statistics.keys()]
+            shown = {*known.headlines(), "val_accuracy"}
+            metrics = [name for name in every if name in shown and not every[name][0].reads & known.statistics.keys()]
         self.classes = classes
         self._wanted = known.chosen(metrics)
         reads = {name for metric, _ in self._wanted.values() for name in metric.reads}
@@ -128,11 +129,16 @@ class Monitor:
     def run(self, batches: Iterable[Any]) -> None:
         """Run the attached model on batches, in evaluation mode and without gradients, and add their samples.
 
-        So all samples are measured with the same weights. The model is left as it was.
+        So all samples are measured with the same weights. The model is left as it was. In distributed training, all
+        ranks call this: it uses the buffers of rank 0.
 
         Args:
             batches: Pairs (inputs, labels), or mappings with ``labels`` for a transformers model. The labels of a
                 causal language model are shifted to the next token.
+
+        Raises:
+            UsageError: No model is attached, or a batch is something else.
+            CollapseError: The logits that the model returns are not W h + b of its head.
         """
         with closing(self._samples(batches)) as samples:
             for h, y in samples:
@@ -155,17 +161,20 @@ class Monitor:
             validation samples, are left out; the notes of :meth:`to_row` say why.
 
         Raises:
-            UsageError: There are no samples.
+            UsageError: There are no samples, or only some ranks give validation samples.
             CollapseError: There are fewer than two classes, an embedding is not finite, or a label is out of range.
         """
-        moments = merged(of_all_ranks(self._state), self._trained)
+        parts = [*of_all_ranks(lambda: (self._state(), validation is None))]
+        if len({lacking for _, lacking in parts}) > 1:
+            raise UsageError("some ranks give no validation: each must give its share, which can be an empty list")
+        moments = merged((state for state, _ in parts), self._trained)
         s = replace(moments.statistics_so_far(), dtype=self._dtype)
         head = self._classifier(classifier, bias)
         device, of_validation = None, None
         if head is not None:
             s, device = _with_classifier(s, head), str(head.weight.device)
         if validation is not None:
-            with closing(self._flat_batches(validation)) as batches:
+            with closing(self._validation_batches(validation)) as batches:
                 s, of_validation = validated(s, head, batches, self._kinds)
         row = measure_store(s, metrics=self._wanted, device=device)
         nc1 = {name: each for name, each in self._wanted.items() if each[0].property_of(name) == "NC1"}
@@ -228,15 +237,18 @@ class Monitor:
             for batch in batches:
                 yield head.samples(batch)
 
-    def _flat_batches(self, validation: Any) -> Generator[tuple[Tensor, Tensor]]:
-        """Yield validation samples, as embeddings (n, d) and labels (n,)."""
-        if isinstance(validation, tuple | list) and isinstance(validation[0], Tensor | np.ndarray):
-            h, y = validation
-            h_nd, y_n = _flat(h, y, self._dim)
-            yield from zip(h_nd.split(_ROWS), y_n.split(_ROWS), strict=True)
-            return
-        for h, y in validation if self._head is None else self._samples(validation):
-            yield _flat(h, y, self._dim)
+    def _validation_batches(self, validation: Any) -> Generator[tuple[Tensor, Tensor, int]]:
+        """Yield embeddings (n, d), labels (n,) and the number of units: of sequences, or else of samples."""
+        expected, batches = "a pair (h, y)", validation
+        if isinstance(validation, tuple | list) and validation and isinstance(validation[0], Tensor | np.ndarray):
+            h, y = (torch.as_tensor(each) for each in pair(validation, expected))
+            units = max(1, _ROWS * len(y) // max(1, y.numel()))
+            batches = zip(h.split(units), y.split(units), strict=True)
+        elif self._head is not None:
+            batches = self._samples(validation)
+        for batch in batches:
+            h, y = (torch.as_tensor(each) for each in pair(batch, expected))
+            yield *_flat(h, y, self._dim), len(y) if y.dim() else 1
 
     def _classifier(self, weight: Any, bias: Any) -> LinearHead | None:
         """Return the head, checked; None if there is none."""

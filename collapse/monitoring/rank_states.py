@@ -1,10 +1,11 @@
 """Exchange and merge the states of the processes of a distributed training, if there are several."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any, TypeVar
 
 import torch.distributed as dist
-from torch import Tensor
+from torch import Tensor, nn
 
 from collapse.errors import CollapseError, UsageError
 from collapse.numerics.class_moments import ClassMoments
@@ -42,6 +43,23 @@ def of_all_ranks(make: Callable[[], T]) -> Iterator[T]:
         yield held[0]
 
 
+@contextmanager
+def buffers_of_rank_0(model: nn.Module) -> Iterator[None]:
+    """Give a model in all ranks the buffers of rank 0, such as BatchNorm's running statistics; restore them later.
+
+    DistributedDataParallel does the same in its own forward pass. All ranks call this.
+    """
+    own = [(buffer, buffer.data) for buffer in model.buffers()] if rank_and_size()[1] > 1 else []
+    try:
+        for buffer, _ in own:  # not in place, because a backward pass may still need the values
+            buffer.data = buffer.data.clone()
+            dist.broadcast(buffer.data, src=0)
+        yield
+    finally:
+        for buffer, values in own:
+            buffer.data = values
+
+
 def merged(states: Iterable[Mapping[str, Tensor] | None], kinds: Sequence[type[Statistic]]) -> ClassMoments:
     """Return class moments merged from their states, in order; None stands for no samples.
 
@@ -58,5 +76,5 @@ def merged(states: Iterable[Mapping[str, Tensor] | None], kinds: Sequence[type[S
         else:
             total.merge(each)
     if total is None:
-        raise UsageError("no samples to measure: call update() first")
+        raise UsageError("no samples to measure: call run(loader) or update() first")
     return total

@@ -7,6 +7,7 @@ from typing import TypeVar
 from torch import Tensor
 
 from collapse.core.precision import exact_arithmetic
+from collapse.errors import CollapseError, UsageError
 from collapse.measurement.rows import Row
 from collapse.monitoring.buffered_moments import BufferedMoments
 from collapse.monitoring.model_head import LinearHead
@@ -27,7 +28,7 @@ VALIDATION = "val_"
 def validated(
     s: EmbeddingStatistics,
     head: LinearHead | None,
-    batches: Iterable[tuple[Tensor, Tensor]],
+    batches: Iterable[tuple[Tensor, Tensor, int]],
     kinds: Sequence[type[Statistic]],
 ) -> tuple[EmbeddingStatistics, EmbeddingStatistics]:
     """Return the training statistics with those of a validation, and the statistics of the validation samples alone.
@@ -35,15 +36,16 @@ def validated(
     Args:
         s: The training statistics, of all ranks.
         head: The classifier; without it there are no decisions and no loss.
-        batches: Embeddings (n, d) and labels (n,) of this rank.
+        batches: Embeddings (n, d) and labels (n,) of this rank, and the number of units of equal length. Each unit is
+            a block of the standard errors.
         kinds: The plugin statistics to fill, of both phases.
 
     Raises:
+        UsageError: There are no samples.
         CollapseError: A label has no row in the classifier, or an embedding is not finite.
     """
     of_training = [kind for kind in kinds if kind.phase == "train"]
     of_validation = [kind for kind in kinds if kind.phase == "validation"]
-    rank, ranks = rank_and_size()
     device, classes = (s.means.device, None) if head is None else (head.weight.device, len(head.weight))
     device = float64_device(device)
 
@@ -52,20 +54,32 @@ def validated(
         tally: ValidationTally | None = None
         if head is not None:
             decider = Decider(s, head.weight, head.bias, logits=head.logits, exact_loss=True)
-            tally = ValidationTally(decider, Filled(of_validation))
-        for at, (h_Bd, y_B) in enumerate(batches):
+            tally = ValidationTally(decider, Filled(of_validation), kept=lambda *_: kept_B)
+        first = rank_and_size()[0] << 40  # each rank has its own numbers of units
+        for h_Bd, y_B, units in batches:
             h_Bd, y_B = h_Bd.to(device), y_B.to(device)
             moments.add(h_Bd, y_B)
-            if tally is not None:
-                kept_B = (y_B >= 0) & (y_B < len(tally.decider.weight))  # moments report the others
+            kept_B = (y_B >= 0) & (y_B < (classes or 0))  # moments report the others
+            if tally is not None and bool(kept_B.any()):
                 with exact_arithmetic():
-                    tally.add(h_Bd[kept_B], y_B[kept_B], rank + at * ranks)  # each batch is a block
+                    tally.add(h_Bd[kept_B], y_B[kept_B], first, units)
+            first += units
         return moments.state(), {} if tally is None else tally.state()
 
-    parts = [*of_all_ranks(states)]
+    def named() -> tuple[dict[str, Tensor], dict[str, Tensor]]:
+        try:
+            return states()
+        except CollapseError as error:
+            kind = UsageError if isinstance(error, UsageError) else CollapseError
+            raise kind(f"validation: {error}") from error
+
+    parts = [*of_all_ranks(named)]
+    if not any(len(each["classes"]) for each, _ in parts):
+        raise UsageError("the validation has no samples: give them again at each call, for example as a loader")
     own = replace(merged((each for each, _ in parts), of_training).statistics_so_far(), dtype=s.dtype)
     if head is None:
-        return s, own
+        lacking = "NC4, loss and accuracy need a classifier: attach(model), or compute(…, classifier=…)"
+        return replace(s, absent={**s.absent, "validation": lacking}), own
     counts = {each.name for each in fields(ValidationStatistics)}
     filled, *others = [Filled.from_state(state, "cpu", of_validation) for _, state in parts]
     for each in others:

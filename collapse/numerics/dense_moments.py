@@ -36,6 +36,7 @@ class DenseMoments:
         self._counts = torch.zeros(rows, dtype=torch.float64, device=device)
         self._means = torch.zeros(rows, dim, dtype=torch.float64, device=device)
         self._squares = torch.zeros(rows, dtype=torch.float64, device=device)
+        self._labels = torch.zeros(rows, dtype=torch.int64, device=device)
         self._scratch = Scratch(dim, device, arrays=3)
 
     @torch.no_grad()
@@ -44,7 +45,9 @@ class DenseMoments:
         C, unused = self.classes, self.classes + 1
         memory_Bd, before_Bd, sums_Bd = self._scratch.rows(len(h_Bd))
         h_Bd = memory_Bd.copy_(h_Bd)
+        given_B = y_B
         y_B = torch.where(y_B == IGNORED, unused, torch.where((y_B < 0) | (y_B >= C), C, y_B))
+        self._labels.index_copy_(0, y_B, given_B)  # to name a label that is out of range
         at_B = torch.arange(len(y_B), device=y_B.device)
         first_B = at_B.new_zeros(C + 2).scatter_reduce_(0, y_B, at_B, "amin", include_self=False)[y_B]
         # each class of the batch is written once, by its first sample; the other samples write to the unused row
@@ -65,7 +68,7 @@ class DenseMoments:
         Raises:
             CollapseError: A label was out of range, or an embedding is not finite or too large.
         """
-        refuse_labels(int(self._counts[self.classes]), self.classes)
+        refuse_labels(int(self._counts[self.classes]), int(self._labels[self.classes]), self.classes)
         classes = self._counts[: self.classes].nonzero().squeeze(1)
         means, squares = self._means[classes], self._squares[classes].clamp_(min=0)
         wrong = ~((means.abs().amax(dim=1) < LARGEST) & (squares < LARGEST))
@@ -84,8 +87,11 @@ class DenseMoments:
             values[state["classes"].to(values.device)] = state[name].to(values)
 
 
-def refuse_labels(wrong: int, classes: int | None) -> None:
-    """Raise CollapseError if some labels are no class; ``classes`` is their number, or None if it is unknown."""
+def refuse_labels(wrong: int, label: int, classes: int | None) -> None:
+    """Raise CollapseError if some labels are no class, such as ``label``; ``classes`` is None if it is unknown."""
     if wrong:
         where = "below 0" if classes is None else f"outside 0 to {classes - 1:,}"
-        raise CollapseError(f"{counted(wrong, 'label')} {where}: give samples to leave out the label {IGNORED}")
+        raise CollapseError(
+            f"{counted(wrong, 'label')} {where}, such as {label}: labels count from 0; the label {IGNORED} leaves a "
+            "sample out"
+        )

@@ -64,8 +64,8 @@ class Plugins:
             hidden = {measure.name for each in left_out for measure in each.measures}
             return [name for name in known if name not in hidden]
         see = "(list all with: collapse metrics)"
-        names = names.split(",") if isinstance(names, str) else names
-        wanted = [each.strip() for each in names if each.strip()]
+        given = [names] if isinstance(names, str) else names
+        wanted = [each.strip() for name in given for each in name.split(",") if each.strip()]
         if not wanted:
             raise UsageError(f"no metric is named: give a name or a prefix, such as nc1 {see}")
         chosen: set[str] = set()

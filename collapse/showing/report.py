@@ -87,7 +87,8 @@ def report(
     if not any(name in frame and frame[name].notna().any() for name in (LOSS, *plugins().measurements())):
         raise CollapseError(
             f"{some(names)}: no row has a measurement or a validation loss. Make rows with collapse measure MODEL "
-            "--output results.csv; merge parts of a collection first, with collapse merge"
+            "--output results.csv; merge parts of a collection first, with collapse merge; for measurements of your "
+            "own, name the file of their metrics: collapse -p FILE report …"
         )
     content = {"title": title or f"Neural collapse: {some(names)}", "version": VERSION}
     content |= _content(material, figures, tokens, progress)

@@ -123,6 +123,9 @@ def test_two_processes_give_the_losses_of_one(words, tmp_path, run):
     assert losses(two).keys() == losses(one).keys()
     assert losses(two) == pytest.approx(losses(one), abs=1e-4)
     assert (two.record["processes"], two.finished, len(two.results())) == (2, True, 2)
+    sampled = collapse.Results.read(two.path / "checkpoints" / "results.parquet").frame()
+    assert [*sampled["step"]] == [0, two.state()["max_steps"]]
+    assert sampled["val_loss"][1] < sampled["val_loss"][0]
 
 
 def test_micro_batches_give_the_losses_of_whole_batches(source, tmp_path):

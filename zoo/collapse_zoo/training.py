@@ -55,6 +55,8 @@ def train(
         folder: The run directory.
         name: The run's name; None for the recipe's name.
         measure: Whether to collect and measure each epoch's checkpoint after training; or the k of some checkpoints.
+            True also measures a sample of the text at step 0, every 500 steps and at the end, as
+            :class:`collapse.CollapseCallback` does, into ``checkpoints/results.parquet``.
         save_every: Steps between checkpoints for resuming, in addition to one per epoch.
         micro_batch: Chunks that each process computes at once; the gradients of a step's micro-batches are added up.
             None for the whole batch. Regularizers are computed on a micro-batch, and the mean over those of a step is
@@ -81,7 +83,8 @@ def train(
         with _failures(run, first):
             if not run.finished:
                 name = name or str(name_of(recipe, source.label))
-                _train(recipe, source, run, name, arguments, fast_attention, checkpoints, progress if first else None)
+                reported = progress if first else None
+                _train(recipe, source, run, name, arguments, fast_attention, checkpoints, measure is True, reported)
             if measure is not False and first:
                 measured = [each.k for each in run.epochs] if measure is True else measure
                 _measure(run, source, measured, device, progress)
@@ -128,6 +131,7 @@ def _train(
     arguments: transformers.TrainingArguments,
     fast_attention: bool,
     checkpoints: Container[int] | None,
+    measure: bool,
     progress: Report | None,
 ) -> None:
     """Train from the beginning or from the last checkpoint, in each process."""
@@ -154,6 +158,8 @@ def _train(
         with quiet("transformers", "accelerate"):
             trainer = _trainer(recipe, source, arguments, chunks, validation, fast_attention)
             trainer.add_callback(Watcher(run, name, recipe.batch_size * recipe.chunk_length, checkpoints, progress))
+            if measure:
+                trainer.add_callback(collapse.CollapseCallback(validation=trainer.eval_dataset))
             if last and first:
                 log.info("resuming after step %s", f"{state['global_step']:,}")
             trainer.train(resume_from_checkpoint=str(last) if last else None)

@@ -15,7 +15,11 @@ from collapse_zoo.commands._options import given_source, recipe_values, training
 @click.option("--output", metavar="DIR", help="The run directory.  [default: runs/NAME]")
 @click.option("--seed", type=int, help="Seed of the initialization.  [default: from the name, or 42]")
 @click.option("--data-seed", type=int, help="Seed of the order of the chunks.  [default: from the name, or 42]")
-@click.option("--measure", is_flag=True, help="After training, measure neural collapse at every epoch's checkpoint.")
+@click.option(
+    "--measure",
+    is_flag=True,
+    help="Measure a sample of the text every 500 steps, and after training every epoch's checkpoint.",
+)
 @training_options
 def command(
     model: str, output: str | None, seed: int | None, data_seed: int | None, measure: bool, **options: Any
