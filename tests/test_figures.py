@@ -110,6 +110,7 @@ def test_the_command_says_what_became_of_each_figure(run, tmp_path):
     done = run(*words, ok=False)
     assert (done.returncode, done.stdout.strip()) == (1, undrawn)
     assert "no figure was drawn" in done.stderr
+    assert "no folder for the figures: name one with --out DIR" in run("figures", PAPER, ok=False).stderr
     listed = run("figures", "--list").stdout
     assert all(name in listed for name in plugins().figures)
 

@@ -64,6 +64,9 @@ def test_the_validation_samples_have_their_own_nc1():
     own = collapse.measure(features=h, labels=y, metrics="nc1")
     assert_equal({name: found[f"val_{name}"] for name in own}, own)
     assert not [name for name in found if name.startswith(("nc3", "val_loss", "nc4"))]  # there is no classifier
+    listed = filled(collapse.Monitor(["val_loss", "nc1,nc3"], C), held)
+    assert found.items() <= listed.compute((h, y)).items()
+    assert "need a classifier" in {each.measurement: each.text for each in listed.to_row().notes}["val_loss"]
     batches = [*zip(h.numpy().reshape(5, 15, D), y.numpy().reshape(5, 15), strict=True)]
     assert_equal(filled(collapse.Monitor("nc1,nc3", C), held).compute(batches), found)
 
