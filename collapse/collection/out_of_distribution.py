@@ -75,7 +75,7 @@ def open_ood(
         raise UsageError(f"--ood-text {names[0]}: {model} is not run on texts: give a store, or a features file")
     else:
         given = {name: each for name, each in options.items() if name not in _OF_ONE_TEXT}
-        if isinstance(store, Store) and store.identity.get("chunk_length"):
+        if store.identity.get("chunk_length"):
             given.setdefault("chunk_length", store.identity["chunk_length"])
         given["data" if given.get("task") else "text"] = names
         other = collect(model, progress=report, **given)
