@@ -82,7 +82,7 @@ def test_regular_expressions_of_texts(decoding, tiny, out):
     assert [row["classes"] for row in rows] == [int(texts.str.contains(row["group"]).sum()) for row in rows]
     shown = out(*words)
     assert "mixed" not in shown
-    assert "group ^ [abd]: on text.jsonl: C = " in " ".join(shown.split())
+    assert "decoding, group ^ [abd] on text.jsonl: C = " in " ".join(shown.split())
 
 
 def test_each_group_of_each_layer_is_a_row(tiny, out, told):
@@ -107,10 +107,30 @@ def test_what_is_refused(whole, told):
     assert "group" not in collapse.measure(whole, metrics="nc2.norm").frame()
     for by, said in {
         "no.csv": "no.csv has no column 'group'",
-        "absent.csv": "there is no results file absent.csv",
+        "absent.csv": "there is no file absent.csv: write it with collapse tokens",
         "(": "'(' is not a regular expression",
         "no such token": "the group no such token has 0 classes, but a measurement needs two",
     }.items():
         assert said in told(1 if "absent" in by else 2, "measure", whole.path, "--group-by", by)
     with pytest.raises(UsageError, match="classes cannot be grouped by their texts: statistics have no tokenizer"):
         collapse.measure_groups(whole.statistics(), ["a"])
+    for both in (["count", "a"], ["no.csv", "a"]):
+        with pytest.raises(UsageError, match=f"--group-by {both[0]} must be the only one"):
+            collapse.measure_groups(whole, both)
+
+
+def test_a_small_group_is_left_out(whole, told):
+    table = collapse.tokens(whole).frame()
+    table["group"] = ["one" if at == 0 else "others" for at in range(len(table))]
+    table.to_csv("groups.csv")
+    said = told(0, "measure", whole.path, "--group-by", "groups.csv", "--metrics", "nc2.norm,gnc2.log_kernel")
+    assert "the group one has 1 class, but a measurement needs two: it is left out" in said
+
+
+def test_the_heading_and_the_note_of_equal_groups(whole, out):
+    ids = whole.statistics().classes.tolist()[:4]
+    pd.DataFrame({"id": ids, "group": ["a", "a", "b", "b"]}).to_csv("groups.csv")
+    s = collapse.measure_groups(whole, "groups.csv", metrics="gnc2.log_kernel").rows
+    shown = out("measure", whole.path, "--group-by", "groups.csv", "--metrics", "gnc2.log_kernel")
+    assert "reachable," not in shown
+    assert s[0].model in shown

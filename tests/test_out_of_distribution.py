@@ -125,6 +125,9 @@ def test_a_classifier_is_measured_on_other_data(tmp_path):
     assert row.ood == "other.jsonl"
     by_name = collapse.measure_groups(s, ["|".join(classifier_files.CLASSES[:2])], metrics="nc2.norm").rows
     assert [each.classes for each in by_name] == [2]
+    (tmp_path / "empty").mkdir()  # the training data are not read
+    with pytest.raises(UsageError, match=r"no file matches .*/others\.jsonl; did you mean .*/other\.jsonl"):
+        collapse.measure(tmp_path / "empty", **how, ood_text=tmp_path / "others.jsonl")
 
 
 def test_features_and_statistics_have_one_too(tmp_path):
@@ -142,11 +145,16 @@ def test_features_and_statistics_have_one_too(tmp_path):
     live = collapse.measure(s, ood_text=statistics_of(mean), metrics="nc5")
     assert live[NC5] == pytest.approx(row[NC5], rel=1e-6)
     assert live.ood == "statistics"
+    for absent in ("nope.jsonl", "nope.safetensors"):
+        with pytest.raises(UsageError, match=f"--ood-text {absent}: .*a.safetensors is not run on texts: give a store"):
+            collapse.measure(tmp_path / "a.safetensors", ood_text=absent, metrics="nc5")
 
 
 def test_what_is_refused(whole, tiny, told, tmp_path):
     said = told(2, "measure", whole.path, "--ood-text", tiny.validation)
     assert "is a store, whose model is not run: give its model, or collect" in said
+    missing = told(2, "measure", whole.path, "--ood-text", "nope.jsonl")
+    assert "--ood-text: there is no store nope.jsonl, and" in missing
     identity = {**whole.manifest["identity"], "weights": "sha256:other"}
     other = collapse.Store({**whole.manifest, "identity": identity}, whole.path)
     with pytest.raises(UsageError, match="ood_text is a store of another model"):

@@ -11,7 +11,7 @@ from collapse.testing import random_features
 DATA = random_features(6, 4, 900)
 
 
-def made(identity="one", labels=None, embed=None, **changes):
+def made(weights="one", labels=None, embed=None, **changes):
     """A source of random features."""
 
     def samples(phase):
@@ -20,7 +20,7 @@ def made(identity="one", labels=None, embed=None, **changes):
 
     given = {"weight": DATA["classifier"], "bias": DATA.get("classifier_bias")}
     given |= {"train": samples("train"), "validation": samples("validation") if "validation_features" in DATA else None}
-    about = {"identity": {"weights": identity}, "model": {"name": "mine"}, "corpus": {"name": "points"}}
+    about = {"identity": {"weights": weights}, "model": {"name": "mine"}, "corpus": {"name": "points"}}
     return collapse.Source(**{**about, **given, **changes})
 
 
@@ -77,7 +77,7 @@ def test_what_is_wrong_with_a_source_is_said():
     for labels, said in ((np.ones(3), "integers"), (np.full(900, 6), "rows 0 to 5"), (np.full(900, -100), "integers")):
         with pytest.raises(CollapseError, match=said):
             made(labels=labels)
-    with pytest.raises(CollapseError, match=r"must return the embeddings of .* units, got the shape \[2, 4\]"):
+    with pytest.raises(CollapseError, match=r"embeddings of .* units, .* 4 dimensions, got .*32 \[2, 4\]"):
         collapse.collect_source(made(embed=lambda start, stop: torch.zeros(2, 4)))
     broken = DATA["train_features"].clone()
     broken[5, 1] = torch.nan
@@ -85,6 +85,48 @@ def test_what_is_wrong_with_a_source_is_said():
         collapse.collect_source(made(embed=lambda start, stop: broken[start:stop]))
     with pytest.raises(UsageError, match="--chunk-length does not apply"):
         collapse.collect_source(made(), chunk_length=8)
+
+
+WEIGHT = DATA["classifier"]
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"identity": {}}, "the source's identity is empty"),
+        ({"identity": {"weights": None, "corpus": ""}}, "the source's identity is empty"),
+        ({"model": {}}, "the source's model has no name"),
+        ({"corpus": {}}, "the source's corpus has no name"),
+        ({"weight": WEIGHT[0]}, r"weight must be floating-point numbers of shape \(V, d\), got .* \[4\]"),
+        ({"weight": WEIGHT.long()}, "weight must be floating-point numbers"),
+        ({"weight": "head"}, "weight cannot be read as an array of numbers"),
+        ({"bias": WEIGHT[:, :1]}, r"bias must be floating-point numbers of shape \(V,\)"),
+        ({"bias": torch.zeros(5)}, "weight has 6 rows, but its bias 5"),
+        ({"model": {"name": "m", "classes": ["a"]}}, "classes must name the classes 0 to 5, got 1"),
+        ({"model": {"name": "m", "classes": dict.fromkeys(range(1, 7), "a")}}, "classes must name the classes 0 to 5"),
+    ],
+)
+def test_a_source_is_checked_when_it_is_made(changes, said):
+    with pytest.raises(CollapseError, match=said):
+        made(**changes)
+
+
+@pytest.mark.parametrize("wrong", [None, (1, 2), torch.zeros(32, 5), torch.zeros(32, 4).long(), torch.zeros(32, 2, 4)])
+def test_what_embed_returns_is_checked(wrong):
+    with pytest.raises(CollapseError, match=r"embed\(0, 32\) of the train samples"):
+        collapse.collect_source(made(embed=lambda start, stop: wrong))
+
+
+def test_numpy_names_of_classes_and_names_of_samples(tmp_path):
+    arrays = {"weight": WEIGHT.numpy(), "bias": np.zeros(6, np.float32)}
+    h, y = DATA["train_features"].numpy(), DATA["train_labels"].numpy()
+    both = collapse.Samples("all", y, lambda start, stop: h[start:stop])
+    names = {4: "e", 5: "f", 0: "a", 1: "b", 2: "c", 3: "d"}
+    source = made(**arrays, train=both, validation=both, model={"name": "mine", "classes": names})
+    store = collapse.collect_source(source, store=tmp_path / "store")
+    assert store.state == "complete"
+    for opened in (store, collapse.Store.load(tmp_path / "store")):
+        assert sorted(collapse.tokens(opened).frame()["text"]) == [*"abcdef"]
 
 
 def test_a_plugin_gives_a_source_for_a_name(tmp_path, run):

@@ -139,7 +139,7 @@ def command(
     if group_by and all(map(is_store, names)):
         how["tokenizer"] = given.pop("tokenizer", None)
     for model in names:
-        check_options(model, given, null=null)  # before any work is done
+        check_options(model, given, null=null, ood_text=ood_text)  # before any work is done
     of_weights: dict[tuple[str, ...], str] | None = {} if revisions else None
 
     def place_of(model: str) -> str | None:

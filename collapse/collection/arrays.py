@@ -1,17 +1,14 @@
 """Collect features files and arrays into a store, with the same passes as for a model."""
 
 from collections.abc import Sequence
-from typing import Any
 
-import numpy as np
-import torch
 from numpy.typing import ArrayLike
 from torch import Tensor
 
 from collapse.collection.passes import Collection
 from collapse.core.precision import exact_arithmetic
-from collapse.errors import CollapseError, UsageError, first_line
 from collapse.inputs.features import source_of
+from collapse.inputs.source import array_tensor
 from collapse.plugin.guarding import outside_inference_mode
 from collapse.plugin.plugin_manager import plugins
 from collapse.plugin.registry import check_declared
@@ -71,24 +68,3 @@ def collect_arrays(
     store = Collection(source, None, kinds).run()
     assert isinstance(store, Store)  # not a Part, because no part was requested
     return store
-
-
-def array_tensor(called: str, name: str, values: Any) -> Tensor:
-    """Convert values to a tensor of the same dtype; Python numbers become float64 or int64.
-
-    Raises:
-        UsageError: Some values are masked.
-        CollapseError: The values are not an array of numbers.
-    """
-    if np.ma.is_masked(values):  # NumPy would return the values under the mask
-        raise UsageError(f"{called}: {name} has masked values: remove the masked samples, also from the labels")
-    try:
-        if isinstance(values, Tensor):
-            return values.detach()
-        array = np.asarray(values)
-        return torch.from_numpy(np.ascontiguousarray(array, dtype=array.dtype.newbyteorder("=")))
-    except (TypeError, ValueError, RuntimeError) as error:
-        raise CollapseError(
-            f"{called}: {name} cannot be read as an array of numbers ({first_line(error)}): give a NumPy array or a "
-            "torch tensor"
-        ) from error

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from collapse.collection.arrays import array_tensor, collect_arrays
+from collapse.collection.arrays import collect_arrays
 from collapse.collection.collecting import collect
 from collapse.collection.named_store import check_options, named_store
 from collapse.collection.out_of_distribution import open_ood
@@ -17,6 +17,7 @@ from collapse.errors import UsageError
 from collapse.inputs.accepted_options import accepts
 from collapse.inputs.held_options import refuse_options
 from collapse.inputs.live_model import is_live
+from collapse.inputs.source import array_tensor
 from collapse.measurement.measuring import Classes, measure_store, open_measurable
 from collapse.measurement.rows import Row
 from collapse.numerics.devices import pick_device
@@ -112,7 +113,7 @@ def measure(
     origin = model
     if named:
         given = {key: each for key, each in {**options, "device": device}.items() if each is not None}
-        check_options(str(model), given, null=False)
+        check_options(str(model), given, null=False, ood_text=ood_text)
         model = named_store(str(model), store=None if store is None else str(store), progress=progress, **given)
     elif live:
         model = collect(model, store=store, name=name, progress=progress, **options)  # type: ignore[arg-type]

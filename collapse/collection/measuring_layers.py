@@ -6,7 +6,7 @@ from typing import Any
 
 from collapse.collection.collecting import collect
 from collapse.collection.named_store import check_options, named_store
-from collapse.collection.out_of_distribution import open_ood
+from collapse.collection.out_of_distribution import check_ood, open_ood
 from collapse.core.progress import Report, shows_progress
 from collapse.errors import UsageError
 from collapse.inputs.accepted_options import accepts
@@ -64,6 +64,7 @@ def measure_layers(
     wanted = None if metrics is None else plugins().chosen(metrics)  # report an unknown name before collecting
     pick_device(device or "cpu")
     asked = CollectionSpec(**options, layers=layers).layers
+    check_ood(model, ood_text, options)
     opened = open_with_layers(model, asked, store=store, device=device, progress=progress, name=name, **options)
     how: dict[str, Any] = {"metrics": wanted, "min_count": min_count, "classes_of": classes_of}
     how |= {"device": None if device == "auto" else device, "progress": progress}

@@ -7,6 +7,7 @@ from typing import Any
 
 from collapse.collection.collecting import collect
 from collapse.collection.nulls import refuse_store
+from collapse.collection.out_of_distribution import check_ood
 from collapse.core.paths import expanded
 from collapse.core.progress import Report
 from collapse.errors import UsageError
@@ -79,11 +80,12 @@ def store_among(
     return of_weights.setdefault(made_of, own)
 
 
-def check_options(name: str, options: Mapping[str, Any], *, null: bool) -> None:
-    """Raise UsageError for options of :func:`named_store` that do not apply to a local store or a features file."""
+def check_options(name: str, options: Mapping[str, Any], *, null: bool, ood_text: Any = None) -> None:
+    """Raise UsageError for options of :func:`named_store` that do not apply, or an absent out-of-distribution text."""
     if is_store(name):
         if null:
             refuse_store(name)
         refuse_options(name, options)
     elif is_features_file(name):
         check_features_options(name, options)
+    check_ood(name, ood_text, options)

@@ -5,10 +5,14 @@ from pathlib import Path
 from typing import Any
 
 from collapse.collection.collecting import collect
+from collapse.core.paths import expanded
 from collapse.core.progress import Report
 from collapse.errors import UsageError
 from collapse.inputs.collection_spec import text_names
+from collapse.inputs.corpus import find_corpus
 from collapse.inputs.features import is_features_file
+from collapse.inputs.tasks import TASKS
+from collapse.inputs.textfiles import KINDS
 from collapse.measurement.measuring import open_measurable
 from collapse.numerics.statistics import EmbeddingStatistics
 from collapse.stores.manifest import is_store, shape_of
@@ -19,6 +23,27 @@ _OF_ONE_TEXT = (
     *("data", "validation_data", "recollect"),
 )
 """Options of a collection that do not apply to the out-of-distribution text."""
+
+
+def check_ood(model: Any, ood_text: Any, options: Mapping[str, Any]) -> None:
+    """Look for an out-of-distribution text before the model is collected; arguments are those of :func:`open_ood`.
+
+    Raises:
+        UsageError: There is no such file or store, or a store is given whose model is not run.
+        CollapseError: The Hub cannot be reached.
+    """
+    names = _names(ood_text)
+    if not names or not isinstance(model, str | Path) or is_store(names[0]) or is_features_file(names[0]):
+        return
+    if not is_store(model):
+        if not is_features_file(model):
+            find_corpus(names, known=TASKS[options["task"]].known if options.get("task") else KINDS)
+    elif expanded(names[0]).exists():
+        raise UsageError(
+            f"{model} is a store, whose model is not run: give its model, or collect {names[0]} and give that store"
+        )
+    else:
+        raise UsageError(f"--ood-text: there is no store {names[0]}, and {model} is a store, whose model is not run")
 
 
 def open_ood(
@@ -35,28 +60,34 @@ def open_ood(
         report: Called as report(what, done, total).
 
     Raises:
-        UsageError: The store is of another model, or a store is given whose model is not known.
+        UsageError: The store is of another model, or the model is not run on texts.
         CollapseError: As in :func:`collapse.collect`.
     """
-    names = text_names(ood_text) if isinstance(ood_text, str | Path | list | tuple) else ()
+    check_ood(model, ood_text, options)
+    names = _names(ood_text)
     if len(names) == 1 and is_store(names[0]):
         other = open_measurable(names[0])
     elif not names:
         other = open_measurable(ood_text)
     elif is_features_file(names[0]):
         other = collect(names[0], progress=report)
-    elif isinstance(model, str | Path) and is_store(model):
-        raise UsageError(
-            f"{model} is a store, whose model is not run: give its model, or collect {names[0]} and give that store"
-        )
+    elif not isinstance(store, Store) or not {"chunk_length", "task"} & store.identity.keys():
+        raise UsageError(f"--ood-text {names[0]}: {model} is not run on texts: give a store, or a features file")
     else:
         given = {name: each for name, each in options.items() if name not in _OF_ONE_TEXT}
-        if isinstance(store, Store) and store.identity.get("chunk_length"):
+        if store.identity.get("chunk_length"):
             given.setdefault("chunk_length", store.identity["chunk_length"])
         given["data" if given.get("task") else "text"] = names
         other = collect(model, progress=report, **given)
     weights = [each.identity.get("weights") if isinstance(each, Store) else None for each in (store, other)]
     widths = [shape_of(each.manifest)[1] if isinstance(each, Store) else each.dim for each in (store, other)]
     if widths[0] != widths[1] or (None not in weights and weights[0] != weights[1]):
-        raise UsageError(f"{names[0] if names else 'ood_text'} is a store of another model: collect it with {model}")
+        raise UsageError(
+            f"{names[0] if names else 'ood_text'} is a store of another model: give the text, or a store of this model "
+            "on that text"
+        )
     return other
+
+
+def _names(ood_text: Any) -> tuple[str, ...]:
+    return tuple(text_names(ood_text)) if isinstance(ood_text, str | Path | list | tuple) else ()

@@ -16,7 +16,7 @@ from collapse.inputs.checkpoints import check_kind
 from collapse.inputs.classifier import Classifier
 from collapse.inputs.collection_spec import CollectionSpec
 from collapse.inputs.identity import model_identity
-from collapse.inputs.labelled_data import find_data, read_data
+from collapse.inputs.labelled_data import find_data, matched_in_order, read_data
 from collapse.inputs.language_model import explaining_large_model
 from collapse.inputs.model_loading import load_pretrained
 from collapse.inputs.option_words import typed
@@ -27,7 +27,7 @@ from collapse.inputs.source_request import OF_SOURCE, check_applies
 from collapse.inputs.tasks import TASKS
 from collapse.inputs.text_pair import Texts
 from collapse.inputs.units import MASKED, MASKING_SEED, Units, prepare
-from collapse.measurement.comparable import SAME_TEXTS, same_texts
+from collapse.measurement.comparable import MATCHED_IN_ORDER, SAME_TEXTS, same_texts
 from collapse.stores.layers import TOP
 from collapse.stores.provenance import Clock
 from collapse.stores.request import Request, cached_folder
@@ -101,7 +101,11 @@ def _open(
         validation = data.pack_validation(partial(read_data, task=task, report=report)) if validates else None
     model = load_pretrained(reference, spec, report, task)
     units = prepare(task, reference, model.config, trust_remote_code=spec.trust_remote_code)
-    read = {name: units(each) for name, each in (("train", train), ("validation", validation)) if each is not None}
+    given = {name: each for name, each in (("train", train), ("validation", validation)) if each is not None}
+    read = {name: units(each) for name, each in given.items()}
+    in_order = {name: matched_in_order(each, model.config.id2label) for name, each in given.items()}
+    for pairs in {*in_order.values()} - {None}:
+        log.warning(MATCHED_IN_ORDER, pairs)
     first = next(iter(read.values()))
     with explaining_large_model(reference.name, model.device):
         classifier = Classifier.of(model, first.batch(0, min(_PROBED, len(first.labels))))
@@ -112,6 +116,7 @@ def _open(
             partial(_embed, classifier, each),
             batch=_CPU_BATCH if classifier.weight.device.type == "cpu" else _GPU_BATCH,
             shuffled=spec.null == "shuffled",
+            about={"matched_in_order": in_order[name]} if in_order[name] else {},
         )
         for name, each in read.items()
     }

@@ -4,8 +4,7 @@ Local files are identified by their content, data sets on the Hub by their commi
 """
 
 import glob
-import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -22,8 +21,6 @@ from collapse.inputs.textfiles import kind_of
 from collapse.numerics.dense_moments import IGNORED
 from collapse.stores.files import sha256_of
 from collapse.stores.writing import ANOTHER_HOME, raise_if_full
-
-log = logging.getLogger("collapse")
 
 
 @dataclass(frozen=True)
@@ -103,7 +100,8 @@ def read_data(corpus: Corpus, task: Task, report: Report | None = None) -> Label
     for column in (*inputs, labels):
         if column and column not in rows.column_names:
             hint = near_names(column, rows.column_names)
-            raise UsageError(f"{corpus.name} has no column {column!r}; {hint} (--columns {task.columns})")
+            how = f"give names of its columns, as in --columns {task.columns}"
+            raise UsageError(f"{corpus.name} has no column {column!r}: {how}; {hint}")
     if not inputs:
         raise UsageError(f"--columns must name inputs and labels, such as {task.columns}, got {corpus.column}")
     if task.name == "image-classification":
@@ -149,12 +147,11 @@ def class_ids(data: Labelled, classes: Mapping[int, str]) -> list[Any]:
     strange = next((each for each in flat if not isinstance(each, int | str)), None)
     if strange is not None or None in flat:
         raise UsageError(f"{data.name} has the label {strange!r}, which is no class: labels are names or integers")
-    names: Sequence[str] | None = data.names
-    if any(isinstance(each, str) for each in flat):
-        names = sorted({*map(str, flat)})
-        numbers: Mapping[Any, int] = dict(zip(names, _numbers(data.name, names, classes), strict=True))
+    names = _names(data)
+    if names is not None and names is not data.names:
+        numbers: Mapping[Any, int] = dict(zip(names, _numbers(data, names, classes), strict=True))
     elif names is not None:
-        numbers = {IGNORED: IGNORED, **dict(enumerate(_numbers(data.name, names, classes)))}
+        numbers = {IGNORED: IGNORED, **dict(enumerate(_numbers(data, names, classes)))}
     else:
         numbers = {each: each for each in (IGNORED, *classes)}
     wrong = next((each for each in flat if each not in numbers), None)
@@ -163,22 +160,40 @@ def class_ids(data: Labelled, classes: Mapping[int, str]) -> list[Any]:
     return [[numbers[each] for each in label] if isinstance(label, list) else numbers[label] for label in data.labels]
 
 
-def _numbers(called: str, names: Sequence[str], classes: Mapping[int, str]) -> list[int]:
-    """Return the numbers of a model's classes for the names of the data's classes.
+def matched_in_order(data: Labelled, classes: Mapping[int, str]) -> str | None:
+    """Say which class of the model each class of the data is, if not their names but the order of names decides.
 
-    If no name matches, but both have equally many classes, the order of names decides, as for ImageNet's synsets.
+    This is so if no name matches, but both have equally many classes, as for ImageNet's synsets.
     """
-    is_unique = len({*map(str.casefold, classes.values())}) == len(classes)
-    key = str.casefold if is_unique else str  # POSITIVE is positive, unless A and a are classes
-    known = {key(name): number for number, name in classes.items()}
+    names = _names(data)
+    known, key = _known(classes)
+    if names is None or len(names) != len(classes) or not known.keys().isdisjoint(map(key, names)):
+        return None
+    return some([f"{name} is {classes[number]}" for number, name in enumerate(names)])
+
+
+def _names(data: Labelled) -> Sequence[str] | None:
+    flat = [each for label in data.labels or () for each in (label if isinstance(label, list) else (label,))]
+    return sorted({*map(str, flat)}) if any(isinstance(each, str) for each in flat) else data.names
+
+
+def _numbers(data: Labelled, names: Sequence[str], classes: Mapping[int, str]) -> list[int]:
+    """Return the numbers of a model's classes for the names of the data's classes."""
+    known, key = _known(classes)
     lacking = [name for name in names if key(name) not in known]
     if not lacking:
         return [known[key(name)] for name in names]
     if len(lacking) == len(names) == len(classes):
-        pairs = some([f"{name} is {classes[number]}" for number, name in enumerate(names)])
-        log.warning(
-            "%s: its classes have other names than the model's, so they are matched in order: %s", called, pairs
-        )
         return list(range(len(names)))
-    hint = near_names(lacking[0], classes.values())
-    raise UsageError(f"{called} has {counted(len(names), 'class')}, and the model has no class {lacking[0]!r}; {hint}")
+    is_one_folder = data.hashes and len(names) == 1
+    hint = "make a folder of images per class" if is_one_folder else near_names(lacking[0], classes.values())
+    raise UsageError(
+        f"{data.name} has {counted(len(names), 'class')}, and the model has no class {lacking[0]!r}; {hint}"
+    )
+
+
+def _known(classes: Mapping[int, str]) -> tuple[dict[str, int], Callable[[str], str]]:
+    """Return the number of each name, and how names are compared."""
+    is_unique = len({*map(str.casefold, classes.values())}) == len(classes)
+    key = str.casefold if is_unique else str  # POSITIVE is positive, unless A and a are classes
+    return {key(name): number for number, name in classes.items()}, key

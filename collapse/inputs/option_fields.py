@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import Field, dataclass, field
+from difflib import get_close_matches
 from typing import Any
 
 from collapse.errors import UsageError
@@ -67,4 +68,6 @@ def check_value(each: Field[Any], value: Any) -> None:
     elif about.least is not None:
         valid, wanted = value >= about.least, f"at least {about.least}"
     if not valid:
-        raise UsageError(f"{about.flag_for(each.name)} must be {wanted}, got {value!r:.40}")
+        close = get_close_matches(str(value), about.choices, n=1)
+        hint = f"; did you mean {close[0]}?" if close else ""
+        raise UsageError(f"{about.flag_for(each.name)} must be {wanted}, got {value!r:.40}{hint}")

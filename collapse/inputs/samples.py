@@ -3,7 +3,8 @@
 Shapes: N units of one sample, or of T samples, such as the tokens of a text; d dimensions.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -13,7 +14,7 @@ from torch import Tensor
 
 from collapse.errors import CollapseError, counted
 from collapse.inputs.shuffling import permuted
-from collapse.inputs.source import Phase
+from collapse.inputs.source import Phase, array_tensor
 from collapse.numerics.dense_moments import IGNORED
 from collapse.stores.layers import TOP
 
@@ -31,6 +32,7 @@ class Samples(Phase):
             ``stop − 1``, floating point, shape (stop − start, d), or (stop − start, t, d) with t ≤ T.
         batch: Number of units per call of ``embed``, unless the user chooses one; it is halved when memory runs out.
         shuffled: Whether to permute the labels, so that embeddings do not depend on them.
+        about: What the manifest's provenance records about the samples, as JSON.
 
     Raises:
         CollapseError: The labels are not integers, or there is no sample.
@@ -47,8 +49,9 @@ class Samples(Phase):
         *,
         batch: int = 32,
         shuffled: bool = False,
+        about: Mapping[str, Any] = {},
     ) -> None:
-        given = torch.as_tensor(labels)
+        given = array_tensor(f"the {name} samples", "labels", labels)
         y = given.flatten().int()
         self._kept = y != IGNORED
         if given.dim() not in (1, 2) or given.is_floating_point() or not self._kept.any():
@@ -58,7 +61,7 @@ class Samples(Phase):
         if shuffled:  # only the samples
             samples = y[self._kept]
             y = y.masked_scatter(self._kept, samples[permuted(torch.arange(len(samples)), len(samples))])
-        self.name, self.embed, self.batch, self._labels = name, embed, batch, y
+        self.name, self.embed, self.batch, self.about, self._labels = name, embed, batch, about, y
         self.units, self.unit_samples, self.n_samples = len(given), given[0].numel(), len(y)
         self.slice_units = max(1, min(_LARGEST_SLICE, self.units // _SLICES))
         self.ignored = None if self._kept.all() else torch.tensor([IGNORED])
@@ -67,24 +70,26 @@ class Samples(Phase):
         """Return the embeddings of some units; there is only one layer.
 
         Raises:
-            CollapseError: ``embed`` returned another shape.
+            CollapseError: ``embed`` returned no floating-point numbers, or another shape.
         """
-        h, units = self.embed(start, stop), stop - start
-        if h.dim() == 3:  # to T samples per unit
+        called, units = f"embed({start}, {stop}) of the {self.name} samples", stop - start
+        h = given = array_tensor(called, "its result", self.embed(start, stop))
+        if h.dim() == 3 and h.shape[1] <= self.unit_samples:  # to T samples per unit
             h = F.pad(h, (0, 0, 0, self.unit_samples - h.shape[1])).flatten(0, 1)
-        if h.dim() != 2 or len(h) != units * self.unit_samples:
+        if h.shape != (units * self.unit_samples, self.dim) or not h.is_floating_point():
             raise CollapseError(
-                f"embed({start}, {stop}) of the {self.name} samples must return the embeddings of "
-                f"{counted(units, 'unit')}, got the shape {[*h.shape]}"
+                f"{called} must return the embeddings of {counted(units, 'unit')}, floating-point numbers of "
+                f"{counted(self.dim, 'dimension')}, got {given.dtype} {[*given.shape]}"
             )
-        return {TOP: h.detach()}
+        return {TOP: h}
 
     def labels_at(self, places: Int[Tensor, " n"]) -> Int[Tensor, " n"]:
         """Return the labels of any samples."""
         return self._labels[places].long()
 
-    def check_labels(self, rows: int) -> None:
-        """Raise CollapseError if a label has no row in the classifier."""
+    def check_classifier(self, rows: int, dim: int) -> None:
+        """Raise CollapseError if a label has no row in the classifier; keep its number of dimensions."""
+        self.dim = dim
         least, most = (int(each) for each in self._labels[self._kept].aminmax())
         if least < 0 or most >= rows:
             raise CollapseError(
@@ -104,6 +109,10 @@ class Samples(Phase):
         """Return the initial number of units per batch."""
         return asked if isinstance(asked, int) else self.batch
 
-    def coverage(self) -> dict[str, int]:
+    def coverage(self) -> dict[str, Any]:
         """Return the manifest's entry for the phase, with the number of samples."""
         return {**super().coverage(), "samples": int(self._kept.sum())}
+
+    def provenance(self) -> dict[str, Any]:
+        """Return what the manifest's provenance records about the samples."""
+        return dict(self.about)

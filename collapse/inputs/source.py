@@ -4,14 +4,17 @@ Shapes: n samples, d dimensions, V rows of the classifier.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from collapse.errors import CollapseError, UsageError, first_line
 from collapse.inputs.shuffling import permuted
 from collapse.numerics.logits import LINEAR, Logits
 from collapse.stores.layers import TOP
@@ -91,8 +94,8 @@ class Phase(ABC):
     def check(self) -> None:  # noqa: B027  # most sources have nothing to check
         """Raise CollapseError if the definitions do not apply to the embeddings of the first unit."""
 
-    def check_labels(self, rows: int) -> None:  # noqa: B027  # as above
-        """Raise CollapseError if a label has no row in a classifier of ``rows`` rows."""
+    def check_classifier(self, rows: int, dim: int) -> None:  # noqa: B027  # as above
+        """Raise CollapseError if a label has no row in a classifier of ``rows`` rows for ``dim`` dimensions."""
 
     def coverage(self) -> dict[str, Any]:
         """Return the manifest's entry for the phase: the number of units, units per slice, and number of slices."""
@@ -112,7 +115,8 @@ class Source:
         identity: Everything that affects a stored number, except the statistics, as JSON: hashes or versions of the
             weights, of the training data (``corpus``) and of the validation data (``validation``), and options.
         model, corpus: The manifest's entries: the model's ``name`` and, if known, ``n_params`` and names of
-            ``classes``; the ``name`` of the training data and, if it differs, of the ``validation`` data.
+            ``classes``, a list or a dictionary by number; the ``name`` of the training data and, if it differs, of the
+            ``validation`` data.
         weight: Rows w of the output embedding, shape (V, d); the classifier's rows are ``logits.scale`` times these.
         bias: Its bias, shape (V,), or None.
         train: The training samples; None if a store already holds their statistics.
@@ -125,6 +129,10 @@ class Source:
         logits: How the model makes logits from ⟨w, h⟩ + b.
         exact_loss: Whether the loss is summed in float64.
         clock: The time when the source was opened.
+
+    Raises:
+        UsageError: The identity is empty, a name is missing, or the weight, the bias or ``classes`` have another shape.
+        CollapseError: A label has no row in the weight.
     """
 
     identity: dict[str, Any]
@@ -144,15 +152,68 @@ class Source:
     clock: Clock = field(default_factory=Clock)
 
     def __post_init__(self) -> None:
-        self.weight, self.bias = self.weight.detach(), None if self.bias is None else self.bias.detach()
+        if all(each in (None, "", {}) for each in self.identity.values()):
+            raise UsageError("the source's identity is empty: give hashes or versions of its weights and data")
+        for what, entry in (("model", self.model), ("corpus", self.corpus)):
+            if "name" not in entry:
+                raise UsageError(f'the source\'s {what} has no name: give {what}={{"name": …}}')
+        self.weight = _floats("weight", self.weight, ("V", "d"))
+        if self.bias is not None:
+            self.bias = _floats("bias", self.bias, ("V",))
+            if len(self.bias) != len(self.weight):
+                raise UsageError(f"the source's weight has {len(self.weight)} rows, but its bias {len(self.bias)}")
+        if "classes" in self.model:
+            self.model = {**self.model, "classes": _names_of(self.model["classes"], len(self.weight))}
         texts = {name: {"name": self.identity[name]} for name in ("corpus", "validation") if name in self.identity}
         self.identity |= {name: each for name, each in texts.items() if isinstance(each["name"], str)}
         self.corpus = {"validation": self.corpus["name"] if self.validation else None, **self.corpus}
-        for phase in (self.train, self.validation):
-            if phase is not None:
-                phase.check_labels(len(self.weight))
+        for name in ("train", "validation"):
+            if (phase := getattr(self, name)) is not None:
+                setattr(self, name, phase := copy(phase))  # one object may be given for both
+                phase.name = name
+                phase.check_classifier(*self.weight.shape)
 
     @property
     def device(self) -> torch.device:
         """The device on which the embeddings are computed."""
         return self.weight.device
+
+
+def _floats(name: str, given: Any, shape: tuple[str, ...]) -> Tensor:
+    found = array_tensor("the source", name, given)
+    if found.dim() != len(shape) or not found.is_floating_point():
+        wanted = f"({', '.join(shape)}{',' * (len(shape) == 1)})"
+        raise UsageError(
+            f"the source's {name} must be floating-point numbers of shape {wanted}, got {found.dtype} {[*found.shape]}"
+        )
+    return found
+
+
+def _names_of(classes: Sequence[str] | Mapping[Any, str], rows: int) -> list[str]:
+    """Return the names of all classes in the order of their numbers."""
+    named = classes.items() if isinstance(classes, Mapping) else enumerate(classes)
+    by_number = {str(number): str(each) for number, each in named}
+    if by_number.keys() != set(map(str, range(rows))):
+        raise UsageError(f"the source's classes must name the classes 0 to {rows - 1}, got {len(by_number)} names")
+    return [by_number[str(number)] for number in range(rows)]
+
+
+def array_tensor(called: str, name: str, values: Any) -> Tensor:
+    """Convert values to a tensor of the same dtype; Python numbers become float64 or int64.
+
+    Raises:
+        UsageError: Some values are masked.
+        CollapseError: The values are not an array of numbers.
+    """
+    if np.ma.is_masked(values):  # NumPy would return the values under the mask
+        raise UsageError(f"{called}: {name} has masked values: remove the masked samples, also from the labels")
+    try:
+        if isinstance(values, Tensor):
+            return values.detach()
+        array = np.asarray(values)
+        return torch.from_numpy(np.ascontiguousarray(array, dtype=array.dtype.newbyteorder("=")))
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise CollapseError(
+            f"{called}: {name} cannot be read as an array of numbers ({first_line(error)}): give a NumPy array or a "
+            "torch tensor"
+        ) from error

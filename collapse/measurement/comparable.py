@@ -42,6 +42,8 @@ _NONE_COUNTS |= {"class_set": "min_count", "group": "min_count"}
 """Pairs of fields. If a row has the second one, a missing first one means the whole text, or all classes."""
 SAME_TEXTS = "the training and the validation text are the same: loss and NC4 are training-set values"
 """The remark for a store whose training and validation texts are the same."""
+MATCHED_IN_ORDER = "no class of the data has a name of the model's classes, so they are matched in order: %s"
+"""The remark for a store whose labels were matched by the order of names; with some of the pairs."""
 
 
 def same_texts(identity: Mapping[str, Any]) -> bool:

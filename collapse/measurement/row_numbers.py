@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from collapse.errors import counted
-from collapse.measurement.comparable import SAME_TEXTS, same_texts
+from collapse.measurement.comparable import MATCHED_IN_ORDER, SAME_TEXTS, same_texts
 from collapse.measurement.rows import Note
 from collapse.numerics.evaluating import Evaluation
 from collapse.numerics.reducing import MetricResult, Tally
@@ -166,7 +166,10 @@ def note_store(numbers: Numbers, store: Store) -> None:
     identity, provenance, head = store.identity, store.manifest["provenance"], store.identity.get("head", {})
     if same_texts(identity):
         numbers.note("*", "same_texts", SAME_TEXTS)
-    added = provenance.get("parts", [provenance])[0].get("special_tokens")
+    made = provenance.get("parts", [provenance])[0]
+    if pairs := made.get("matched_in_order"):
+        numbers.note("*", "matched_in_order", MATCHED_IN_ORDER % pairs)
+    added = made.get("special_tokens")
     if identity.get("corpus") and added and "ignore_tokens" not in identity:
         each = "line" if identity["corpus"].get("lines") else "text"
         text = (

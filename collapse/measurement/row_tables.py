@@ -44,7 +44,7 @@ def whole_table_of(
     notes = [*_on_hidden(rows, names, more), *notes_of(rows, shown)]
     notes += ["at full collapse, reachable: a range means that the models' values differ"] if ranges else []
     title = "\n".join(f"{model}{about}" for model, about in titles_of(rows))
-    if any(row.classes > row.dim + 1 for row in rows):  # otherwise the reachable value is a simplex's, a bound
+    if _has_noise(rows):
         notes += notes_on_reachable(name for name in names if limits[name][1] != "")
     notes += remarks_of(rows)
     return Table(title, *_columns_and_lines(rows, limits), notes, keys=2, source=Results(rows))
@@ -78,13 +78,17 @@ def table_by_step(rows: Sequence[Row], shown: Collection[str] | None = None) -> 
         if any(each != "" for each in of):
             lines.append([end, *[""] * (len(keys) - 1), *of])
     about = [_about(row, store=False) for row in rows]
-    titles = by_line([[each.strip(" :")] for each in about], called)
-    title = "\n".join(titles) if len(set(about)) > 1 else f"{run}{about[0]}".strip(" :")
+    alike = {text: [name for name, of in zip(called, about, strict=True) if of == text] for text in about}
+    titles = [f"{run}, {some(of)}{text}" for text, of in alike.items()]
+    if len(titles) == 1:
+        titles = [f"{some([*dict.fromkeys(models)])}{about[0]}"]
+    title = "\n".join(each.strip(" ,:") for each in titles)
     notes = sorted(
         by_line([_notes(row, shown) for row in rows], called), key=lambda each: each.startswith(tuple(called))
     )
     more = [f"{counted(len(notes) - _MOST_NOTES, 'more note')}: --format json"] if len(notes) > _MOST_NOTES else []
-    notes = [*_on_hidden(rows, names), *notes[:_MOST_NOTES], *more, *notes_on_reachable(names), *remarks_of(rows)]
+    reached = [name for name, of in zip(names, limits, strict=True) if of[1] != "" and _has_noise(rows)]
+    notes = [*_on_hidden(rows, names), *notes[:_MOST_NOTES], *more, *notes_on_reachable(reached), *remarks_of(rows)]
     return Table(title, [*keys, *names], lines, notes, keys=len(keys), source=Results(rows))
 
 
@@ -168,6 +172,11 @@ def notes_on_reachable(names: Iterable[str]) -> list[str]:
         if name in known and known[name][1].reached_by:
             kinds.setdefault(known[name][1].reached_by, []).append(name)
     return [f"reachable, {', '.join(of)}: the value of {what}, not a bound" for what, of in kinds.items()]
+
+
+def _has_noise(rows: Sequence[Row]) -> bool:
+    """Whether a reachable value is that of random points; with at most d+1 classes it is a simplex's, a bound."""
+    return any(row.classes > row.dim + 1 for row in rows)
 
 
 def remarks_of(rows: Sequence[Row]) -> list[str]:

@@ -3,6 +3,7 @@
 Shapes: C classes.
 """
 
+import logging
 import re
 from collections.abc import Iterable
 from pathlib import Path
@@ -14,7 +15,7 @@ from torch import Tensor
 
 from collapse.core.paths import expanded
 from collapse.core.progress import Report, shows_progress
-from collapse.errors import UsageError, counted
+from collapse.errors import CollapseError, UsageError, counted
 from collapse.measurement.measuring import Measurable, measure_store, open_measurable
 from collapse.measurement.output import RESULTS
 from collapse.measurement.results import Results
@@ -25,6 +26,8 @@ from collapse.vocabulary.chosen_classes import Chosen, choose
 
 if TYPE_CHECKING:
     import pandas as pd
+
+log = logging.getLogger("collapse")
 
 _BINS = 4
 
@@ -61,7 +64,8 @@ def measure_groups(
         A row per group, with its name in the column ``group``.
 
     Raises:
-        UsageError: A regular expression is invalid, a file lacks a column, or a group has fewer than two classes.
+        UsageError: A regular expression is invalid, a file lacks a column, or no group has two classes. A single group
+            with fewer than two is left out, with a warning.
         CollapseError: As in :func:`collapse.measure`.
 
     >>> from collapse.testing import statistics_of
@@ -78,9 +82,13 @@ def measure_groups(
     else:
         known, of_group = s.classes.cpu().numpy(), patterns.groupby("group", sort=False)["id"]
         groups = {str(name): s.classes[torch.from_numpy(np.isin(known, ids.to_numpy()))] for name, ids in of_group}
-    for name, ids in groups.items():
+    for name, ids in [*groups.items()]:
         if len(ids) < 2:
-            raise UsageError(f"the group {name} has {counted(len(ids), 'class')}, but a measurement needs two")
+            few = f"the group {name} has {counted(len(ids), 'class')}, but a measurement needs two"
+            del groups[name]
+            if not groups:
+                raise UsageError(few)
+            log.warning("%s: it is left out", few)
     how = {"layer": layer, "metrics": metrics, "min_count": min_count, "progress": progress, **options}
     return Results(measure_store(opened, group=each, **how) for each in groups.items())
 
@@ -89,14 +97,22 @@ def grouping(by: str | Path | Iterable[str]) -> "pd.DataFrame | list[re.Pattern[
     """Read ``--group-by``: the table of a file, regular expressions, or None for ``count``.
 
     Raises:
-        UsageError: A file lacks a column, or a regular expression is invalid.
+        UsageError: A file lacks a column, a regular expression is invalid, or ``count`` or a file is not alone.
         CollapseError: A file cannot be read.
     """
     names = [str(by)] if isinstance(by, str | Path) else list(by)
-    if names == ["count"]:
+    alone = [each for each in names if each == "count" or Path(each).suffix.lower() in RESULTS]
+    if alone and len(names) > 1:
+        raise UsageError(f"--group-by {alone[0]} must be the only one: several --group-by are regular expressions")
+    if alone == ["count"]:
         return None
-    if len(names) == 1 and Path(names[0]).suffix.lower() in RESULTS:
-        frame = Results.read(expanded(names[0])).frame()
+    if alone:
+        if not expanded(alone[0]).exists():
+            raise CollapseError(
+                f"there is no file {alone[0]}: write it with collapse tokens STORE --output {alone[0]}, and add the "
+                "column group"
+            )
+        frame = Results.read(expanded(alone[0])).frame()
         for name in ("id", "group"):
             if name not in frame:
                 raise UsageError(

@@ -13,7 +13,7 @@ COLLAPSE_OPT_IN = True
 def soft_label_duality(
     centred_rows: Tensor, means: Tensor, counts: Tensor, covariance: Mapping[str, Tensor]
 ) -> Noted | Tensor:
-    """Cosine of WᵀW, with centred rows, and the second moment of all embeddings, both d×d.
+    """Cosine of WᵀW, with the centred rows of the C classes, and the second moment of all embeddings, both d×d.
 
     If contexts have several next tokens, the means of the unconstrained model are no simplex. But with weight decay on
     W and H, its critical points have WᵀW ∝ HHᵀ for any labels. So the value is 1, as at full collapse with global mean
@@ -30,7 +30,7 @@ def soft_label_duality(
     0.707106781187
     """
     rows_dd = centred_rows.T @ centred_rows
-    second_dd = covariance["scatter"] / covariance["samples"] + (means.T * (counts / counts.sum())) @ means
+    second_dd = covariance["scatter"] / covariance["samples"] + means.T * counts @ means / counts.sum()
     size = rows_dd.norm() * second_dd.norm()
     if not size:
         return Noted(None, "all classifier rows are equal, or all embeddings are 0")

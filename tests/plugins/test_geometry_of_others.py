@@ -70,7 +70,7 @@ def test_they_equal_numpy(counts):
     given = random(len(counts), counts)
     found = numbers(made(*given))
     for name, value in direct(*given).items():
-        assert found[name] == pytest.approx(value, rel=1e-9, abs=1e-15), name
+        assert found[name] == pytest.approx(value, rel=1e-12, abs=1e-15), name
 
 
 SIMPLEX = np.pad(np.eye(C) - 1 / C, ((0, 0), (0, D - C)))

@@ -1,5 +1,6 @@
 """Regularizers, fixed heads and small vocabularies: numbers, gradients, records, resuming and refusals."""
 
+import json
 import math
 import os
 import time
@@ -169,7 +170,7 @@ def test_generated_stories_with_fewer_tokens_than_dimensions(own_home, tmp_path)
     assert row.classes <= row.dim + 1
     assert made.name == "stories-01x0064_01d_fixed-etf"
     narrow, few = source.recipe(parse("1x32_01d_fixed-etf"), **SMALL), find_source(generated=60, vocabulary=30)
-    with pytest.raises(UsageError, match="a width of at least 64, got 32: use --head fixed-frame, or a tokenizer of"):
+    with pytest.raises(UsageError, match="a width of at least 64, got 32: use --head fixed-frame, a wider model"):
         train(narrow, source, tmp_path / "other")
     with pytest.raises(UsageError, match=r"a vocabulary of 30 is too small .* give --vocabulary 61"):
         train(few.recipe(parse("1x64"), **SMALL | {"vocabulary": 30}), few, tmp_path / "other")
@@ -200,10 +201,24 @@ def test_a_plugins_loss(words, tmp_path, run):
     assert "wrong.wrong failed: IndexError" in refused.stderr
 
 
+@pytest.mark.parametrize("changes", [{"regularize": {"nc3": -0.1, "cdnv": 1e-7}}, {"head": "fixed-frame"}])
+def test_a_name_is_a_name_of_the_hub_and_has_the_whole_recipe(changes, hub, as_user, tiny, tmp_path):
+    source = find_source(text=str(tiny.text), validation_text=str(tiny.validation), tokenizer=str(tiny.model))
+    recipe = Recipe(1, 16, vocabulary=500, **SMALL, max_steps=2, **changes)
+    made = train(recipe, source, tmp_path / "run", device="cpu", measure=True)
+    assert parse(made.name).recipe(heads=4) == Recipe(1, 16, heads=4, **changes)
+    as_user("zoo", "publish", made.path)
+    (row,) = json.loads(as_user("measure", f"owner/{made.name}", "--json", token=None, home="reader").stdout)
+    assert row["measurements"] == pytest.approx(made.results()[0].measurements)
+
+
 @pytest.mark.parametrize(
     ("given", "said"),
     [
         (["--regularize", "nc5:0.1"], "--regularize: no loss is called 'nc5'; did you mean nc3"),
+        (["--regularize", "nc3:nan"], "--regularize must be NAME:WEIGHT, such as nc3:0.1, got nc3:nan"),
+        (["--regularize", "nc3:1", "--regularize", "nc3:2"], "--regularize has the same loss twice"),
+        (["--head", "fixed_etf"], "got 'fixed_etf'; did you mean fixed-etf?"),
         (["--regularize", "nc3"], "--regularize must be NAME:WEIGHT, such as nc3:0.1, got nc3"),
         (["--head", "etf"], "--head must be tied or untied or fixed-etf or fixed-frame, got 'etf'"),
         (["--head", "fixed-etf"], "a simplex of 400 rows needs a width of at least 399, got 64"),

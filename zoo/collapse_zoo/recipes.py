@@ -2,8 +2,8 @@
 
 A published name, such as ``TinyStories-12x1024_10L@9``, contains most of a recipe: ``12x1024`` is depth and width,
 ``_10L`` epochs and weight decay (d 0.0005, L 0.1, n none). Repeats of a recipe add ``07`` for the seed of the order, or
-``i07`` for the seed of the initialization. ``_nc3-0.1`` is a regularizer and its weight, ``_fixed-etf`` a head.
-``@9`` is the checkpoint after epoch 10.
+``i07`` for the seed of the initialization. ``_nc3-0.1`` is a regularizer and its weight (``_nc3-m0.1``: −0.1),
+``_fixed-etf`` a head. ``@9`` is the checkpoint after epoch 10.
 """
 
 import re
@@ -23,7 +23,7 @@ DECAYS = {"d": 0.0005, "L": 0.1, "n": 0.0}
 CORPUS = "TinyStories"
 HEADS = ("tied", "untied", "fixed-etf", "fixed-frame")
 
-_LOSS = r"_[A-Za-z]\w*--?\d+(?:\.\d+)?(?:e-?\d+)?"
+_LOSS = r"_[A-Za-z]\w*-m?\d+(?:\.\d+)?(?:e-?\d+)?"
 _NAME = re.compile(
     r"(?:(?P<corpus>[A-Za-z0-9._-]+)-)?"
     r"(?P<depth>\d+)x(?P<width>\d+)"
@@ -107,8 +107,8 @@ class Recipe:
         if self.head == "fixed-etf" and self.vocabulary > self.width + 1:
             raise UsageError(
                 f"--head fixed-etf: a simplex of {self.vocabulary:,} rows needs a width of at least "
-                f"{self.vocabulary - 1:,}, got {self.width}: use --head fixed-frame, or a tokenizer of at most "
-                f"{self.width + 1} tokens, such as --generated --vocabulary {self.width + 1}"
+                f"{self.vocabulary - 1:,}, got {self.width}: use --head fixed-frame, a wider model, or a tokenizer of "
+                "fewer tokens (with --generated, --vocabulary 61 or more)"
             )
         known = GPTNeoConfig().to_dict()
         for name in self.config:
@@ -207,7 +207,8 @@ class Name:
     def changes(self) -> str:
         """The part of the name that says what is not the paper's: regularizers and head."""
         head = "" if self.head == "tied" else f"_{self.head}"
-        return "".join(f"_{name}-{weight:g}" for name, weight in self.regularize) + head
+        losses = [(name, "m" * (weight < 0), abs(weight)) for name, weight in self.regularize]
+        return "".join(f"_{name}-{sign}{size:g}".replace("+", "") for name, sign, size in losses) + head
 
     def parts(self) -> dict[str, int | float | str]:
         """Return the values in the name, as columns of a table; ``seed`` and ``init_seed`` only for repeats.
@@ -266,7 +267,7 @@ def parse(text: str) -> Name:
         raise UsageError(f"{text!r}: no weight decay is called {decay!r}; there are {letters}")
     head, losses = parts.pop("head") or "tied", re.findall(_LOSS, parts.pop("regularize"))
     pairs = [each[1:].split("-", 1) for each in losses]
-    regularize = tuple(sorted((loss, float(weight)) for loss, weight in pairs))
+    regularize = tuple(sorted((loss, float(weight.replace("m", "-"))) for loss, weight in pairs))
     numbers = {part: int(value) for part, value in parts.items() if value is not None}
     name = Name(decay=decay, corpus=corpus, regularize=regularize, head=head, **numbers)
     if name.checkpoint is not None and name.checkpoint >= name.epochs:

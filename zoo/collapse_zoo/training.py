@@ -116,7 +116,7 @@ def check_recipe(recipe: Recipe, source: Source) -> None:
     tokens = len(source.tokenizer)
     if tokens > recipe.vocabulary:
         raise UsageError(
-            f"a vocabulary of {recipe.vocabulary:,} is too small for the tokenizer of {source.reference.name}, "
+            f"a vocabulary of {recipe.vocabulary:,} is too small for the tokenizer {source.reference.name}, "
             f"which has {tokens:,} tokens: give --vocabulary {tokens}, or remove the option"
         )
     recipe.configuration()

@@ -1,6 +1,8 @@
 """Options shared by training and sweeping, and their conversion to a source and values of a recipe."""
 
 import logging
+import math
+from contextlib import suppress
 from dataclasses import Field, fields
 from typing import TYPE_CHECKING, Any
 
@@ -90,7 +92,10 @@ def recipe_values(options: dict[str, Any], cuda: bool | None = None) -> dict[str
     """Return the recipe's values that options set; ``cuda``: whether the job has a GPU, None: as this machine."""
     values = {each.name: options[each.name] for each in _recipe_fields() if options[each.name] is not None}
     if options["regularize"]:
-        values["regularize"] = dict(map(_weighted, options["regularize"]))
+        losses = [_weighted(each) for each in options["regularize"]]
+        values["regularize"] = dict(losses)
+        if len(values["regularize"]) < len(losses):
+            raise UsageError("--regularize has the same loss twice: give each loss once, with the sum of its weights")
     for name, option in (("config", "config_arg"), ("trainer", "trainer_arg")):
         values[name] = dict(key_value(each, f"--{option.replace('_', '-')}", "key=0.1") for each in options[option])
     precision = options["precision"]
@@ -105,10 +110,10 @@ def recipe_values(options: dict[str, Any], cuda: bool | None = None) -> dict[str
 
 def _weighted(text: str) -> tuple[str, float]:
     name, _, weight = text.partition(":")
-    try:
-        return name, float(weight)
-    except ValueError as error:
-        raise UsageError(f"--regularize must be NAME:WEIGHT, such as nc3:0.1, got {text}") from error
+    with suppress(ValueError):
+        if math.isfinite(value := float(weight)):
+            return name, value
+    raise UsageError(f"--regularize must be NAME:WEIGHT, such as nc3:0.1, got {text}")
 
 
 def training_arguments(options: dict[str, Any]) -> dict[str, Any]:
