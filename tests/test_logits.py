@@ -61,7 +61,7 @@ def test_a_scale_that_no_configuration_has_is_measured():
     "change", [lambda z: z.clamp(-20, 20), lambda z: z + z.sin() / 4, lambda z: z + 1, lambda z: z.log_softmax(-1)]
 )
 def test_other_functions_are_refused(change):
-    with pytest.raises(collapse.CollapseError, match="the logits of Changed are not ⟨w, h⟩ \\+ b"):
+    with pytest.raises(collapse.CollapseError, match="its logits are not ⟨w, h⟩ \\+ b"):
         find_logits(loaded(change), TOKENS)
 
 

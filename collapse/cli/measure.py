@@ -62,9 +62,11 @@ def _readable(_: click.Context, __: click.Parameter, group_by: tuple[str, ...]) 
 )
 @click.option(
     "--ood-text",
+    "--ood-data",
+    "ood_text",
     multiple=True,
     metavar="FILES|DATASET|STORE",
-    help="Out-of-distribution text for NC5, which is collected too, or a store of one.",
+    help="Out-of-distribution text (or data, with --task) for NC5, which is collected too, or a store of one.",
 )
 @click.option("--all", "all_", is_flag=True, help="Print every measurement, not only the headlines.")
 @prints_a_table
