@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from hashlib import sha256
 from io import BytesIO
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 import torch
@@ -29,6 +29,7 @@ MASKED, MASKING_SEED = 0.15, 0
 """Share of the tokens of a text that are masked, and the seed."""
 
 
+@runtime_checkable
 class Units(Protocol):
     """Units of data.
 

@@ -126,7 +126,7 @@ def span_overlap(smaller_and_larger: tuple[Tensor, Tensor], d: int) -> Tensor | 
     Source: principal angles: Björck & Golub 1973
 
     >>> from collapse.testing import statistics_of, value
-    >>> round(value(span_overlap, statistics_of([[-1.0, 0], [1.0, 0]], [[-1.0, -1], [1.0, 1]])), 12)
+    >>> round(value(span_overlap, statistics_of([[-1.0, 0.0], [1.0, 0.0]], [[-1.0, -1.0], [1.0, 1.0]])), 12)
     0.5
     """
     small, large = smaller_and_larger
@@ -141,7 +141,7 @@ def span_angle(smaller_and_larger: tuple[Tensor, Tensor], d: int) -> Tensor | No
     Source: Björck & Golub 1973
 
     >>> from collapse.testing import statistics_of, value
-    >>> round(value(span_angle, statistics_of([[-1.0, 0], [1.0, 0]], [[-1.0, -1], [1.0, 1]])), 6)  # π/4
+    >>> round(value(span_angle, statistics_of([[-1.0, 0.0], [1.0, 0.0]], [[-1.0, -1.0], [1.0, 1.0]])), 6)  # π/4
     0.785398
     """
     small, large = smaller_and_larger
