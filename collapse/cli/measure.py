@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from collapse.measurement.rows import Row
 
 
-def _readable(_: click.Context, __: click.Parameter, group_by: tuple[str, ...]) -> tuple[str, ...]:
-    if group_by:
+def _readable(context: click.Context, _: click.Parameter, group_by: tuple[str, ...]) -> tuple[str, ...]:
+    if group_by and not context.resilient_parsing:  # as for completion
         from collapse.vocabulary.groups import grouping
 
         grouping(group_by)  # report an invalid one now, not after hours of collecting
