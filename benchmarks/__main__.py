@@ -41,7 +41,7 @@ def command(names: tuple[str, ...], quick: bool, output: str | None, device: str
     startup     time to start
     ranks       ranks with one thread, against one with all threads
     placed      collection of a model on several devices, and quantized
-    monitor     a batch of the monitor; a measurement of the callback against training steps
+    monitor     batches of the monitor; a measurement of the callback against training steps
 
     Without a name, all of them.
     """

@@ -1,4 +1,4 @@
-"""A batch of the monitor, and a measurement of the callback against the training steps between two of them.
+"""Batches of the monitor, one after another, and a measurement of the callback against the training steps between two of them.
 
 The monitor is timed with one thread, beside a copy of the embeddings as float64, and beside the mean and variance
 accumulators of neural-collapse (github.com/rhubarbwu/neural-collapse) if they can be imported.
@@ -22,6 +22,7 @@ from collapse.monitoring.recorder import Recorder
 from collapse_zoo.model import build
 from collapse_zoo.recipes import Recipe
 
+_UPDATES = 16
 _EVERY, _MEASURED = 500, 32  # the defaults of the callback
 _BATCH = 2
 _THEIRS = "neural-collapse, means and variances"
@@ -39,7 +40,7 @@ def _add_updates(record: Record, quick: bool) -> None:
     """Time batches of labels that are drawn uniformly."""
     C, d, B = (100, 64, 64) if quick else (1_000, 512, 512)
     draw = torch.Generator().manual_seed(0)
-    batches = [(torch.randn(B, d, generator=draw), torch.randint(C, (B,), generator=draw)) for _ in range(8)]
+    batches = [(torch.randn(B, d, generator=draw), torch.randint(C, (B,), generator=draw)) for _ in range(_UPDATES)]
     copied = torch.empty(B, d, dtype=torch.float64)
     works: dict[str, Callable[[Tensor, Tensor], object]] = {
         "copy as float64": lambda h, _: copied.copy_(h),
@@ -57,14 +58,22 @@ def _add_updates(record: Record, quick: bool) -> None:
     times = in_turn({name: _over(batches, work) for name, work in works.items()}, 10 if quick else 100)
     torch.set_num_threads(threads)
     record.add(
-        f"batches of {B:,} samples, C = {C:,}, d = {d:,}", times, amount=B, unit="samples", limit="copy as float64"
+        f"{_UPDATES} batches of {B:,} samples, C = {C:,}, d = {d:,}",
+        times,
+        amount=_UPDATES * B,
+        unit="samples",
+        limit="copy as float64",
     )
 
 
-def _over(batches: Iterable[tuple[Tensor, Tensor]], work: Callable[[Tensor, Tensor], object]) -> Callable[[], object]:
-    """Return the work on the next batch."""
-    again = itertools.cycle(batches)
-    return lambda: work(*next(again))
+def _over(batches: Iterable[tuple[Tensor, Tensor]], work: Callable[[Tensor, Tensor], object]) -> Callable[[], None]:
+    """Return the work on all batches."""
+
+    def over() -> None:
+        for h, y in batches:
+            work(h, y)
+
+    return over
 
 
 def _add_callback(record: Record, quick: bool) -> None:

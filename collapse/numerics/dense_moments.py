@@ -20,9 +20,9 @@ IGNORED = -100
 class DenseMoments:
     """Counts, means and summed squared deviations with a row per class.
 
-    A batch is added by the shifted form of Chan, Golub & LeVeque (1983): with the deviations δ of its samples from the
-    class's mean so far, mean += Σδ/N and squares += Σ‖δ‖² − ‖Σδ‖²/N. The first sample is the first mean. So equal
-    samples have exactly the variance 0.
+    Deviations δ are from the class's first sample r, so that a batch costs few passes over its memory: the mean is
+    r + Σδ/N, and the squared deviations from it are Σ‖δ‖² − ‖Σδ‖²/N. This is accurate, because r is as far from the
+    mean as any other sample. Equal samples have exactly the variance 0.
 
     Args:
         classes: C; labels are 0 to C − 1.
@@ -34,33 +34,31 @@ class DenseMoments:
         self.classes = classes
         rows = classes + 2  # the last two: of labels out of range, and of ignored samples, whose numbers are not used
         self._counts = torch.zeros(rows, dtype=torch.float64, device=device)
-        self._means = torch.zeros(rows, dim, dtype=torch.float64, device=device)
+        self._references = torch.zeros(rows, dim, dtype=torch.float64, device=device)
+        self._sums = torch.zeros_like(self._references)
         self._squares = torch.zeros(rows, dtype=torch.float64, device=device)
         self._labels = torch.zeros(rows, dtype=torch.int64, device=device)
-        self._scratch = Scratch(dim, device, arrays=3)
+        self._scratch = Scratch(dim, device)
 
     @torch.no_grad()
     def add(self, h_Bd: Float[Tensor, "B d"], y_B: Int[Tensor, " B"]) -> None:
         """Add a batch of embeddings of any float dtype; wrong values are reported by :meth:`state`."""
         C, unused = self.classes, self.classes + 1
-        memory_Bd, before_Bd, sums_Bd = self._scratch.rows(len(h_Bd))
+        memory_Bd, references_Bd = self._scratch.rows(len(h_Bd))
         h_Bd = memory_Bd.copy_(h_Bd)
         given_B = y_B
         y_B = torch.where(y_B == IGNORED, unused, torch.where((y_B < 0) | (y_B >= C), C, y_B))
         self._labels.index_copy_(0, y_B, given_B)  # to name a label that is out of range
         at_B = torch.arange(len(y_B), device=y_B.device)
         first_B = at_B.new_zeros(C + 2).scatter_reduce_(0, y_B, at_B, "amin", include_self=False)[y_B]
-        # each class of the batch is written once, by its first sample; the other samples write to the unused row
-        row_B = torch.where(first_B == at_B, y_B, unused)
-        self._means.index_copy_(0, torch.where(self._counts[row_B] == 0, row_B, unused), h_Bd)
+        # the first sample of a new class writes its reference; the other samples write to the unused row
+        row_B = torch.where((first_B == at_B) & (self._counts[y_B] == 0), y_B, unused)
+        self._references.index_copy_(0, row_B, h_Bd)
+        torch.index_select(self._references, 0, y_B, out=references_Bd)
+        h_Bd -= references_Bd
         self._counts.index_add_(0, y_B, torch.ones_like(y_B, dtype=torch.float64))
-        torch.index_select(self._means, 0, y_B, out=before_Bd)
-        h_Bd -= before_Bd
-        sums_Bd.zero_().index_add_(0, first_B, h_Bd)
-        share_B = self._counts[row_B].reciprocal()
+        self._sums.index_add_(0, y_B, h_Bd)
         self._squares.index_add_(0, y_B, row_squares(h_Bd))
-        self._squares.index_add_(0, row_B, -row_squares(sums_Bd) * share_B)
-        self._means.index_copy_(0, row_B, before_Bd.addcmul_(sums_Bd, share_B.unsqueeze(1)))
 
     def state(self) -> dict[str, Tensor]:
         """Return the classes seen so far, as :meth:`collapse.numerics.class_moments.ClassMoments.state`.
@@ -70,21 +68,23 @@ class DenseMoments:
         """
         refuse_labels(int(self._counts[self.classes]), int(self._labels[self.classes]), self.classes)
         classes = self._counts[: self.classes].nonzero().squeeze(1)
-        means, squares = self._means[classes], self._squares[classes].clamp_(min=0)
+        counts, shift = self._counts[classes], self._sums[classes]
+        squares = (self._squares[classes] - row_squares(shift) / counts).clamp_(min=0)
+        means = self._references[classes] + shift.div_(counts.unsqueeze(1))
         wrong = ~((means.abs().amax(dim=1) < LARGEST) & (squares < LARGEST))
         if bool(wrong.any()):
             raise CollapseError(
                 f"an embedding of class {int(classes[wrong][0])} is NaN, infinite or too large: check the model's "
                 "weights and the samples of this class"
             )
-        state = {"classes": classes, "counts": self._counts[classes].long(), "means": means, "squares": squares}
+        state = {"classes": classes, "counts": counts.long(), "means": means, "squares": squares}
         return {name: values.cpu() for name, values in state.items()}
 
     def restore(self, state: Mapping[str, Tensor]) -> None:
         """Replace everything by the result of :meth:`state`."""
-        for name in ("counts", "means", "squares"):
-            values: Tensor = getattr(self, f"_{name}").zero_()
-            values[state["classes"].to(values.device)] = state[name].to(values)
+        self._sums.zero_()
+        for values, name in ((self._counts, "counts"), (self._references, "means"), (self._squares, "squares")):
+            values.zero_()[state["classes"].to(values.device)] = state[name].to(values)
 
 
 def refuse_labels(wrong: int, label: int, classes: int | None) -> None:
