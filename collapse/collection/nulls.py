@@ -8,7 +8,7 @@ from typing import Any
 from collapse.collection.collecting import collect
 from collapse.core.progress import Report
 from collapse.errors import CollapseError, UsageError
-from collapse.inputs.accepted_options import accepts
+from collapse.inputs.accepted_options import NO_PART, accepts
 from collapse.inputs.collection_spec import NULLS
 from collapse.inputs.features import is_features_file
 from collapse.inputs.held_options import options_held
@@ -21,7 +21,7 @@ _NO_MODEL = "untrained: a features file has no model to initialize"
 _GGUF = "untrained: a GGUF file does not record how its model was initialized"
 
 
-@accepts("part", "null")
+@accepts(part=NO_PART, null="it measures every null; remove null=")
 def measure_with_nulls(
     model: str | Path,
     *,
@@ -48,8 +48,6 @@ def measure_with_nulls(
         UsageError: An option is invalid, or a store is given.
         CollapseError: As in :func:`collapse.collect` and :func:`collapse.measure`.
     """
-    if options.get("null") is not None:
-        raise UsageError("measure_with_nulls() measures every null: remove null=")
     device = options.get("device")
     how = {"metrics": metrics, "min_count": min_count, "device": None if device == "auto" else device}
     refuse_store(model)
