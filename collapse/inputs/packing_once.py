@@ -31,7 +31,7 @@ first id, int64; `chunks.json` the origin, the options and the sha256 of both.
 """
 
 
-@accepts(**dict.fromkeys(options_of().keys() - {*OF_PACKING}))
+@accepts(**dict.fromkeys(options_of().keys() - {"text", *OF_PACKING}))
 @shows_progress
 def pack(
     text: TextNames, *, tokenizer: str | Path, out: str | Path, progress: Report | None = None, **options: Any
