@@ -69,15 +69,7 @@ def open_or_collect(
 def named_store(name: str, *, store: str | None, progress: Report | None, **options: Any) -> Store:
     """Open the store for a name, or collect it.
 
-    Args:
-        name: A local store, a model, a features file, or a store or model on the Hub.
-        store: Folder of a model's store, or a repository of stores on the Hub; None for the local cache.
-        progress: Called as progress(what, done, total).
-        **options: Options of :func:`collapse.collect` that :func:`check_options` accepts.
-
-    Raises:
-        UsageError: An option is invalid, or does not apply to the store.
-        CollapseError: As in :func:`collapse.collect`.
+    ``store`` is the folder of a model's store, or a repository of stores on the Hub; None for the local cache.
     """
     if is_store(name) or is_part(name):  # for a part, load() raises an error that says what to do
         if store is not None:
@@ -106,10 +98,6 @@ def store_among(
         of_weights: The stores of the model's earlier revisions, by weights, tokenizer and adapter. This revision is
             added. Revisions with equal weights share the store of the first one.
         options: Options of :func:`collapse.collect`, if there is ``of_weights``.
-
-    Raises:
-        UsageError: The folder is a store.
-        CollapseError: The revision cannot be found.
     """
     if is_store(folder):
         raise UsageError(f"{folder} is a store: for several models, give a folder of stores with --store")

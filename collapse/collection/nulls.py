@@ -67,17 +67,7 @@ def with_nulls(row: Row, nulls: Mapping[str, Store | str], how: Mapping[str, Any
 def collect_nulls(
     store: Store, model: str | Path, options: Mapping[str, Any], progress: Report | None
 ) -> dict[str, Store | str]:
-    """Collect the nulls of a store's model on the store's text; for a null that is not available, return the reason.
-
-    Args:
-        store: The store of the trained model.
-        model: The model, or a features file.
-        options: The given options of the collection.
-        progress: Called as progress(what, done, total).
-
-    Raises:
-        CollapseError: The model or text found here differs from the store's.
-    """
+    """Collect the nulls of a store's model on the store's text; for a null that is not available, return the reason."""
     if is_features_file(model):
         return {"untrained": _NO_MODEL, "shuffled": collect(model, null="shuffled", progress=progress)}
     given = {name: value for name, value in options.items() if value is not None and name not in ("part", "null")}
