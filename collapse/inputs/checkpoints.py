@@ -39,15 +39,8 @@ def check_code(reference: ModelReference, config: Mapping[str, Any], named: str,
     """Reject a configuration that needs its repository's code for a class that transformers does not have.
 
     transformers often substitutes one of its own classes without a warning, which gives the numbers of another model.
-
-    Args:
-        reference: The model.
-        config: Its config.json or tokenizer_config.json.
-        named: Key of the class names.
-        autos: Entries of ``auto_map`` that would be used.
-
-    Raises:
-        CollapseError: The configuration needs such code.
+    ``named`` is the key of the class names in the configuration, ``autos`` the entries of ``auto_map`` that would be
+    used.
     """
     import transformers
 
@@ -62,13 +55,6 @@ def check_kernels(reference: ModelReference, config: Mapping[str, Any]) -> None:
 
     With the package ``kernels``, transformers downloads and imports an implementation named ``owner/repo``. Some
     versions do so without asking if a model's config.json names one.
-
-    Args:
-        reference: The model.
-        config: Its config.json, with the values of the model's arguments.
-
-    Raises:
-        CollapseError: The configuration names such an implementation.
     """
     for value in _implementations(config):
         if value not in _BUILT_IN:
@@ -91,14 +77,6 @@ def check_kind(reference: ModelReference, config: Mapping[str, Any], task: Task 
     """Reject a checkpoint of a model with another head.
 
     transformers would build only a part of it, with a new head if it has none.
-
-    Args:
-        reference: The model.
-        config: Its config.json, with the values of the model's arguments.
-        task: The head.
-
-    Raises:
-        CollapseError: It is a model with another head; for a causal language model, also an encoder or encoder-decoder.
     """
     import transformers
     from transformers.models.auto import modeling_auto as auto

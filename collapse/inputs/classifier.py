@@ -45,11 +45,7 @@ class Classifier:
 
     @classmethod
     def of(cls, model: Any, batch: Mapping[str, Tensor]) -> "Classifier":
-        """Find the head: the last linear module that the model calls. Check on a batch that it makes the logits.
-
-        Raises:
-            CollapseError: The model has no linear head, or cannot be run.
-        """
+        """Find the head: the last linear module that the model calls. Check on a batch that it makes the logits."""
         called: list[tuple[str, torch.nn.Module]] = []
         hooks = [
             each.register_forward_hook(lambda module, *_, name=name: called.append((name, module)))

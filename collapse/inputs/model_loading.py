@@ -36,11 +36,7 @@ _loading = Lock()  # transformers cannot load models in parallel: it would repor
 
 
 def load_model(reference: ModelReference, spec: CollectionSpec, report: Report | None = None) -> LanguageModel:
-    """Load a causal language model for measuring; the arguments are those of :func:`load_pretrained`.
-
-    Raises:
-        CollapseError: The model cannot be loaded, lacks weights, or has no output embedding.
-    """
+    """Load a causal language model for measuring; the arguments are those of :func:`load_pretrained`."""
     loaded = LanguageModel.of(load_pretrained(reference, spec, report))
     loaded.attention = (speed_up(loaded) if spec.fast_attention else None) or loaded.attention
     return loaded
@@ -49,17 +45,7 @@ def load_model(reference: ModelReference, spec: CollectionSpec, report: Report |
 def load_pretrained(
     reference: ModelReference, spec: CollectionSpec, report: Report | None = None, task: Task = CAUSAL
 ) -> Any:
-    """Load a transformers model, with all weights from its checkpoint, in evaluation mode.
-
-    Args:
-        reference: The model (see :func:`collapse.inputs.references.find_model`).
-        spec: The options; those of loading and placing a model apply.
-        report: Called as report(what, done, total) while files are downloaded, and while a GGUF file is read.
-        task: Its head.
-
-    Raises:
-        CollapseError: The model cannot be loaded, has another head, or lacks weights.
-    """
+    """Load a transformers model, with all weights from its checkpoint, in evaluation mode."""
     target = pick_device(spec.device)
     arguments = dict(reference.model_args)
     config = {**reference.json("config.json"), **arguments}
@@ -170,11 +156,7 @@ def _in_dtype(model: Any, spec: CollectionSpec) -> Any:
 
 
 def load_tokenizer(reference: ModelReference, *, trust_remote_code: bool = False) -> Any:
-    """Load the tokenizer of a model, or a tokenizer that is given separately.
-
-    Raises:
-        CollapseError: There is no tokenizer, or it cannot be loaded.
-    """
+    """Load the tokenizer of a model, or a tokenizer that is given separately."""
     import transformers
 
     if not tokenizer_files(reference.files, reference.model_args):  # transformers would make an empty tokenizer
@@ -197,11 +179,7 @@ def load_tokenizer(reference: ModelReference, *, trust_remote_code: bool = False
 
 
 def load_processor(reference: ModelReference, *, trust_remote_code: bool = False) -> Any:
-    """Load the image processor of a model. If there are several, it is the one that uses Pillow.
-
-    Raises:
-        CollapseError: There is no image processor, or it cannot be loaded.
-    """
+    """Load the image processor of a model. If there are several, it is the one that uses Pillow."""
     import transformers
 
     with _loading, quiet("transformers"):

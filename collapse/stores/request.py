@@ -133,9 +133,6 @@ class Request:
         """Return which of n parts the folder lacks, by phase; nothing if the store is complete.
 
         While no slice of a phase is collected, all parts are missing, because the number of slices is not known.
-
-        Raises:
-            StoreError: As in :meth:`find_or`.
         """
         assert self.folder is not None  # parts need one
         if self._finished_store(self.folder):
