@@ -27,7 +27,7 @@ BLOCK = re.compile(r"```console\n(.*?)```", re.DOTALL)
 COMMAND = re.compile(r"^\$ (?:.*\\\n)*.*\n", re.MULTILINE)
 NUMBER = re.compile(r"[+-]?\d[\d,]*\.?\d*(?:e-?\d+)?")
 BLOCKS = BLOCK.findall(PUBLISHED.read_text("utf-8"))
-D_EFF, GNC2, UNCENTRED = "nc2.effective_dimension", "gnc2.hyperspherical_uniformity", "gnc2.uncentred_uniformity"
+D_EFF, UNCENTRED = "nc2.effective_dimension", "gnc2.uncentred_uniformity"
 
 
 def text_of(page):
