@@ -66,7 +66,8 @@ def _readable(context: click.Context, _: click.Parameter, group_by: tuple[str, .
     "ood_text",
     multiple=True,
     metavar="FILES|DATASET|STORE",
-    help="Out-of-distribution text (or data, with --task) for NC5, which is collected too, or a store of one.",
+    help="Out-of-distribution text for NC5, which is collected too, or a store of one; with --task, data, whose labels "
+    "are not read.",
 )
 @click.option("--all", "all_", is_flag=True, help="Print every measurement, not only the headlines.")
 @prints_a_table

@@ -88,10 +88,11 @@ class CollectionSpec:
         "Validation data of --task.", "validation", unset="the data set's validation split, if any", **_NAMES
     )
     columns: str | None = option(
-        "Columns of --data: its inputs, then its labels.",
+        "Columns of --data: its inputs, then its labels; without labels, as in text, (with a comma), all samples are "
+        "one class.",
         "corpus validation",
         unset="image,label; text,label; tokens,ner_tags; or text",
-        metavar="INPUT[,INPUT],LABEL",
+        metavar="INPUT[,INPUT],[LABEL]",
     )
     tokenizer: str | None = option("Tokenizer to use instead of the model's own.", "tokenizer", metavar="MODEL")
     revision: str | None = option("Branch, tag or commit of a Hub model.", "weights tokenizer")

@@ -204,7 +204,7 @@ def find_revisions(name: str, patterns: str | Iterable[str]) -> list[str]:
         ``id@revision`` or ``folder/checkpoint`` of each.
     """
     wanted = patterns.split(",") if isinstance(patterns, str) else list(patterns)
-    files = locate(name, None, "model", {}).files
+    files = locate(name, None, "model with revisions", {}).files
     there = files.revisions()
     found: set[str] = set()
     for pattern in wanted:

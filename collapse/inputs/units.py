@@ -112,7 +112,9 @@ def prepare(task: Task, reference: ModelReference, config: Any, *, trust_remote_
             return Tokenized(_encoded(tokenizer, *inputs, **how), labels, padding)
         if task.name == "token-classification":
             encoded = _encoded(tokenizer, *inputs, **how, is_split_into_words=True)
-            rows = [_first_of_words(encoded, each, data.name) for each in enumerate(class_ids(data, config.id2label))]
+            without = [[0] * len(words) for words in inputs[0]]
+            given = without if data.labels is None else class_ids(data, config.id2label)
+            rows = [_first_of_words(encoded, each, data.name) for each in enumerate(given)]
             return Tokenized(encoded, _padded(rows), padding)
         if tokenizer.mask_token_id is None:
             raise UsageError(f"the tokenizer of {reference.name} has no mask token: it is not one of a masked model")
