@@ -96,15 +96,6 @@ def test_damaged_safetensors_are_one_line_and_no_pickle_is_tried(told, tiny, tmp
     assert "pickled" not in said
 
 
-def test_safetensors_are_taken_where_there_are_both(hub, as_user, tiny, tmp_path):
-    folder = Path(shutil.copytree(tiny.model, tmp_path / "both"))
-    torch.save({"x": Runs(tmp_path / "marker")}, folder / "pytorch_model.bin")
-    hub.add("owner/both", files_in(folder))
-    done = as_user("measure", "owner/both", *tiny.words()[1:], "--max-chunks", 20, "--metrics", "nc3")
-    assert not [path for _, path in hub.requests if "pytorch_model" in path]
-    assert "pickled" not in done.stderr
-
-
 def coded(tiny, folder: Path, marker: Path, *, native: bool = False, tokenizer: bool = False) -> Path:
     """A repository whose configuration asks for its own code."""
     shutil.copytree(tiny.model, folder)
