@@ -1,6 +1,7 @@
 """A request describes what to collect, and compares it with what a folder already holds.
 
-Its identity is built in inputs/identity.py and inputs/features.py; ``differences`` in manifest.py compares two.
+Its identity is built in text_request.py, classifier_source.py and features.py in inputs/; ``differences`` in
+manifest.py compares two.
 """
 
 import logging
