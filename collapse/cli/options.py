@@ -52,7 +52,7 @@ def is_given(context: click.Context, name: str | None) -> bool:
 
 
 def given_options(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the options of a collection that were given on the command line, as keyword arguments of collapse.collect."""
+    """Return the given options of collapse.collect, as its keyword arguments."""
     context = click.get_current_context()
     given: dict[str, Any] = {}
     for each in fields(CollectionSpec):

@@ -18,7 +18,7 @@ _REMEDY = "pull or collect it again"
 
 
 def tensor_bytes(tensors: Mapping[str, "Tensor"], metadata: str | None = None) -> bytes:
-    """Serialize tensors as safetensors, with at most one metadata field: more would make the bytes vary between runs."""
+    """Serialize tensors as safetensors, with at most one metadata field: with more, the bytes vary between runs."""
     import torch
     from safetensors.torch import save
 
