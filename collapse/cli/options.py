@@ -52,7 +52,7 @@ def is_given(context: click.Context, name: str | None) -> bool:
 
 
 def given_options(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the given options of collapse.collect, as its keyword arguments."""
+    """Return the options that the command line gives, as keyword arguments of collapse.collect."""
     context = click.get_current_context()
     given: dict[str, Any] = {}
     for each in fields(CollectionSpec):
