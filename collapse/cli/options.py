@@ -52,7 +52,7 @@ def is_given(context: click.Context, name: str | None) -> bool:
 
 
 def given_options(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the options that the command line gives, as keyword arguments of collapse.collect."""
+    """Return the options of a collection on the command line, as keyword arguments of :func:`collapse.collect`."""
     context = click.get_current_context()
     given: dict[str, Any] = {}
     for each in fields(CollectionSpec):

@@ -56,7 +56,7 @@ class Training:
 
 
 class Validation:
-    """Accumulate a validation pass. The head reads an inner layer through the final norm: the logit lens."""
+    """Accumulate a run of the validation pass. The head reads inner layers through the final norm (the logit lens)."""
 
     def __init__(self, source: Source, deciders: Mapping[str, Decider], kinds: Kinds, state: SavedState | None) -> None:
         phase = source.validation

@@ -10,8 +10,10 @@ from typing import Any
 
 from collapse.core.extras import missing_package
 from collapse.errors import CollapseError, UsageError, first_line
+from collapse.hub.client import hub_cache
 from collapse.inputs.references import ModelReference
 from collapse.inputs.tasks import CAUSAL, TASKS, Task
+from collapse.stores.writing import ANOTHER_CACHE, raise_if_full
 
 _CUT_SHORT = ("deserializing header", "cannot reshape array", "failed finding central directory", "mmap length")
 """Messages of safetensors, NumPy (for GGUF) and torch about an incomplete file."""
@@ -109,7 +111,12 @@ def _needs_code(reference: ModelReference) -> CollapseError:
 
 
 def loading_error(reference: ModelReference, what: str, error: Exception) -> CollapseError:
-    """Return a one-line error for a failure of transformers, torch or another library to load part of a model."""
+    """Return a one-line error for a failure of transformers, torch or another library to load part of a model.
+
+    Raises:
+        CollapseError: The disk is full.
+    """
+    raise_if_full(error, hub_cache(), ANOTHER_CACHE)
     text = str(error)
     if "trust_remote_code" in text:
         return _needs_code(reference)

@@ -12,7 +12,6 @@ from collapse.core import ranks
 from collapse.core.progress import Report
 from collapse.core.settings import environment, gguf_reported, quiet
 from collapse.errors import CollapseError
-from collapse.hub.client import hub_cache
 from collapse.hub.fingerprints import inside, tokenizer_files, weight_files
 from collapse.inputs.adapters import apply_adapter
 from collapse.inputs.checkpoints import check_code, check_kernels, check_kind, loading_error
@@ -25,7 +24,6 @@ from collapse.inputs.references import ModelReference
 from collapse.inputs.tasks import CAUSAL, Task
 from collapse.inputs.weight_checks import check_loaded
 from collapse.numerics.devices import pick_device
-from collapse.stores.writing import ANOTHER_CACHE, raise_if_full
 
 log = logging.getLogger("collapse")
 
@@ -114,7 +112,6 @@ def _trained(
                 **arguments,
             )
         except Exception as error:  # many libraries read the files here, each with its own exceptions
-            raise_if_full(error, hub_cache(), ANOTHER_CACHE)
             raise loading_error(reference, task.what, error) from error
     if gguf_file:
         model = _in_dtype(model, spec)  # some dequantized layers, such as norms, have another one
@@ -173,7 +170,6 @@ def load_tokenizer(reference: ModelReference, *, trust_remote_code: bool = False
                 **reference.source, trust_remote_code=trust_remote_code, **reference.model_args
             )
         except Exception as error:  # as above
-            raise_if_full(error, hub_cache(), ANOTHER_CACHE)
             said = loading_error(reference, "a tokenizer", error)
             raise CollapseError(f"{said}. Or give another tokenizer with --tokenizer") from error
 
@@ -191,5 +187,4 @@ def load_processor(reference: ModelReference, *, trust_remote_code: bool = False
                 **reference.source, trust_remote_code=trust_remote_code, backend="pil"
             )
         except Exception as error:  # as above
-            raise_if_full(error, hub_cache(), ANOTHER_CACHE)
             raise loading_error(reference, "an image processor", error) from error

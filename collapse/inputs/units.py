@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from hashlib import sha256
 from io import BytesIO
 from pathlib import Path
-from typing import Any, Protocol, runtime_checkable
+from typing import Any
 
 import numpy as np
 import torch
@@ -27,20 +27,6 @@ from collapse.numerics.dense_moments import IGNORED
 
 MASKED, MASKING_SEED = 0.15, 0
 """Share of the tokens of a text that are masked, and the seed."""
-
-
-@runtime_checkable
-class Units(Protocol):
-    """Units of data.
-
-    Attributes:
-        labels: Numbers of classes, shape (N,), or (N, T) with −100 where there is no sample.
-    """
-
-    labels: Tensor
-
-    def batch(self, start: int, stop: int) -> dict[str, Tensor]:
-        """Return the inputs of a model for some units."""
 
 
 class Images:
@@ -86,6 +72,7 @@ class Images:
 class Tokenized:
     """Tokenized texts, each at most as long as the model allows.
 
+    The labels are numbers of classes, shape (N,), or (N, T) with −100 where there is no sample.
     ``padding`` is the id of the padding token.
     """
 
@@ -103,6 +90,9 @@ class Tokenized:
             )
             for name, rows in self.columns.items()
         }
+
+
+Units = Images | Tokenized
 
 
 def prepare(task: Task, reference: ModelReference, config: Any, *, trust_remote_code: bool) -> Any:

@@ -7,8 +7,8 @@ from typing import Any
 
 from collapse.stores.lock import is_locked, running_parts
 from collapse.stores.manifest import is_store, read_manifest
-from collapse.stores.shards import Shard, shards_in
-from collapse.stores.slice_ranges import gaps, part_of
+from collapse.stores.shards import Shard, gaps, shards_in
+from collapse.stores.slice_ranges import part_of
 
 
 @dataclass(frozen=True)
