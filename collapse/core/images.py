@@ -60,14 +60,10 @@ def converted(svg: str, form: Format) -> bytes:
 
 
 def svg_of(spec: dict[str, Any], *, width: float = WIDTHS["column"]) -> str:
-    """Render a specification to SVG at a width in print.
+    """Render a Vega-Lite specification with its data inside to SVG, at a width in print in inches.
 
     The width of the panels is chosen so that the whole picture has this width and text keeps its size. At the width of
     a column, two panels are side by side (``columns``); at the width of a page, at most four.
-
-    Args:
-        spec: A Vega-Lite specification with its data inside.
-        width: Inches.
 
     Raises:
         CollapseError: vl-convert cannot render it, or is not installed.

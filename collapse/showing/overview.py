@@ -31,12 +31,7 @@ _SURE = "an interval that excludes 0 and p ≤ 0.05 by Holm"
 
 
 def findings(frame: "pd.DataFrame", tests: Associations) -> list[str]:
-    """Return what stands out in a table, as items of one or two sentences.
-
-    Args:
-        frame: The rows.
-        tests: Correlations with validation loss.
-    """
+    """Return what stands out in a table and in correlations with validation loss, as items of one or two sentences."""
     said = [_how_many(frame), *_losses(frame), *_in_training(frame)]
     if tested := tests.tables.get("correlation"):
         return [*said, *_by_size(frame, tests, tested), *_over_all(tested)]
