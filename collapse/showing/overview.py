@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     import pandas as pd
 
 LOSS = "val_loss"
-_LONGEST = 60  # characters of a name
 _MOST = 6  # names in a sentence
 _COLLAPSE = (
     "At full collapse, all embeddings before a token are equal to their class mean (NC1), the class means have equal "
@@ -53,7 +52,7 @@ def warnings(frame: "pd.DataFrame") -> list[str]:
 
 def called(name: object) -> str:
     """Shorten a name for sentences and headings; tables show the whole name."""
-    return shortened(str(name), _LONGEST)
+    return shortened(str(name))
 
 
 def _how_many(frame: "pd.DataFrame") -> str:
