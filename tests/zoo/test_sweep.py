@@ -3,9 +3,9 @@
 import os
 import re
 import sys
-import time
 
 import pytest
+from equal_stores import eventually
 
 import collapse
 from collapse.stores.lock import locked
@@ -50,10 +50,7 @@ def test_a_killed_sweep_goes_on_into_one_table(words, tmp_path, run, warm_here):
     options = words("--max-steps", 6, "--data-seeds", "0,1", "--output", output)
     command = ["zoo", "sweep", "1x16,32", *options]
     started = warm_here.start(command, tmp_path / "log", environment=dict(os.environ))
-    deadline = time.monotonic() + 120
-    while len(stamps(output)) < 2:
-        assert time.monotonic() < deadline, (tmp_path / "log").read_text()
-        time.sleep(0.01)
+    eventually(lambda: len(stamps(output)) >= 2, 120)
     assert warm_here.kill(started)
     before = stamps(output)
     listed = {each["member"]: each for each in status(output)}
