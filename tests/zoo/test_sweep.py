@@ -126,21 +126,8 @@ def slurm(tmp_path, monkeypatch):
 
 def test_slurm_gets_what_was_asked_for_and_a_failed_job_says_why(words, tmp_path, slurm, run):
     command = ["zoo", "sweep", "1,2x16", *words("--max-steps", 4, "--precision", "float32"), "--launcher", "slurm"]
-    asked = [
-        "--partition",
-        "gpu",
-        "--account",
-        "mine",
-        "--qos",
-        "low",
-        "--constraint",
-        "h200",
-        "--gpus",
-        1,
-        "--cpus",
-        3,
-    ]
-    asked += ["--memory", 20, "--hours", 1.5, "--parallel", 7]
+    asked = "--partition gpu --account mine --qos low --constraint h200 --gpus 1 --cpus 3 --memory 20".split()
+    asked += ["--hours", 1.5, "--parallel", 7]
     assert "2 measurements of 2 members" in run(*command, *asked, "--output", tmp_path / "runs").stdout
     (batch,) = slurm.glob("batch-*.sh")
     lines = [line.removeprefix("#SBATCH --") for line in batch.read_text().splitlines() if "#SBATCH --" in line]
