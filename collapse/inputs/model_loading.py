@@ -214,4 +214,9 @@ def load_processor(reference: ModelReference, *, trust_remote_code: bool = False
             )
         except Exception as error:  # as above
             raise_if_full(error, hub_cache(), ANOTHER_CACHE)
+            if not reference.json("preprocessor_config.json"):
+                raise CollapseError(
+                    f"{reference.name} has no image processor: give it to the Trainer as processing_class=, or save it "
+                    "there with AutoImageProcessor.from_pretrained(BASE).save_pretrained(FOLDER)"
+                ) from error
             raise loading_error(reference, "an image processor", error) from error
