@@ -22,11 +22,7 @@ SavedState = Mapping[str, Tensor]
 class Training:
     """Accumulate a run of the training pass: class moments, and for top the head's rows of the classes that occur.
 
-    Args:
-        source: The samples.
-        layers: The layers to accumulate.
-        kinds: Plugin statistics to collect.
-        state: The state of an earlier run to resume, or None.
+    ``state`` is that of an earlier run to resume, or None.
     """
 
     def __init__(self, source: Source, layers: Sequence[str], kinds: Kinds, state: SavedState | None) -> None:
@@ -39,7 +35,7 @@ class Training:
                 made = ClassMoments.from_state(state_of(layer, state), self.device, kinds)
             self.moments[layer] = made
             made.scratch = self.moments[layers[0]].scratch
-        self.filled = made.filled
+        self.filled = made.filled  # of any layer: for the versions, which all layers share
 
     def add(self, h: Mapping[str, Tensor], y_n: Tensor, *_: int) -> None:
         """Add samples of each layer; the unit numbers are not needed here."""
@@ -60,13 +56,7 @@ class Training:
 
 
 class Validation:
-    """Accumulate a run of the validation pass. The head reads an inner layer through the final norm (the logit lens).
-
-    Args:
-        source: The samples.
-        deciders: The classifiers by layer.
-        kinds, state: As in :class:`Training`.
-    """
+    """Accumulate a run of the validation pass. The head reads inner layers through the final norm (the logit lens)."""
 
     def __init__(self, source: Source, deciders: Mapping[str, Decider], kinds: Kinds, state: SavedState | None) -> None:
         phase = source.validation
@@ -77,16 +67,16 @@ class Validation:
             if state is not None:
                 made.resume(state_of(layer, state), kinds)
             self.tallies[layer] = made
-        self.filled = made.filled
+        self.filled = made.filled  # of any layer: for the versions, which all layers share
 
     def add(self, h: Mapping[str, Tensor], y_n: Tensor, first: int, units: int) -> None:
         """Add samples of each layer; ``first`` is the index of their first unit."""
         for layer, tally in self.tallies.items():
             with _naming(layer):
-                tally.add(h[layer], y_n, first, units, None if layer == TOP else self._read(h[layer]))
+                tally.add(h[layer], y_n, first, units, None if layer == TOP else self._through_lens(h[layer]))
 
     @torch.inference_mode()
-    def _read(self, h_nd: Tensor) -> Tensor:
+    def _through_lens(self, h_nd: Tensor) -> Tensor:
         assert self.lens is not None  # otherwise inner layers are not validated
         return self.lens(h_nd)
 

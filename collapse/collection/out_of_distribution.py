@@ -49,8 +49,8 @@ def check_ood(model: Any, ood_text: Any, options: Mapping[str, Any]) -> None:
 
 def open_ood(
     store: Store | EmbeddingStatistics, model: Any, ood_text: Any, options: Mapping[str, Any], report: Report | None
-) -> Store | EmbeddingStatistics:
-    """Open the store of an out-of-distribution text, or collect the model on this text.
+) -> Store | EmbeddingStatistics | None:
+    """Open the store of an out-of-distribution text, or collect the model on this text; return None if none is given.
 
     Args:
         store: The store to compare with.
@@ -64,6 +64,8 @@ def open_ood(
         UsageError: The store is of another model, or the model is not run on texts.
         CollapseError: As in :func:`collapse.collect`.
     """
+    if ood_text is None or ood_text == ():
+        return None
     check_ood(model, ood_text, options)
     names = _names(ood_text)
     if len(names) == 1 and is_store(names[0]):

@@ -43,12 +43,7 @@ class Labelled:
 
 
 def find_data(spec: CollectionSpec, task: Task) -> Texts:
-    """Find the training data, and the validation data if there are any.
-
-    Raises:
-        UsageError: No data are given, or as in :func:`collapse.inputs.corpus.find_corpus`.
-        CollapseError: Data cannot be found or read.
-    """
+    """Find the training data, and the validation data if there are any."""
     if not spec.data:
         raise UsageError(f"--task {task.name} needs its data: give --data")
     training = _find(spec.data, spec, task, spec.split)
@@ -82,11 +77,6 @@ def _are_images(files: Sequence[str]) -> bool:
 
 def read_data(corpus: Corpus, task: Task, report: Report | None = None) -> Labelled:
     """Read data that were found; images only when they are needed.
-
-    Args:
-        corpus: The data.
-        task: The task.
-        report: Called as report(what, bytes done, bytes, note) while files are downloaded.
 
     Raises:
         NoSplit: There is no such split.
@@ -142,12 +132,7 @@ def _rows(corpus: Corpus, files: Sequence[str], task: Task) -> Any:
 def class_ids(data: Labelled, classes: Mapping[int, str]) -> list[Any]:
     """Return the labels of data as the numbers of a model's classes, with the same nesting; 0 without labels.
 
-    Args:
-        data: The data.
-        classes: The names of the model's classes (``id2label``).
-
-    Raises:
-        UsageError: The model has no such class.
+    ``classes`` has the names of the model's classes (``id2label``).
     """
     if data.labels is None:
         return [0] * len(data.inputs[0])

@@ -51,12 +51,7 @@ def advice(dtype: torch.dtype) -> str:
 class TextPhase(Phase):
     """Chunks of a text.
 
-    Args:
-        name: "train" or "validation".
-        chunks: The packed text.
-        model: The model that computes the embeddings.
-        shuffled, ignored: See :class:`Phase`.
-        added: Number of special tokens that the tokenizer adds to each text.
+    The tokenizer adds ``added`` special tokens to each text.
     """
 
     words, is_text = ("chunk", "tokens"), True
@@ -117,11 +112,7 @@ class TextPhase(Phase):
         check_model(self.model, self.tokens(0, 1), f"{self.name} chunk 0")
 
     def coverage(self) -> dict[str, Any]:
-        """Return the manifest's entry for the phase; if samples are left out, with the number of those that are kept.
-
-        Raises:
-            UsageError: No sample is kept.
-        """
+        """Return the manifest's entry for the phase, with the number of samples that are kept if some are left out."""
         about = super().coverage()
         if self.ignored is None:
             return about
@@ -149,17 +140,7 @@ def open_texts(
 ) -> Source:
     """Load a model and pack texts.
 
-    Args:
-        trained: The store that lacks only its validation, or layers, or None.
-        report: Called as report(what, done, total).
-        identity: The identity of the request.
-        spec: The options.
-        reference, tokenizer: The model and the tokenizer.
-        texts: The texts.
-
-    Raises:
-        UsageError: A text is too short for one chunk, or an ignored token does not exist.
-        CollapseError: Something cannot be loaded or read, or the tokenizer does not match the model.
+    ``trained`` is the store that lacks only its validation, or layers, or None.
     """
     clock = Clock()
     check_kind(reference, {**reference.json("config.json"), **reference.model_args})  # before the texts are packed
@@ -172,11 +153,11 @@ def open_texts(
         return pack(corpus, tokenize, cut, tokenizer_key=key, progress=report)
 
     trains = trained is None or bool(trained.lacking("train", trained.layers_with(spec.layers)))
-    packs_validation = not trains or spec.part is None  # parts may be validated after merging
+    validates_now = not trains or spec.part is None  # else it needs the means of all parts
     validation = None
     with ranks.in_turn():
         train = packed(texts.training, spec) if trains and texts.training else None
-        if packs_validation:
+        if validates_now:
             validation = texts.pack_validation(lambda corpus: packed(corpus, spec.of_validation))
     model = reference.loaded or load_model(reference, spec, report)
     for chunks in (train, validation):
@@ -188,7 +169,7 @@ def open_texts(
             _examine(model, torch.from_numpy(first.tokens[:1].astype("int64")), layers)
     identity = {**identity, "attention": model.attention, "head": model.head}
     corpus = {"name": texts.shown_names["corpus"], "validation": texts.shown_names["validation"]}
-    if packs_validation and validation is None:  # there is no validation text, or its split is absent
+    if validates_now and validation is None:  # there is no validation text, or its split is absent
         identity = {name: each for name, each in identity.items() if name not in OF_VALIDATION} | {"validation": None}
         corpus["validation"] = None
     added = tokenize.num_special_tokens_to_add() if spec.special_tokens else 0
