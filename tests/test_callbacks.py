@@ -56,7 +56,7 @@ def trainer(model, data, folder, callbacks, **options):
     return made
 
 
-def test_a_language_model_is_measured_as_it_is_trained(texts, tmp_path, out):
+def test_a_language_model_is_measured_as_it_is_trained(texts, tmp_path, out, monkeypatch):
     plain, folder, logged = trainer(language_model(), texts, tmp_path / "a", []), tmp_path / "my-run", Logged()
     plain.train()
     callback = collapse.CollapseCallback(every=4, batches=6, validation=texts, metrics=METRICS)
@@ -93,7 +93,10 @@ def test_a_language_model_is_measured_as_it_is_trained(texts, tmp_path, out):
     out("figures", folder / "results.parquet", "--figure", "training", "--out", tmp_path / "figures")
     assert [*(tmp_path / "figures").glob("training*")]
     out("report", folder / "results.parquet", "--output", tmp_path / "report.html")
-    assert "my-run" in out("results", folder / "results.parquet")
+    monkeypatch.setenv("COLUMNS", "30")
+    headings = [line for line in out("results", folder / "results.parquet").splitlines() if line.startswith("model")]
+    assert len(headings) > 1
+    assert all(line.startswith("model   step") for line in headings)  # in each part of a wide table
 
 
 def test_a_resumed_run_keeps_its_rows(texts, tmp_path):
