@@ -164,7 +164,10 @@ def test_mistakes_are_refused_in_a_line():
         (lambda: monitor.update(x, y.float()), "integer labels"),
         (lambda: monitor.update(h, y), "embeddings have 16 dimensions, but earlier ones 20"),
         (lambda: monitor.update(y=y), "no model is attached"),
-        (lambda: monitor.compute(classifier=h[:4, :]), "label 4 has no row in the classifier, which has 4 rows"),
+        (
+            lambda: monitor.compute(classifier=h[:4, :]),
+            "there is a label 4, but the classifier has only the rows 0 to 3",
+        ),
         (
             lambda: monitor.compute(classifier=h[:5]),
             "has 16 columns, but the embeddings have 20 dimensions",
@@ -172,7 +175,7 @@ def test_mistakes_are_refused_in_a_line():
         (lambda: monitor.to_row(), "call compute"),
         (lambda: monitor.attach(model, "fc"), "Sequential has no module 'fc'; known: 0, 3"),
         (lambda: monitor.attach(model, "1"), "module '1' of Sequential is a ReLU, not linear"),
-        (lambda: monitor.attach(model[1]), "ReLU has no linear module"),
+        (lambda: monitor.attach(model[1]), "ReLU has no nn.Linear"),
         (lambda: attached.update(y=y), "did not run since the last update"),
         (lambda: attached.run([x]), "must be a pair"),
         (lambda: attached.run([(x, y, y)]), "or a mapping, not a tuple of 3"),

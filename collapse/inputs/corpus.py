@@ -115,7 +115,7 @@ def find_corpus(
         files = find_files(given, known)
         above = Path(files[0]).absolute().parent.parent
         if Path(files[0]).name == RECORD and find_packed(Folder(above), validation=validation):
-            raise UsageError(f"{given[0]} is inside a packed text: give its folder, {above}")
+            raise UsageError(f"{given[0]} is a file of a packed text: give the folder, {above}")
         if split is not None:
             raise UsageError(f"{show_names(files)} is local and has no splits: remove {option} {split}")
         hashes = tuple(sha256_file(Path(file)) for file in files)

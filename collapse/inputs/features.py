@@ -188,6 +188,7 @@ def _checked(features: Mapping[str, Tensor], called: str) -> dict[str, Tensor]:
         least, most = (int(each) for each in found[name].aminmax()) if name in found else (0, 0)
         if least < 0 or most >= sizes["C"]:
             raise CollapseError(
-                f"{called}: {name} run from {least} to {most}, but the classifier has rows 0 to {sizes['C'] - 1}"
+                f"{called}: {name} run from {least} to {most}, but the classifier has rows 0 to {sizes['C'] - 1}: "
+                "give one row for each label"
             )
     return found

@@ -36,7 +36,7 @@ _loading = Lock()  # transformers cannot load models in parallel: it would repor
 
 
 def load_model(reference: ModelReference, spec: CollectionSpec, report: Report | None = None) -> LanguageModel:
-    """Load a causal language model for measuring; the arguments are those of :func:`load_pretrained`.
+    """Load a causal language model for measuring, with the arguments of :func:`load_pretrained`.
 
     Raises:
         CollapseError: The model cannot be loaded, lacks weights, or has no output embedding.
@@ -53,7 +53,7 @@ def load_pretrained(
 
     Args:
         reference: The model (see :func:`collapse.inputs.references.find_model`).
-        spec: The options; those of loading and placing a model apply.
+        spec: The options. Only options for loading and placing a model are used.
         report: Called as report(what, done, total) while files are downloaded, and while a GGUF file is read.
         task: Its head.
 

@@ -117,7 +117,7 @@ class TextPhase(Phase):
         check_model(self.model, self.tokens(0, 1), f"{self.name} chunk 0")
 
     def coverage(self) -> dict[str, Any]:
-        """Return the manifest's entry for the phase; if samples are left out, with the number of those that are kept.
+        """Return the manifest's entry for the phase; if samples are excluded, with the number of samples that are kept.
 
         Raises:
             UsageError: No sample is kept.

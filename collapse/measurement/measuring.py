@@ -67,7 +67,7 @@ def measured(
         store: A store or its folder, or an :class:`collapse.EmbeddingStatistics`.
         layer: The layer of a store, one of :attr:`collapse.Store.layers`.
         metrics: Measurement names or prefixes (``"gnc2"``, ``["nc1.cdnv", "nc2"]``), or functions that are decorated
-            as metrics; None means all, except those of opt-in plugins.
+            as metrics; None means all, except measurements of opt-in plugins.
         min_count: Keep the classes with at least this many samples; μ̄ is the mean over the kept classes. NC4 is not
             affected.
         classes_of: Keep only classes that this store, or each of several stores, also has.
@@ -176,7 +176,9 @@ def _class_set(classes_of: Classes, tokenizer: str | None) -> tuple[Tensor | Non
     for other in others:
         theirs = other.identity.get("tokenizer")
         if theirs and tokenizer and theirs != tokenizer:
-            raise UsageError(f"{other} has another tokenizer, so its classes are other tokens: choose another store")
+            raise UsageError(
+                f"{other} has another tokenizer, so its classes are different tokens: choose another store"
+            )
         held = other.tensors("train")["classes"]
         ids = held if ids is None else ids[torch.isin(ids, held)]
     return ids, ",".join(other.digest for other in others) or None

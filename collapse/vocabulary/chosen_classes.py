@@ -51,7 +51,7 @@ def choose(
         tokens: Texts, verbatim.
         ids: Token ids.
         tokenizer: A folder, a Hub id, or a tokenizer of transformers; None for the store's own.
-        min_count: Classes with fewer samples are left out.
+        min_count: Classes with fewer samples are excluded.
         variants: Also choose the class of each text with a leading space added or removed.
         every: Choose all classes if neither tokens nor ids are given.
 
@@ -101,6 +101,6 @@ def _check_ids(ids: list[int], texts: TokenTexts, min_count: int) -> None:
         named = some([f"{each} ({texts.shown(each)})" if texts.text(each) else str(each) for each in absent], 10)
         fewer = f", or it has fewer than {min_count:,} samples" if min_count > 1 else ""
         raise UsageError(
-            f"{named}: no class of this store. In the training text, such a token is never the next token{fewer}. "
+            f"no class of this store: {named}. The token never follows another token in the training text{fewer}. "
             "Choose other ids"
         )
