@@ -1,10 +1,14 @@
-"""Small classifiers with random weights, and data for them, made as files."""
+"""Small classifiers with random weights, data for them, made as files, and their embeddings by transformers alone."""
 
 import json
 import random
 from pathlib import Path
 
+import numpy as np
 import torch
+
+from collapse.inputs.shuffling import permuted
+from collapse.inputs.tasks import TASKS
 
 CLASSES = ("ant", "bee", "cat", "dog")
 WORDS = [f"{stem}{ending}" for stem in ("an", "be", "ca", "do", "el", "fo") for ending in ("", "t", "s", "sting")]
@@ -91,3 +95,79 @@ def write_rows(file: Path, rows: int, seed: int) -> Path:
         lines.append(json.dumps(row) + "\n")
     file.write_text("".join(lines))
     return file
+
+
+IMAGES, SEQUENCES, TOKENS, MASKED = TASKS
+KINDS = {
+    "vit": (IMAGES, save_vit),
+    "resnet": (IMAGES, save_resnet),
+    "sequences": (SEQUENCES, lambda folder: save_bert(folder, "BertForSequenceClassification")),
+    "tokens": (TOKENS, lambda folder: save_bert(folder, "BertForTokenClassification")),
+    "masked": (MASKED, lambda folder: save_bert(folder, "BertForMaskedLM")),
+}
+
+
+def save_all(folder: Path) -> Path:
+    """Save a model of each kind, and training and validation data of both kinds."""
+    for name, (_, save_model) in KINDS.items():
+        save_model(folder / name)
+    write_images(folder / "train", 12, 0)
+    write_images(folder / "held", 6, 1)
+    write_rows(folder / "train.jsonl", 90, 0)
+    write_rows(folder / "held.jsonl", 40, 1)
+    return folder
+
+
+@torch.no_grad()
+def embeddings(folder, task, data):
+    """The embeddings of a model, their labels as in the data, and the head, with transformers' own outputs."""
+    import transformers
+    from PIL import Image
+
+    auto = {IMAGES: "ImageClassification", SEQUENCES: "SequenceClassification", TOKENS: "TokenClassification"}
+    model = getattr(transformers, f"AutoModelFor{auto.get(task, 'MaskedLM')}").from_pretrained(folder).double().eval()
+    h, y = [], []
+    if task == IMAGES:
+        for file in sorted(data.rglob("*.png")):
+            image = Image.open(file).resize((16, 16), Image.Resampling.BILINEAR)
+            pixels = torch.from_numpy(np.asarray(image).astype(np.float32) / 255 * 2 - 1).permute(2, 0, 1)[None]
+            found = model.base_model(pixels.double())
+            pooled = found.pooler_output.flatten(1) if folder.name == "resnet" else found.last_hidden_state[:, 0]
+            h.append(pooled)
+            y.append(file.parent.name)
+        head = model.classifier[1] if folder.name == "resnet" else model.classifier
+        return torch.cat(h), y, head
+    tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
+    rows = [json.loads(line) for line in data.read_text().splitlines()]
+    masked = iter(masks(tokenizer, rows)) if task == MASKED else None
+    for row in rows:
+        words = task == TOKENS
+        tokens = tokenizer(row["tokens" if words else "text"], is_split_into_words=words, return_tensors="pt")
+        if task == MASKED:
+            places = next(masked)
+            y += tokens.input_ids[0, places].tolist()
+            tokens.input_ids[0, places] = tokenizer.mask_token_id
+        found = model.base_model(**tokens)
+        if task == SEQUENCES:
+            h.append(found.pooler_output)
+            y.append(row.get("label"))
+        elif task == MASKED:
+            h.append(model.cls.predictions.transform(found.last_hidden_state[0, places]))
+        else:
+            places = tokens.word_ids()
+            for word, tag in enumerate(row.get("ner_tags", [0] * len(row["tokens"]))):
+                if tag >= 0:
+                    h.append(found.last_hidden_state[:, places.index(word)])
+                    y.append(tag)
+    return torch.cat(h), y, model.cls.predictions.decoder if task == MASKED else model.classifier
+
+
+def masks(tokenizer, rows):
+    """The masked places of each text: those that a permutation of all tokens puts among the first 15 %."""
+    ids = [tokenizer(row["text"])["input_ids"] for row in rows]
+    total = sum(map(len, ids))
+    is_first = permuted(torch.arange(total), total) < 0.15 * total
+    flat = torch.tensor([each for row in ids for each in row])
+    special = torch.isin(flat, torch.tensor(tokenizer.all_special_ids))
+    unknown = flat == tokenizer.unk_token_id
+    return [each.nonzero()[:, 0] for each in (is_first & (~special | unknown)).split([*map(len, ids)])]

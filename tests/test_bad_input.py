@@ -1,6 +1,5 @@
 """A user's mistakes: one line says what is wrong and what to do, without a traceback."""
 
-import json
 import os
 import shutil
 import signal
@@ -11,7 +10,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from safetensors.torch import load_file, save_file
+from safetensors.torch import save_file
 
 import collapse
 from collapse.testing import random_features
@@ -107,20 +106,6 @@ def test_what_fails_costs_its_own_model_only(told, here):
     assert [row.model for row in collapse.Results.read("t.json").rows] == ["f", "f1"]
 
 
-BOMB = "a0: &a0 [x, x, x, x, x, x, x, x]\n" + "".join(
-    f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 8)}]\n" for n in range(1, 12)
-)
-
-
-@pytest.mark.parametrize(
-    "card", [BOMB + "datasets: *a11", "datasets: [/etc/passwd]", "datasets: [", "x: " + "y" * 2**21]
-)
-def test_a_models_card_is_untrusted(told, tiny, tmp_path, card):
-    model = shutil.copytree(tiny.model, tmp_path / "model")
-    (model / "README.md").write_text(f"---\n{card}\n---\n")
-    assert "model names no data set" in told(2, "measure", model)
-
-
 NAN = PLAIN["train_features"].index_fill(0, torch.tensor([41]), float("nan"))
 FEATURES = [
     ({"train_labels": PLAIN["train_labels"] + 3}, "train_labels run from 3 to 8, but the classifier has rows 0 to 5"),
@@ -189,22 +174,6 @@ def test_an_interrupted_collection_is_resumed_by_the_same_command_only(told, run
     assert "Traceback" not in said
     assert "eos_between: false (stored), true (requested)" in told(1, *words, "--eos-between")
     assert "resuming after slice" in run(*words).stderr
-
-
-def test_another_request_for_the_same_folder_names_field_and_values(told, tiny, tmp_path):
-    words = tiny.words("--store", tmp_path / "s", "--max-chunks", 8)
-    told(0, "collect", *words)
-    assert "dtype: float32 (stored), bfloat16 (requested)" in told(1, "collect", *words, "--dtype", "bfloat16")
-    assert "max_chunks: 8 (stored), 9 (requested)" in told(1, "collect", *words, "--max-chunks", 9)
-    other = Path(shutil.copytree(tiny.model, tmp_path / "m"))
-    weights = load_file(other / "model.safetensors")
-    weights["transformer.wpe.weight"].add_(1)
-    save_file(weights, other / "model.safetensors", metadata={"format": "pt"})
-    assert "weights: sha256:" in told(1, "collect", other, *words[1:])
-    tokenizer = Path(shutil.copytree(tiny.model, tmp_path / "tokenizer"))
-    config = json.loads((tokenizer / "tokenizer_config.json").read_text())
-    (tokenizer / "tokenizer_config.json").write_text(json.dumps({**config, "model_max_length": 77}))
-    assert "tokenizer: sha256:" in told(1, "collect", *words, "--tokenizer", tokenizer)
 
 
 def test_a_trained_store_asks_for_its_validation_text(told, tiny, tmp_path):

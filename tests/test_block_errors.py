@@ -9,13 +9,12 @@ import torch
 from scipy.stats import t as student
 
 import collapse
-from collapse import EmbeddingStatistics
 from collapse.inputs.chunks import Chunks
 from collapse.inputs.packing import group
 from collapse.numerics.standard_errors import influence_of, jackknife_error, standard_error
 from collapse.numerics.values import Values
 from collapse.plugin.metrics import declaration
-from collapse.testing import tiny_statistics
+from collapse.testing import statistics_of, tiny_statistics
 from collapse_metrics.generalization import val_loss
 
 
@@ -74,15 +73,9 @@ _CLASSES, _DIM, _PARTS = 12, 8, 8
 def statistics(h, y, classifier):
     """Class statistics directly from samples."""
     means = np.stack([h[y == c].mean(axis=0) for c in range(_CLASSES)])
-    return EmbeddingStatistics(
-        classes=torch.arange(_CLASSES),
-        counts=torch.from_numpy(np.bincount(y)),
-        means=torch.from_numpy(means),
-        variances=torch.from_numpy(
-            np.array([((h[y == c] - means[c]) ** 2).sum(axis=1).mean() for c in range(_CLASSES)])
-        ),
-        classifier=classifier,
-    )
+    variances = np.array([((h[y == c] - means[c]) ** 2).sum(axis=1).mean() for c in range(_CLASSES)])
+    s = statistics_of(torch.from_numpy(means), classifier)
+    return replace(s, counts=torch.from_numpy(np.bincount(y)), variances=torch.from_numpy(variances))
 
 
 def test_jackknife_errors_are_those_of_repeated_texts():

@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from pathlib import Path
 
 import classifier_files as files
 import numpy as np
@@ -9,37 +10,16 @@ import pandas
 import pytest
 import torch
 import transformers
+from classifier_files import IMAGES, KINDS, SEQUENCES, TOKENS
 from safetensors.torch import load_file, save_file
 
 import collapse
-from collapse.inputs.shuffling import permuted
-
-IMAGES, SEQUENCES, TOKENS, MASKED = (
-    "image-classification",
-    "sequence-classification",
-    "token-classification",
-    "masked-lm",
-)
-KINDS = {
-    "vit": (IMAGES, files.save_vit),
-    "resnet": (IMAGES, files.save_resnet),
-    "sequences": (SEQUENCES, lambda folder: files.save_bert(folder, "BertForSequenceClassification")),
-    "tokens": (TOKENS, lambda folder: files.save_bert(folder, "BertForTokenClassification")),
-    "masked": (MASKED, lambda folder: files.save_bert(folder, "BertForMaskedLM")),
-}
 
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory):
     """A folder with a model of each kind, and training and validation data of both kinds."""
-    folder = tmp_path_factory.mktemp("classifiers")
-    for name, (_, save) in KINDS.items():
-        save(folder / name)
-    files.write_images(folder / "train", 12, 0)
-    files.write_images(folder / "held", 6, 1)
-    files.write_rows(folder / "train.jsonl", 90, 0)
-    files.write_rows(folder / "held.jsonl", 40, 1)
-    return folder
+    return files.save_all(tmp_path_factory.mktemp("classifiers"))
 
 
 def options(made, task):
@@ -48,67 +28,13 @@ def options(made, task):
     return {"task": task, "data": str(made / names[0]), "validation_data": str(made / names[1])}
 
 
-def embeddings(folder, task, data):
-    """The embeddings and labels of a model, with transformers' own outputs."""
-    from PIL import Image
-
-    auto = {IMAGES: "ImageClassification", SEQUENCES: "SequenceClassification", TOKENS: "TokenClassification"}
-    model = getattr(transformers, f"AutoModelFor{auto.get(task, 'MaskedLM')}").from_pretrained(folder).double().eval()
-    h, y = [], []
-    if task == IMAGES:
-        for file in sorted(data.rglob("*.png")):
-            image = Image.open(file).resize((16, 16), Image.Resampling.BILINEAR)
-            pixels = torch.from_numpy(np.asarray(image).astype(np.float32) / 255 * 2 - 1).permute(2, 0, 1)[None]
-            found = model.base_model(pixels.double())
-            pooled = found.pooler_output.flatten(1) if folder.name == "resnet" else found.last_hidden_state[:, 0]
-            h.append(pooled)
-            y.append(files.CLASSES.index(file.parent.name))
-        head = model.classifier[1] if folder.name == "resnet" else model.classifier
-        return torch.cat(h), y, head
-    tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
-    rows = [json.loads(line) for line in data.read_text().splitlines()]
-    masked = iter(masks(tokenizer, rows)) if task == MASKED else None
-    for row in rows:
-        words = task == TOKENS
-        tokens = tokenizer(row["tokens" if words else "text"], is_split_into_words=words, return_tensors="pt")
-        if task == MASKED:
-            places = next(masked)
-            y += tokens.input_ids[0, places].tolist()
-            tokens.input_ids[0, places] = tokenizer.mask_token_id
-        found = model.base_model(**tokens)
-        if task == SEQUENCES:
-            h.append(found.pooler_output)
-            y.append(files.CLASSES.index(row["label"]))
-        elif task == MASKED:
-            h.append(model.cls.predictions.transform(found.last_hidden_state[0, places]))
-        else:
-            places = tokens.word_ids()
-            for word, tag in enumerate(row["ner_tags"]):
-                if tag >= 0:
-                    h.append(found.last_hidden_state[:, places.index(word)])
-                    y.append(tag)
-    return torch.cat(h), y, model.cls.predictions.decoder if task == MASKED else model.classifier
-
-
-def masks(tokenizer, rows):
-    """The masked places of each text: those that a permutation of all tokens puts among the first 15 %."""
-    ids = [tokenizer(row["text"])["input_ids"] for row in rows]
-    total = sum(map(len, ids))
-    is_first = permuted(torch.arange(total), total) < 0.15 * total
-    flat = torch.tensor([each for row in ids for each in row])
-    special = torch.isin(flat, torch.tensor(tokenizer.all_special_ids))
-    unknown = flat == tokenizer.unk_token_id
-    return [each.nonzero()[:, 0] for each in (is_first & (~special | unknown)).split([*map(len, ids)])]
-
-
 def expected(reference, made, name, task):
     """Every measurement, from the definition."""
     features = {}
-    with torch.no_grad():
-        for phase, data in (("train", "train"), ("validation", "held")):
-            place = made / data if task == IMAGES else made / f"{data}.jsonl"
-            h, y, head = embeddings(made / name, task, place)
-            features |= {f"{phase}_features": h.numpy(), f"{phase}_labels": np.array(y)}
+    for phase, data in (("train", "data"), ("validation", "validation_data")):
+        h, y, head = files.embeddings(made / name, task, Path(options(made, task)[data]))
+        y = [files.CLASSES.index(each) if isinstance(each, str) else each for each in y]
+        features |= {f"{phase}_features": h.numpy(), f"{phase}_labels": np.array(y)}
     features |= {"classifier": head.weight.detach().numpy(), "classifier_bias": head.bias.detach().numpy()}
     return reference.everything(features)
 

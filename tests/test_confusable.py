@@ -1,5 +1,6 @@
 """The most confusable pairs and the neighbours of tokens, compared with all pairs computed at once."""
 
+from dataclasses import replace
 from itertools import combinations
 
 import numpy as np
@@ -11,7 +12,7 @@ from hypothesis import strategies as st
 
 import collapse
 from collapse.errors import UsageError
-from collapse.testing import random_features
+from collapse.testing import random_features, statistics_of
 
 
 def pairs_of(s: collapse.EmbeddingStatistics) -> dict[tuple[int, int], tuple[float, float, float]]:
@@ -60,12 +61,8 @@ def test_pairs_are_ranked_by_any_pair_measurement():
 
 
 def test_pairs_of_equal_means_are_left_out():
-    s = collapse.EmbeddingStatistics(
-        classes=torch.tensor([4, 5, 9]),
-        counts=torch.tensor([2, 2, 2]),
-        means=torch.tensor([[1.0, 0.0], [1.0, 0.0], [0.0, 2.0]]).double(),
-        variances=torch.ones(3).double(),
-    )
+    s = statistics_of([[1.0, 0.0], [1.0, 0.0], [0.0, 2.0]])
+    s = replace(s, classes=torch.tensor([4, 5, 9]), variances=s.variances + 1)
     assert collapse.confusable_pairs(s, 5).frame()[["id", "id 2"]].values.tolist() == [[4, 9], [5, 9]]
     (nearest, *_) = collapse.neighbours(s, ids=[5]).frame().to_dict("records")
     assert (nearest["id 2"], nearest["distance"]) == (4, 0.0)

@@ -1,5 +1,6 @@
 """The nearest class centre compared with exact rational arithmetic, where float32 and float64 are both inaccurate."""
 
+from dataclasses import replace
 from fractions import Fraction
 
 import pytest
@@ -7,19 +8,16 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from collapse import EmbeddingStatistics
 from collapse.numerics.decisions import Decider
+from collapse.testing import statistics_of
 
 EPS = torch.finfo(torch.float64).eps
 
 
 def decider(means: torch.Tensor, classes: torch.Tensor | None = None) -> Decider:
-    C, d = means.shape
-    classes = torch.arange(C) if classes is None else classes
-    s = EmbeddingStatistics(
-        classes=classes, counts=torch.ones(C).long(), means=means.double(), variances=torch.zeros(C).double()
-    )
-    return Decider(s, torch.zeros(int(classes.max()) + 1, d, dtype=torch.float64), None)
+    s = statistics_of(means)
+    s = s if classes is None else replace(s, classes=classes)
+    return Decider(s, torch.zeros(int(s.classes.max()) + 1, s.dim, dtype=torch.float64), None)
 
 
 def exact(values: torch.Tensor) -> list[int]:

@@ -109,6 +109,7 @@ def prepared(tiny, tmp_path_factory) -> Path:
     save_vit(folder / "runs" / "vit")
     write_images(folder / "images" / "train", 6, 0)
     write_images(folder / "images" / "val", 3, 1)
+    shutil.copytree(folder / "images" / "val" / "ant", folder / "images" / "other")
     for name, kind in (("reviews", "SequenceClassification"), ("tagger", "TokenClassification"), ("bert", "MaskedLM")):
         save_bert(folder / "runs" / name, f"BertFor{kind}")
     for seed, name in enumerate(("reviews", "reviews-held", "tags")):

@@ -73,14 +73,6 @@ def test_a_file_is_written_though_nobody_reads_the_table(tmp_path):
     assert (tmp_path / "made.csv").read_text()
 
 
-def test_an_output_that_cannot_be_is_refused_before_any_work(run, measured, tmp_path):
-    outputs = {"/proc/a.csv": "cannot write /proc/a.csv: No", tmp_path / "a.xlsx": "a name that ends in"}
-    for output, said in outputs.items():
-        refused = run(*measured["measure"], "--output", output, ok=False)
-        assert (refused.returncode, refused.stdout) == (2, ""), output
-        assert said in refused.stderr
-
-
 def test_measure_prints_the_headlines_or_what_is_asked_for(out, measured):
     def names(*words):
         lines = [line for line in out(*words, "--format", "markdown").splitlines() if line.startswith("| ")]
@@ -121,15 +113,6 @@ def test_notebooks_show_rows_results_and_tables(measured, tmp_path):
     assert "<table" in results._repr_html_()
     assert "| column |" in table._repr_markdown_()
     assert "| nc2.norm |" in row._repr_markdown_()
-
-
-def test_a_mistyped_path_is_not_looked_for_on_the_hub(hub, as_user, tmp_path):
-    (tmp_path / "runs" / "mymodel").mkdir(parents=True)
-    hub.requests.clear()
-    refused = as_user("measure", "runs/mymodle", ok=False, cwd=tmp_path)
-    assert (refused.returncode, hub.requests) == (2, [])
-    assert "there is no folder runs/mymodle; did you mean runs/mymodel?" in refused.stderr
-    assert "runs/mymodle@main" in refused.stderr
 
 
 def test_latex_has_no_markup_of_the_texts():

@@ -54,46 +54,6 @@ def coded(tiny, folder: Path) -> None:
     (folder / "config.json").write_text(json.dumps(content))
 
 
-WORDS = """
-from transformers import PreTrainedTokenizer
-class Words(PreTrainedTokenizer):
-    vocab_files_names = {"vocab_file": "vocab.txt"}
-    def __init__(self, vocab_file, **more):
-        with open(vocab_file) as file:
-            self.known = file.read().split()
-        super().__init__(unk_token=self.known[0], eos_token=self.known[1], **more)
-    vocab_size = property(lambda self: len(self.known))
-    def get_vocab(self): return {word: i for i, word in enumerate(self.known)}
-    def _tokenize(self, text, **_): return text.split()
-    def _convert_token_to_id(self, word): return self.known.index(word) if word in self.known else 0
-    def _convert_id_to_token(self, i): return self.known[i]
-"""
-
-
-def test_the_words_and_the_code_of_a_tokenizer_are_hashed(tiny, tmp_path):
-    folder = Path(shutil.copytree(tiny.model, tmp_path / "words"))
-    (folder / "tokenizer.json").unlink()
-    auto = {"auto_map": {"AutoTokenizer": ["words.Words", None]}, "tokenizer_class": "Words"}
-    (folder / "tokenizer_config.json").write_text(json.dumps(auto))
-    words = sorted({word for line in tiny.text.read_text().splitlines() for word in json.loads(line)["text"].split()})
-    given, stores = {"max_chunks": 8, "trust_remote_code": True, **tiny.options()}, []
-    for known, code in (
-        (words[:400], WORDS),
-        (words[:30], WORDS),
-        (words[:400], WORDS.replace("split()", "split()[::2]")),
-    ):
-        (folder / "vocab.txt").write_text(" ".join(["<unk>", "<end>", *known]))
-        (folder / "words.py").write_text(code)
-        stores.append(collapse.collect(folder, **given))
-    whole, few, half = stores
-    assert few.statistics().n_classes <= 32 < whole.statistics().n_classes
-    assert len({each.manifest["provenance"]["tokens"] for each in stores}) == 3
-    assert half.identity["tokenizer"] == whole.identity["tokenizer"]
-    for _ in range(2):  # a store inside does not change what the code is
-        beside = collapse.collect(folder, store=folder / "mine", **given)
-        assert beside.identity["code"] == half.identity["code"] != whole.identity["code"]
-
-
 PRECISION = """import torch
 torch.set_float32_matmul_precision('medium')
 torch.set_autocast_enabled('cpu', True)

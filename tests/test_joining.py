@@ -10,7 +10,7 @@ import collapse
 from collapse import Results, Row, join
 from collapse.errors import PluginError, UsageError
 from collapse.measurement.model_names import parts_of, with_parts
-from collapse.measurement.named_results import file_of, named_results
+from collapse.measurement.results import file_of, named_results
 from collapse.plugin.plugin_manager import plugins
 
 

@@ -31,7 +31,8 @@ def test_killed_local_jobs_continue_into_the_store_of_one_process(runner, tiny, 
     eventually(lambda: not running_parts(store), 10)
     for _ in range(kills - 1):
         pid = runner.start(command, log)
-        time.sleep(draw.uniform(3, 20))
+        eventually(lambda: running_parts(store))
+        time.sleep(draw.uniform(0, 2))
         assert runner.kill(pid)
     code, said = runner.run(command, log)
     assert code == 0, said

@@ -120,20 +120,6 @@ def test_a_gguf_file_without_a_layer_or_cut_short_is_refused(tmp_path):
         gguf_context(file)
 
 
-def test_loading_a_gguf_file_reports_its_tensors_and_shows_no_bar_of_transformers(tmp_path, capsys):
-    from transformers import modeling_gguf_pytorch_utils as reading
-
-    write_gguf(tmp_path / "m" / "x.gguf", 2, 2)
-    reported, bar = [], reading.tqdm
-    reference = find_model(str(tmp_path / "m" / "x.gguf"))
-    load_model(reference, CollectionSpec(), lambda *words: reported.append(words))
-    what, done, total = reported[-1]
-    assert reference.name in what
-    assert done == total == len(reported)
-    assert "GGUF" not in capsys.readouterr().err
-    assert reading.tqdm is bar
-
-
 def test_a_gguf_file_is_known_by_its_content_here_and_on_the_hub(hub, as_user, tiny, tmp_path):
     made = {"vocabulary": 512, "tokenizer": tiny.model / "tokenizer.json"}
     file, other = tmp_path / "m" / "x.gguf", tmp_path / "n" / "x.gguf"

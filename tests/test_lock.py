@@ -7,7 +7,7 @@ from multiprocessing import get_context
 
 import pytest
 
-from collapse.errors import CollapseError, InUseError
+from collapse.errors import InUseError
 from collapse.stores.lock import is_locked, locked, running_parts
 from collapse.stores.store import Store
 
@@ -74,16 +74,6 @@ def test_the_second_writer_goes_on_if_the_first_is_ended(hub_runner, commands, s
     assert not Store.load(tmp_path / "store").verify()
 
 
-@pytest.mark.parametrize("first", ["collect", "merge", "pull"])
-def test_the_lock_of_a_killed_process_is_none(hub_runner, commands, stopped, tmp_path, first):
-    assert hub_runner.kill(stopped(first))
-    assert (tmp_path / "store" / ".lock").exists()
-    assert not is_locked(tmp_path / "store")
-    code, said = hub_runner.run(commands[first].words(tmp_path), tmp_path / "log")
-    assert code == 0, said
-    assert not Store.load(tmp_path / "store").verify()
-
-
 def take_turns(folder, turns):
     """Take the lock this number of times; return how often another process held it at the same time."""
     together = 0
@@ -122,13 +112,3 @@ def test_looking_at_parts_that_do_not_run_neither_shows_nor_leaves_a_lock(tmp_pa
                 pass
         assert looking.get() == [0] * 4
     assert [each.name for each in tmp_path.iterdir()] == [".lock-1-of-2"]
-
-
-def test_a_folder_that_cannot_be_written(tmp_path):
-    (tmp_path / "file").write_text("")
-    assert not is_locked(tmp_path / "file" / "store")
-    with (
-        pytest.raises(CollapseError, match=r"cannot write .*Not a directory.*hoose another --store"),
-        locked(tmp_path / "file" / "store"),
-    ):
-        pass

@@ -1,6 +1,7 @@
 """Scaled and capped logits: how a model makes them is found by running its code; decisions and loss are float64's."""
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 import torch
@@ -8,11 +9,11 @@ import transformers
 from torch import Tensor
 
 import collapse
-from collapse import EmbeddingStatistics
 from collapse.inputs.language_model import LanguageModel
 from collapse.inputs.suitability import check_model, find_logits
 from collapse.numerics.decisions import Decider
 from collapse.numerics.logits import Logits
+from collapse.testing import statistics_of
 
 TOKENS = torch.arange(64)[None]
 
@@ -74,8 +75,7 @@ def test_decisions_and_loss_equal_float64(logits, offset):
     bias = torch.randn(V, generator=draw) * 3 + offset
     classes = torch.randperm(V, generator=draw)[:C].sort().values
     y = classes[torch.randint(C, (N,), generator=draw)]
-    means = torch.randn(C, d, generator=draw).double()
-    s = EmbeddingStatistics(classes=classes, counts=torch.ones(C).long(), means=means, variances=torch.ones(C).double())
+    s = replace(statistics_of(torch.randn(C, d, generator=draw)), classes=classes)
     z = logits.scale * (h @ weight.double().T + bias.double())
     expected = torch.nn.functional.cross_entropy(logits.capped(z), y, reduction="none")
     for exact, tolerance in ((False, 1e-6), (True, 1e-12)):

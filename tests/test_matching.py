@@ -1,5 +1,7 @@
 """Tokens compared with classes of equal count: the matched classes, direct numbers, and valid p-values."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -7,6 +9,7 @@ from golden_store import GOLDEN
 
 import collapse
 from collapse.errors import UsageError
+from collapse.testing import statistics_of
 from collapse.vocabulary import matching
 from collapse.vocabulary.matching import matched_classes
 
@@ -61,12 +64,8 @@ def statistics(norms: np.ndarray, counts: np.ndarray) -> collapse.EmbeddingStati
     means = torch.zeros(2 * len(norms), len(norms), dtype=torch.float64)
     for axis, norm in enumerate(norms):
         means[2 * axis, axis], means[2 * axis + 1, axis] = norm, -norm
-    return collapse.EmbeddingStatistics(
-        classes=torch.arange(len(means)),
-        counts=torch.as_tensor(counts).repeat_interleave(2),
-        means=means,
-        variances=torch.ones(len(means)).double(),
-    )
+    s = statistics_of(means)
+    return replace(s, counts=torch.as_tensor(counts).repeat_interleave(2), variances=s.variances + 1)
 
 
 def test_unusual_tokens_are_found_to_differ():

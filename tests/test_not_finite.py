@@ -17,7 +17,7 @@ from collapse.inputs.packing import pack
 from collapse.inputs.references import find_model
 from collapse.numerics.decisions import Decider, ValidationTally
 from collapse.numerics.finite import check_classifier
-from collapse.numerics.statistics import EmbeddingStatistics
+from collapse.testing import statistics_of
 
 FEW = 3
 """Chunks of training: some tokens of the validation text are not in them."""
@@ -117,9 +117,7 @@ def test_large_finite_numbers_give_the_losses_of_float64(size, exact_loss):
     logits = h_nd @ weight.T
     y_n = logits.argmax(dim=1)
     y_n[::2] = torch.randint(300, (50,), generator=draw)
-    classes = torch.arange(300)
-    s = EmbeddingStatistics(classes=classes, counts=classes + 1, means=weight / 2, variances=torch.ones(300).double())
-    tally = ValidationTally(Decider(s, weight, None, exact_loss=exact_loss))
+    tally = ValidationTally(Decider(statistics_of(weight / 2), weight, None, exact_loss=exact_loss))
     tally.add(h_nd, y_n, units=4)
     expected = torch.logsumexp(logits, dim=1) - logits[torch.arange(100), y_n]
     assert tally.state()["block_totals"][:, 3] == pytest.approx(expected.view(4, 25).sum(dim=1), rel=1e-9)

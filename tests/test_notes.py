@@ -9,11 +9,10 @@ import torch
 from golden_store import GOLDEN
 
 import collapse
-from collapse import EmbeddingStatistics
 from collapse.hub.card import card
 from collapse.measurement.row_tables import notes_of, whole_table_of
 from collapse.plugin import plugin_manager
-from collapse.testing import tiny_statistics
+from collapse.testing import statistics_of, tiny_statistics
 
 PLUGIN = """
 from collapse import CoV, LogMeanExp, Mean, MeanLog, Noted, State, Statistic, Std, class_metric, metric, pair_metric
@@ -81,12 +80,8 @@ def measured(tmp_path, monkeypatch):
 
 
 def of_variances(*variances):
-    return EmbeddingStatistics(
-        classes=torch.arange(len(variances)),
-        counts=torch.full((len(variances),), 2),
-        means=torch.randn(len(variances), 2, generator=torch.Generator().manual_seed(0), dtype=torch.float64),
-        variances=torch.tensor(variances, dtype=torch.float64),
-    )
+    s = statistics_of(torch.randn(len(variances), 2, generator=torch.Generator().manual_seed(0)))
+    return replace(s, counts=s.counts + 1, variances=torch.tensor(variances, dtype=torch.float64))
 
 
 def test_values_of_classes_and_of_pairs_are_reduced_alike(measured):

@@ -1,6 +1,7 @@
 """``--ood-text`` and the row before: metrics that read the statistics of another store."""
 
 import json
+import shutil
 from dataclasses import replace
 from pathlib import Path
 
@@ -113,21 +114,72 @@ def test_checkpoints_are_compared_with_the_one_before(tiny, tmp_path, out):
     assert [each["measurements"][SIMILARITY] for each in found] == [row[SIMILARITY] for row in rows[1::2]]
 
 
-def test_a_classifier_is_measured_on_other_data(tmp_path):
-    classifier_files.save_bert(tmp_path / "bert", "BertForSequenceClassification")
-    for name, rows, seed in (("train", 90, 0), ("other", 40, 1)):
-        classifier_files.write_rows(tmp_path / f"{name}.jsonl", rows, seed)
-    how = {"task": "sequence-classification", "data": tmp_path / "train.jsonl"}
-    row = collapse.measure(tmp_path / "bert", **how, ood_text=tmp_path / "other.jsonl", metrics="nc5")
-    s = collapse.collect(tmp_path / "bert", **how)
-    other = collapse.collect(tmp_path / "bert", **how | {"data": tmp_path / "other.jsonl"})
-    assert row[NC5] == pytest.approx(orthogonality(s.statistics(), other.statistics()), rel=1e-9)
-    assert row.ood == "other.jsonl"
-    by_name = collapse.measure_groups(s, ["|".join(classifier_files.CLASSES[:2])], metrics="nc2.norm").rows
-    assert [each.classes for each in by_name] == [2]
+@pytest.fixture(scope="module")
+def made(tmp_path_factory):
+    """A folder with a model of each kind and its data, and other data without labels."""
+    folder = classifier_files.save_all(tmp_path_factory.mktemp("classifiers"))
+    for number, file in enumerate(sorted((folder / "held").rglob("*.png"))):
+        for name in (f"flat/{number}.png", f"folders/{'eel' if number % 3 else 'ant'}/{number}.png"):
+            (folder / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(file, folder / name)
+    rows = [json.loads(line) for line in (folder / "held.jsonl").read_text().splitlines()]
+    strange = [{"label": "eel", "ner_tags": ["O"] * len(row["tokens"])} for row in rows]
+    for name, changed in (("flat", [{}] * len(rows)), ("folders", strange)):
+        lines = ({each: row[each] for each in ("text", "tokens")} | new for row, new in zip(rows, changed, strict=True))
+        (folder / f"{name}.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    return folder
+
+
+@pytest.mark.parametrize("name", classifier_files.KINDS)
+def test_labels_of_a_classifiers_other_data_are_not_read(made, name):
+    task = classifier_files.KINDS[name][0]
+    train, flat, folders, held = (
+        made / (each if task == classifier_files.IMAGES else f"{each}.jsonl")
+        for each in ("train", "flat", "folders", "held")
+    )
+    how = {"task": task, "data": train, "dtype": "float64", "metrics": "nc5"}
+    h, y, _ = classifier_files.embeddings(made / name, task, train)
+    other = classifier_files.embeddings(made / name, task, flat)[0].mean(dim=0).numpy()
+    means = np.stack([h.numpy()[np.array(y) == each].mean(axis=0) for each in {*y}])
+    cosines = means @ other / np.linalg.norm(means, axis=1) / np.linalg.norm(other)
+    for data in (flat, folders, held):
+        row = collapse.measure(made / name, **how, ood_text=data)
+        assert row[NC5] == pytest.approx(np.abs(cosines).mean(), rel=1e-9), data
+        assert row.ood == data.name
+
+
+def test_a_classifiers_other_data_are_found_by_what_is_read(made, own_home, tmp_path, hub, out, as_user):
+    import datasets
+
+    words = ["measure", made / "vit", "--task", "image-classification", "--data", made / "train"]
+    renamed = shutil.copytree(made / "folders", tmp_path / "folders")
+    (renamed / "eel").rename(renamed / "fly")
+    first, second = (json.loads(out(*words, "--ood-data", each, "--json")) for each in (made / "folders", renamed))
+    assert first == second
+    assert len([*(own_home / "stores").iterdir()]) == 2  # of equal images
+    label = datasets.ClassLabel(names=["eel", "fly"])
+    features = datasets.Features({"text": datasets.Value("string"), "kind": label})
+    texts = [json.loads(line)["text"] for line in (made / "held.jsonl").read_text().splitlines()]
+    datasets.Dataset.from_dict({"text": texts, "kind": [0] * len(texts)}, features).to_parquet(tmp_path / "a.parquet")
+    content = (tmp_path / "a.parquet").read_bytes()
+    hub.add("owner/other", {"train-0.parquet": content, "validation-0.parquet": content}, kind="datasets")
+    words = ["--task", "sequence-classification", "--data", made / "train.jsonl"]
+    as_user("measure", made / "sequences", *words, "--ood-data", "owner/other", "--output", tmp_path / "a.json")
+    (row,) = collapse.Results.read(tmp_path / "a.json").rows
+    other = collapse.collect(
+        made / "sequences", task=words[1], data=made / "flat.jsonl", columns="text,", store=tmp_path / "other"
+    )
+    assert other.statistics().n_classes == 1
+    given = collapse.measure(made / "sequences", task=words[1], data=words[3], ood_text=other)
+    assert row[NC5] == pytest.approx(given[NC5], rel=1e-12)
+    by_name = "|".join(classifier_files.CLASSES[:2])
+    words = ["measure", made / "sequences", *words, "--group-by", by_name, "--metrics", "nc2.norm,nc5", "--json"]
+    (group,) = json.loads(out(*words, "--ood-data", tmp_path / "other"))
+    assert group["classes"] == 2
     (tmp_path / "empty").mkdir()  # the training data are not read
-    with pytest.raises(UsageError, match=r"no file matches .*/others\.jsonl; did you mean .*/other\.jsonl"):
-        collapse.measure(tmp_path / "empty", **how, ood_text=tmp_path / "others.jsonl")
+    how = {"task": "sequence-classification", "data": made / "train.jsonl"}
+    with pytest.raises(UsageError, match=r"no file matches .*/fla\.jsonl; did you mean .*/flat\.jsonl"):
+        collapse.measure(tmp_path / "empty", **how, ood_text=made / "fla.jsonl")
 
 
 def test_features_and_statistics_have_one_too(tmp_path):

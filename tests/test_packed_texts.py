@@ -2,7 +2,6 @@
 
 import json
 import shutil
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -109,15 +108,6 @@ def test_the_same_packing_is_found_and_another_or_other_files_are_kept(packed, t
     assert "is already packed" in told(2, "pack", packed, *words[2:], tmp_path / "new")
     with pytest.raises(TypeError, match="takes no argument 'dtype'"):
         collapse.pack(tiny.text, tokenizer=tiny.model, out=tmp_path / "new", dtype="float32")
-
-
-def test_several_may_pack_into_one_folder_at_once(tiny, tmp_path):
-    def pack(_):
-        return len(collapse.pack(tiny.text, tokenizer=tiny.model, out=tmp_path / "new", **CUT)["train"])
-
-    with ThreadPoolExecutor(4) as pool:
-        assert len({*pool.map(pack, range(24))}) == 1
-    assert {each.name for each in (tmp_path / "new").iterdir()} == {"README.md", "train"}
 
 
 def test_a_packed_text_on_the_hub_is_downloaded_alone_and_found_offline(packed, tiny, hub, as_user, tmp_path):

@@ -1,6 +1,7 @@
 """The pair sweep compared with all pairs at once, for any tile size: numbers, exclusions, counts, near pairs."""
 
 import math
+from dataclasses import replace
 from itertools import combinations
 
 import numpy as np
@@ -10,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import collapse
-from collapse import CoV, EmbeddingStatistics, LogMeanExp, Mean, MeanLog, Std, pair_metric
+from collapse import CoV, LogMeanExp, Mean, MeanLog, Std, pair_metric
 from collapse.measurement.class_values import vectors
 from collapse.numerics.evaluating import evaluate
 from collapse.numerics.tiles import ClassGeometry, Tile
@@ -18,6 +19,7 @@ from collapse.numerics.values import values_of
 from collapse.plugin.metrics import declaration
 from collapse.plugin.names import OF_PAIRS
 from collapse.plugin.plugin_manager import plugins
+from collapse.testing import statistics_of
 from collapse_metrics import gnc2
 
 TINY, GAP = 2.0**-50, 2.0**-30
@@ -34,15 +36,9 @@ PAIRWISE = [name for name, (metric, _) in plugins().chosen(None).items() if metr
 
 
 def statistics(means=MEANS, variances=None, dtype="float32"):
-    C = len(means)
-    return EmbeddingStatistics(
-        classes=torch.arange(C),
-        counts=torch.full((C,), 3),
-        means=means.double(),
-        variances=torch.arange(C).double() // 2 if variances is None else variances.double(),
-        classifier=means.double(),
-        dtype=dtype,
-    )
+    s = statistics_of(means, means)
+    variances = s.classes // 2 if variances is None else variances
+    return replace(s, counts=s.counts + 2, variances=variances.double(), dtype=dtype)
 
 
 def double(*rows):

@@ -1,25 +1,23 @@
 """Decisions of the linear classifier compared with float64 where float32 cannot decide; and its loss."""
 
 import math
+from dataclasses import replace
 
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from collapse import EmbeddingStatistics
 from collapse.numerics import ranking
 from collapse.numerics.decisions import Decider
 from collapse.numerics.devices import work_sizes
 from collapse.numerics.products import product
+from collapse.testing import statistics_of
 
 
 def decider(weight, classes=None, bias=None, **options) -> Decider:
     classes = torch.arange(len(weight)) if classes is None else classes
-    means = torch.eye(len(classes), weight.shape[1], dtype=torch.float64)
-    s = EmbeddingStatistics(
-        classes=classes, counts=torch.ones(len(classes)).long(), means=means, variances=torch.zeros(len(classes))
-    )
+    s = replace(statistics_of(torch.eye(len(classes), weight.shape[1])), classes=classes)
     return Decider(s, weight, bias, **options)
 
 
@@ -231,8 +229,5 @@ def test_means_that_are_equal_only_after_the_global_mean_is_subtracted_are_told_
     """One mean is so far away that the others round to few values beside it."""
     means = torch.arange(classes).double().unsqueeze(1) / classes
     means[-1] = 1e16
-    s = EmbeddingStatistics(
-        classes=torch.arange(classes), counts=torch.ones(classes).long(), means=means, variances=torch.zeros(classes)
-    )
-    nearest = Decider(s, torch.ones(classes, 1), None).nearest(means.clone())
+    nearest = Decider(statistics_of(means), torch.ones(classes, 1), None).nearest(means.clone())
     assert torch.equal(nearest, torch.arange(classes))

@@ -156,26 +156,6 @@ def test_killed_at_any_file_of_the_replacement_the_next_command_finishes_it(
     assert len(seen) == 2
 
 
-def test_a_validation_added_to_parts_is_never_half_there(tiny, options, tmp_path, monkeypatch):
-    store = collapse.collect(tiny.model, store=tmp_path / "s", **options | {"validation_text": None})
-    collapse.collect(tiny.model, store=store.path, part=(1, 2), **options)
-    real = Path.replace
-
-    def dying(self, target):
-        if Path(target).name == MANIFEST:
-            raise Stopped
-        return real(self, target)
-
-    monkeypatch.setattr(Path, "replace", dying)
-    with pytest.raises(Stopped):
-        collapse.collect(tiny.model, store=store.path, part=(2, 2), **options)
-    monkeypatch.setattr(Path, "replace", real)
-    assert Store.load(store.path).check().state == "trained"
-    done = collapse.collect(tiny.model, store=store.path, part=(2, 2), **options)
-    assert done.state == "complete"
-    assert {each.name for each in store.path.iterdir()} == {MANIFEST, "top"}
-
-
 @pytest.mark.parametrize("file", ["top/weights.safetensors", "shards/a.safetensors", "notes.txt"])
 def test_folders_with_other_things_are_left_alone(tiny, options, made, tmp_path, file):
     folder = tmp_path / "mine"

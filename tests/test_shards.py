@@ -8,8 +8,7 @@ from hypothesis import strategies as st
 
 from collapse.errors import StoreError
 from collapse.stores.manifest import SHARDS, read_manifest
-from collapse.stores.shards import Part, Shard, remove_shards, repair_shards, shards_in
-from collapse.stores.slice_ranges import gaps
+from collapse.stores.shards import Part, Shard, gaps, remove_shards, repair_shards, shards_in
 
 ABOUT = {
     "identity": {"weights": "w", "chunk_length": 4},

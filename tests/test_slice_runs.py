@@ -34,8 +34,8 @@ def phase(monkeypatch):
     return phase
 
 
-def test_a_state_is_saved_again_after_twenty_times_its_own_time(phase, caplog, monkeypatch):
-    """By a clock on which a slice takes a second, and its state 0.14 of one."""
+def test_a_state_is_saved_again_after_forty_times_its_own_time(phase, caplog, monkeypatch):
+    """By a clock on which a slice takes a second, and its state 0.07 of one."""
     now = 0.0
 
     def take(seconds):
@@ -45,7 +45,7 @@ def test_a_state_is_saved_again_after_twenty_times_its_own_time(phase, caplog, m
     monkeypatch.setattr("collapse.collection.running_slices.time.perf_counter", lambda: now)
     caplog.set_level("DEBUG", logger="collapse")
     samples, _ = phase(36, 3)
-    run_slices(samples, 0, 12, batch=3, add=lambda *_: take(1.0), save=lambda *_: take(0.14))
+    run_slices(samples, 0, 12, batch=3, add=lambda *_: take(1.0), save=lambda *_: take(0.07))
     assert [int(each.split()[2]) for each in caplog.messages if " slice " in each] == [1, 4, 7, 10, 12]
 
 

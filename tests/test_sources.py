@@ -74,7 +74,11 @@ def test_units_of_several_samples_leave_positions_out():
 def test_what_is_wrong_with_a_source_is_said():
     bytes_ = np.asarray(DATA["train_labels"], np.uint8)
     assert collapse.collect_source(made(labels=bytes_, validation=None)).statistics().n_classes == 6
-    for labels, said in ((np.ones(3), "integers"), (np.full(900, 6), "rows 0 to 5"), (np.full(900, -100), "integers")):
+    for labels, said in (
+        (np.ones(3), "integers"),
+        (np.full(900, 2**32), "rows 0 to 5"),
+        (np.full(900, -100), "integers"),
+    ):
         with pytest.raises(CollapseError, match=said):
             made(labels=labels)
     with pytest.raises(CollapseError, match=r"embeddings of .* units, .* 4 dimensions, got .*32 \[2, 4\]"):

@@ -88,17 +88,6 @@ def test_ignored_tokens_are_neither_classes_nor_samples(model, tiny, ids):
     assert torch.equal(shuffled.statistics().counts, store.statistics().counts)
 
 
-def test_parts_and_their_whole_leave_out_the_same(model, tiny, tmp_path, run):
-    words = [model, "--text", tiny.text, "--chunk-length", 32, "--max-chunks", 32, "--ignore-tokens", "5,0"]
-    for k in (1, 2):
-        run("collect", *words, "--part", f"{k}/2", "--store", tmp_path / f"{k}")
-    run("merge", tmp_path / "1", tmp_path / "2", "--store", tmp_path / "merged")
-    whole = collapse.collect(model, text=str(tiny.text), chunk_length=32, max_chunks=32, ignore_tokens=[0, 5])
-    merged = collapse.load(tmp_path / "merged").statistics()
-    assert torch.equal(merged.counts, whole.statistics().counts)
-    torch.testing.assert_close(merged.means, whole.statistics().means, rtol=0, atol=1e-12)
-
-
 def test_chunks_without_a_sample_add_nothing(model, tiny):
     h, y = samples(model, tiny.text)
     ids = {*y[:62].tolist()}  # all next tokens of the first two chunks

@@ -44,6 +44,18 @@ def test_stores_of_several_models_are_named_after_them(told, tiny, tmp_path):
     assert sorted(each.name for each in (tmp_path / "s").iterdir()) == ["checkpoint-25", "m-0.5"]
 
 
+@pytest.mark.parametrize("name", ["exp--1", "x[1]", "new\nline", "a@b"])
+def test_models_and_stores_may_have_any_name(told, tiny, tmp_path, monkeypatch, name):
+    monkeypatch.chdir(tmp_path)
+    model = Path("runs") / name
+    shutil.copytree(tiny.model, model)
+    options = [*tiny.words("--max-chunks", 4, "--batch-size", 4)[1:]]
+    told(0, "collect", model, *options, "--store", f"stores/{name}", "--tokenizer", model)
+    told(0, "measure", f"stores/{name}", "--metrics", "nc1", "--output", f"{name}.json")
+    told(0, "verify", f"stores/{name}")
+    assert json.loads(Path(f"{name}.json").read_text())[0]["model"] == name
+
+
 def test_options_that_do_not_apply_to_a_features_file(told, features, tiny, tmp_path):
     for words in (("--text", tiny.text), ("--eos-between",)):
         message = f"{features} is a features file: {words[0]} does not apply"

@@ -1,11 +1,12 @@
 """The validation pass in blocks, batches and parts, compared with a direct computation of every decision and loss."""
 
+from dataclasses import replace
 from typing import ClassVar
 
 import pytest
 import torch
 
-from collapse import EmbeddingStatistics, State, ValidationStatistic
+from collapse import State, ValidationStatistic
 from collapse.numerics import decisions, ranking
 from collapse.numerics.decisions import Decider, ValidationTally
 from collapse.numerics.devices import work_sizes
@@ -13,6 +14,7 @@ from collapse.numerics.finite import NotFinite
 from collapse.numerics.statistics import ValidationStatistics
 from collapse.numerics.validation_totals import merge_validation
 from collapse.plugin.filling import Filled
+from collapse.testing import statistics_of
 
 VOCABULARY, DIM, CLASSES = 23, 5, torch.tensor([1, 2, 5, 9, 14, 20])
 
@@ -30,10 +32,7 @@ def problem():
     weight[16], weight[9] = weight[4], weight[5]  # equal logits in far blocks: the lower id
     bias = torch.linspace(-1, 1, VOCABULARY)
     bias[16], bias[9] = bias[4], bias[5]
-    s = EmbeddingStatistics(
-        classes=CLASSES, counts=torch.ones(6).long(), means=means, variances=torch.zeros(6).double()
-    )
-    return s, weight, bias, h, y
+    return replace(statistics_of(means), classes=CLASSES), weight, bias, h, y
 
 
 def direct(s, weight, bias, h, y):

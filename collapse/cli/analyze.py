@@ -29,11 +29,7 @@ class Analyses(click.Group):
         return sorted((plugins() if ctx.resilient_parsing else plugins_reporting_problems()).analyses)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command:
-        """Return the command of an analysis.
-
-        Raises:
-            UsageError: No plugin has this analysis.
-        """
+        """Return the command of an analysis."""
         from collapse.plugin.plugin_manager import plugins
 
         return analysis_command(plugins().analysis(cmd_name))

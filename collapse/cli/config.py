@@ -18,12 +18,7 @@ _NO_KEYS = ("config", "save_config", "version", "help")
 
 
 def with_config(cli: click.Group, words: list[str]) -> list[str]:
-    """Return a command line with the options of the ``--config`` file; write the ``--save-config`` file.
-
-    Raises:
-        UsageError: The command has no option or argument for a key of the file, or a value has the wrong form.
-        CollapseError: A file cannot be read or written.
-    """
+    """Return a command line with the options of the ``--config`` file; write the ``--save-config`` file."""
     own, _, _ = cli.make_parser(_context(cli, "collapse")).parse_args(list(words))
     path, save = own.get("config"), own.get("save_config")
     if not (path or save):

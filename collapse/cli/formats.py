@@ -40,11 +40,7 @@ def prints_a_table(command: Command) -> Command:
 
 
 def deliver(format_: str | None, output: str | None, table: Table) -> None:
-    """Write a table to ``output`` if given, and print it in a format ("table" or None fits it to the terminal).
-
-    Raises:
-        CollapseError: The file cannot be written.
-    """
+    """Write a table to ``output`` if given, and print it in a format ("table" or None fits it to the terminal)."""
     try:
         if output:  # first, because a reader such as head may close the pipe
             table.write(output)

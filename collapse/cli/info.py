@@ -22,8 +22,7 @@ def command(path: str, as_json: bool) -> None:
     from collapse.measurement.table import Table
     from collapse.showing.report_tables import manifest_table
     from collapse.stores.manifest import is_part
-    from collapse.stores.shards import Part
-    from collapse.stores.slice_ranges import runs_of
+    from collapse.stores.shards import Part, runs_of
 
     if is_part(path):
         part = Part.load(path)

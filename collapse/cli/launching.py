@@ -59,10 +59,6 @@ def launch(
         place_of: Returns the folder of a model's store.
         store: The given ``--store``, which also holds the files of the jobs.
         given: Options of :func:`collapse.collect`.
-
-    Raises:
-        UsageError: An option is invalid, or SLURM is not available.
-        CollapseError: A part failed, SLURM rejects the jobs, or as :func:`collapse.collect` raises it.
     """
     options = click.get_current_context().params
     if options["launcher"] is None:
@@ -97,9 +93,6 @@ def submitted(store: Path) -> tuple[Mapping[str, Any], str, bool]:
     """Return the record of the last jobs for a store, a description of them, and whether any still wait or run.
 
     The record has "parts", the number of parts, "phases", the submitted phases by folder, "jobs" and "command".
-
-    Raises:
-        CollapseError: SLURM's queue cannot be read.
     """
     folder = store / JOBS
     try:

@@ -66,7 +66,8 @@ def _readable(context: click.Context, _: click.Parameter, group_by: tuple[str, .
     "ood_text",
     multiple=True,
     metavar="FILES|DATASET|STORE",
-    help="Out-of-distribution text (or data, with --task) for NC5, which is collected too, or a store of one.",
+    help="Out-of-distribution text for NC5, which is collected too, or a store of one; with --task, data, whose labels "
+    "are not read.",
 )
 @click.option("--all", "all_", is_flag=True, help="Print every measurement, not only the headlines.")
 @prints_a_table
@@ -123,20 +124,16 @@ def command(
     if no_download:
         os.environ["HF_HUB_OFFLINE"] = "1"  # set before the first import of the client, which reads it
     from collapse.cli.rendering import say_failures
-    from collapse.collection.named_store import check_options, store_among
+    from collapse.collection.named_store import check_options, how_to_measure, store_among
     from collapse.hub.opening import load
     from collapse.measurement.row_tables import table_by_step, whole_table_of
-    from collapse.numerics.devices import pick_device
     from collapse.stores.manifest import is_store
 
     plugins = plugins_reporting_problems()
-    chosen = plugins.select(metrics) if metrics else None  # report an unknown name now, not after hours of collecting
     given = given_options(options)
     if null and (given.get("layers") or group_by):
         raise UsageError("--null measures only the top layer, with all classes: remove --layers and --group-by")
-    pick_device(device := given.get("device", "auto"))  # report a missing device now
-    how: dict[str, Any] = {"metrics": chosen, "classes_of": [load(each) for each in classes_of]}
-    how["device"] = None if device == "auto" else device
+    how = how_to_measure(metrics, given.get("device", "auto"), classes_of=[load(each) for each in classes_of])
     names = named_models(models, revisions)
     if group_by and all(map(is_store, names)):
         how["tokenizer"] = given.pop("tokenizer", None)
@@ -157,7 +154,7 @@ def command(
         say_error(f"{output} is not changed: choose another --output, or remove the models that fail")
         output = None
     if rows:
-        shown = None if all_ or chosen else plugins.headlines(("ood",) if ood_text else ())
+        shown = None if all_ or metrics else plugins.headlines(("ood",) if ood_text else ())
         by_row = (revisions or given.get("layers") or group_by) and not null
         deliver(format_, output, (table_by_step if by_row else whole_table_of)(rows, shown))
         say_failures(rows)
@@ -179,22 +176,23 @@ def _measure_each(
 ) -> tuple[list["Row"], int]:
     """Measure each model; return the rows, and how many models failed. The error of a single model is raised."""
     from collapse.collection.measuring_layers import layers_held, rows_of_layers
-    from collapse.collection.named_store import named_store
+    from collapse.collection.named_store import open_or_collect
     from collapse.collection.nulls import collect_nulls, with_nulls
-    from collapse.collection.out_of_distribution import open_ood
     from collapse.collection.trajectories import of_revision
     from collapse.core.paths import home
     from collapse.measurement.last_results import keep_row
     from collapse.stores.layers import TOP
+    from collapse.stores.store import Store
     from collapse.vocabulary.groups import measure_groups
 
     rows: list[Row] = []
     before: dict[int, dict[str, Any]] = {least: {} for least in min_counts}
 
     def measure(model: str, report: "Report") -> None:
-        opened, asked = named_store(model, store=place_of(model), progress=report, **given), given.get("layers")
+        opened, ood = open_or_collect(model, ood_text, store=place_of(model), progress=report, **given)
+        assert isinstance(opened, Store)  # a name is given
+        asked = given.get("layers")
         nulls = collect_nulls(opened, model, given, report) if null else {}
-        ood = open_ood(opened, model, ood_text, given, report) if ood_text else None
         made: list[Row] = []
         for least in min_counts:
             now = {**how, "min_count": least, "progress": report}

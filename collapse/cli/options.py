@@ -52,11 +52,7 @@ def is_given(context: click.Context, name: str | None) -> bool:
 
 
 def given_options(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the options of a collection that were given on the command line, as keyword arguments of collapse.collect.
-
-    Raises:
-        UsageError: A value is invalid.
-    """
+    """Return the options of a collection on the command line, as keyword arguments of :func:`collapse.collect`."""
     context = click.get_current_context()
     given: dict[str, Any] = {}
     for each in fields(CollectionSpec):

@@ -22,11 +22,7 @@ SavedState = Mapping[str, Tensor]
 class Training:
     """Accumulate a run of the training pass: class moments, and for top the head's rows of the classes that occur.
 
-    Args:
-        source: The samples.
-        layers: The layers to accumulate.
-        kinds: Plugin statistics to collect.
-        state: The state of an earlier run to resume, or None.
+    ``state`` is that of an earlier run to resume, or None.
     """
 
     def __init__(self, source: Source, layers: Sequence[str], kinds: Kinds, state: SavedState | None) -> None:
@@ -60,13 +56,7 @@ class Training:
 
 
 class Validation:
-    """Accumulate a run of the validation pass. The head reads an inner layer through the final norm (the logit lens).
-
-    Args:
-        source: The samples.
-        deciders: The classifiers by layer.
-        kinds, state: As in :class:`Training`.
-    """
+    """Accumulate a run of the validation pass. The head reads inner layers through the final norm (the logit lens)."""
 
     def __init__(self, source: Source, deciders: Mapping[str, Decider], kinds: Kinds, state: SavedState | None) -> None:
         phase = source.validation

@@ -207,12 +207,8 @@ def _collect_missing(
 ) -> Store | Part:
     """Collect what a locked folder does not hold yet.
 
-    Args:
-        request: What to collect.
-        report: Called as report(what, done, total).
-        folder: The folder; None for a store in memory.
-        trained: The store in the folder, which lacks something, or None.
-        alone: A context in which no other part changes the folder; only rank 0 needs it.
+    ``trained`` is the store in the folder, which lacks something, or None. In the context ``alone``, no other part
+    changes the folder; only rank 0 needs it.
     """
     known = plugins().statistics
     kinds = [kind for name, kind in sorted(known.items()) if name not in request.without]

@@ -8,21 +8,18 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from collapse.collection.arrays import collect_arrays
-from collapse.collection.collecting import collect
-from collapse.collection.named_store import check_options, named_store
+from collapse.collection.named_store import Measured, how_to_measure, open_or_collect
 from collapse.collection.out_of_distribution import open_ood
 from collapse.core.progress import Report, shows_progress
 from collapse.core.steps import run_and_step
 from collapse.errors import UsageError
-from collapse.inputs.accepted_options import accepts
+from collapse.inputs.accepted_options import NO_PART, accepts
 from collapse.inputs.held_options import refuse_options
 from collapse.inputs.live_model import is_live
 from collapse.inputs.source import array_tensor
-from collapse.measurement.measuring import Classes, measure_store, open_measurable
+from collapse.measurement.measuring import Classes, measure_store
 from collapse.measurement.rows import Row
-from collapse.numerics.devices import pick_device
 from collapse.numerics.statistics import EmbeddingStatistics
-from collapse.plugin.plugin_manager import plugins
 from collapse.plugin.registry import Wanted
 from collapse.stores.layers import TOP
 from collapse.stores.store import Store
@@ -32,7 +29,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 
-@accepts("part", "layers")
+@accepts(part=NO_PART, layers="its row is of the top layer; use collapse.measure_layers()")
 @shows_progress
 def measure(
     model: Any = None,
@@ -101,37 +98,24 @@ def measure(
     arrays = {key: each for key, each in arrays.items() if each is not None}
     if model is None:
         model, store = store, None
-    named, live, given = isinstance(model, str | Path), is_live(model), options
-    if not {"features", "labels"} <= arrays.keys() if model is None else arrays or not (named or live or store is None):
+    collectable = isinstance(model, str | Path) or is_live(model)
+    if not {"features", "labels"} <= arrays.keys() if model is None else arrays or not (collectable or store is None):
         raise UsageError("measure() takes a model, a store, or features with labels")
-    if options.get("part") is not None:
-        raise UsageError("measure() takes no part: collect the parts, merge them, and measure the store")
-    if options.get("layers") is not None:
-        raise UsageError("measure() returns one row, of the top layer: use collapse.measure_layers() for layers")
-    wanted = None if metrics is None else plugins().chosen(metrics)  # report an unknown name before collecting
-    pick_device(device or "cpu")
-    origin = model
-    if named:
-        given = {key: each for key, each in {**options, "device": device}.items() if each is not None}
-        check_options(str(model), given, null=False, ood_text=ood_text)
-        model = named_store(str(model), store=None if store is None else str(store), progress=progress, **given)
-    elif live:
-        model = collect(model, store=store, name=name, progress=progress, **options)  # type: ignore[arg-type]
+    how = how_to_measure(metrics, device, min_count=min_count, classes_of=classes_of, progress=progress)
+    if model is None:
+        refuse_options("features", options)
+        opened = _collected(arrays, name or "arrays")
+        ood = open_ood(opened, None, ood_text, {}, progress)
     else:
-        model = None if model is None else open_measurable(model)
-        refuse_options(model or "features", options)
-    name = name or "arrays"
-    opened = _collected(arrays, name) if model is None else model
-    how: dict[str, Any] = {"metrics": wanted, "min_count": min_count, "classes_of": classes_of}
-    if ood_text is not None:
-        how["others"] = {"ood": (open_ood(opened, origin, ood_text, given, progress), TOP)}
-    row = measure_store(opened, device=None if device == "auto" else device, progress=progress, **how)
+        options |= {"device": device, "name": name}
+        opened, ood = open_or_collect(model, ood_text, store=store, progress=progress, **options)
+    row = measure_store(opened, others={"ood": (ood, TOP)} if ood else {}, **how)
     if model is None and isinstance(opened, EmbeddingStatistics):
-        row = replace(row, model=name, step=run_and_step(name)[1])
+        row = replace(row, model=name or "arrays", step=run_and_step(name or "arrays")[1])
     return row if step is None else replace(row, step=step)
 
 
-def _collected(given: Mapping[str, Any], name: str) -> Store | EmbeddingStatistics:
+def _collected(given: Mapping[str, Any], name: str) -> Measured:
     """Return a store of arrays; without a classifier, statistics without a store."""
     if "classifier" in given:
         return collect_arrays(**given, name=name)

@@ -1,4 +1,4 @@
-"""Open the store for a name: a local store, a store on the Hub, or a store collected from a model or features file."""
+"""Open what is measured: a local store, a store on the Hub, or a store collected from a model or features file."""
 
 import os
 from collections.abc import Mapping
@@ -7,7 +7,7 @@ from typing import Any
 
 from collapse.collection.collecting import collect
 from collapse.collection.nulls import refuse_store
-from collapse.collection.out_of_distribution import check_ood
+from collapse.collection.out_of_distribution import check_ood, open_ood
 from collapse.core.paths import expanded
 from collapse.core.progress import Report
 from collapse.errors import UsageError
@@ -16,24 +16,60 @@ from collapse.hub.opening import open_named, repo_of
 from collapse.inputs.collection_spec import CollectionSpec
 from collapse.inputs.features import check_features_options, is_features_file
 from collapse.inputs.held_options import refuse_options
+from collapse.inputs.live_model import is_live
 from collapse.inputs.resolving import find_store_at
 from collapse.inputs.text_request import asked_model
+from collapse.measurement.measuring import open_measurable
+from collapse.numerics.devices import pick_device
+from collapse.numerics.statistics import EmbeddingStatistics
+from collapse.plugin.plugin_manager import plugins
+from collapse.plugin.registry import Wanted
 from collapse.stores.manifest import is_part, is_store
 from collapse.stores.store import Store
+
+Measured = Store | EmbeddingStatistics
+
+
+def how_to_measure(metrics: Wanted, device: str | None, **more: Any) -> dict[str, Any]:
+    """Return arguments of measure_store(); report an unknown metric or device now, not after hours of collecting."""
+    pick_device(device or "cpu")
+    wanted = None if metrics is None else plugins().chosen(metrics)
+    # auto is for the model: the statistics stay where they are
+    return {"metrics": wanted, "device": None if device == "auto" else device, **more}
+
+
+def open_or_collect(
+    model: Any,
+    ood_text: Any,
+    *,
+    store: Any,
+    progress: Report | None,
+    name: str | None = None,
+    device: str | None = None,
+    **options: Any,
+) -> tuple[Measured, Measured | None]:
+    """Open or collect what :func:`collapse.measure` measures, and the store of an out-of-distribution text, if given.
+
+    The arguments and exceptions are those of :func:`collapse.measure`.
+    """
+    given = {key: each for key, each in options.items() if each is not None}
+    opened: Measured
+    if isinstance(model, str | Path):
+        given |= {"device": device} if device else {}  # a loaded model has its own
+        check_options(str(model), given, null=False, ood_text=ood_text)
+        opened = named_store(str(model), store=None if store is None else str(store), progress=progress, **given)
+    elif is_live(model):
+        opened = collect(model, store=store, name=name, progress=progress, **given)
+    else:
+        opened = open_measurable(model)
+        refuse_options(opened, given)
+    return opened, open_ood(opened, model, ood_text, given, progress)
 
 
 def named_store(name: str, *, store: str | None, progress: Report | None, **options: Any) -> Store:
     """Open the store for a name, or collect it.
 
-    Args:
-        name: A local store, a model, a features file, or a store or model on the Hub.
-        store: Folder of a model's store, or a repository of stores on the Hub; None for the local cache.
-        progress: Called as progress(what, done, total).
-        **options: Options of :func:`collapse.collect` that :func:`check_options` accepts.
-
-    Raises:
-        UsageError: An option is invalid, or does not apply to the store.
-        CollapseError: As in :func:`collapse.collect`.
+    ``store`` is the folder of a model's store, or a repository of stores on the Hub; None for the local cache.
     """
     if is_store(name) or is_part(name):  # for a part, load() raises an error that says what to do
         if store is not None:
@@ -62,10 +98,6 @@ def store_among(
         of_weights: The stores of the model's earlier revisions, by weights, tokenizer and adapter. This revision is
             added. Revisions with equal weights share the store of the first one.
         options: Options of :func:`collapse.collect`, if there is ``of_weights``.
-
-    Raises:
-        UsageError: The folder is a store.
-        CollapseError: The revision cannot be found.
     """
     if is_store(folder):
         raise UsageError(f"{folder} is a store: for several models, give a folder of stores with --store")

@@ -8,7 +8,7 @@ from typing import Any
 from collapse.collection.collecting import collect
 from collapse.core.progress import Report
 from collapse.errors import CollapseError, UsageError
-from collapse.inputs.accepted_options import accepts
+from collapse.inputs.accepted_options import NO_PART, accepts
 from collapse.inputs.collection_spec import NULLS
 from collapse.inputs.features import is_features_file
 from collapse.inputs.held_options import options_held
@@ -21,7 +21,7 @@ _NO_MODEL = "untrained: a features file has no model to initialize"
 _GGUF = "untrained: a GGUF file does not record how its model was initialized"
 
 
-@accepts("part", "null")
+@accepts(part=NO_PART, null="it measures every null; remove null=")
 def measure_with_nulls(
     model: str | Path,
     *,
@@ -48,8 +48,6 @@ def measure_with_nulls(
         UsageError: An option is invalid, or a store is given.
         CollapseError: As in :func:`collapse.collect` and :func:`collapse.measure`.
     """
-    if options.get("null") is not None:
-        raise UsageError("measure_with_nulls() measures every null: remove null=")
     device = options.get("device")
     how = {"metrics": metrics, "min_count": min_count, "device": None if device == "auto" else device}
     refuse_store(model)
@@ -69,17 +67,7 @@ def with_nulls(row: Row, nulls: Mapping[str, Store | str], how: Mapping[str, Any
 def collect_nulls(
     store: Store, model: str | Path, options: Mapping[str, Any], progress: Report | None
 ) -> dict[str, Store | str]:
-    """Collect the nulls of a store's model on the store's text; for a null that is not available, return the reason.
-
-    Args:
-        store: The store of the trained model.
-        model: The model, or a features file.
-        options: The given options of the collection.
-        progress: Called as progress(what, done, total).
-
-    Raises:
-        CollapseError: The model or text found here differs from the store's.
-    """
+    """Collect the nulls of a store's model on the store's text; for a null that is not available, return the reason."""
     if is_features_file(model):
         return {"untrained": _NO_MODEL, "shuffled": collect(model, null="shuffled", progress=progress)}
     given = {name: value for name, value in options.items() if value is not None and name not in ("part", "null")}

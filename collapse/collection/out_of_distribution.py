@@ -1,5 +1,6 @@
 """The store of an out-of-distribution text, which NC5 compares with the text of another store of the same model."""
 
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -48,14 +49,14 @@ def check_ood(model: Any, ood_text: Any, options: Mapping[str, Any]) -> None:
 
 def open_ood(
     store: Store | EmbeddingStatistics, model: Any, ood_text: Any, options: Mapping[str, Any], report: Report | None
-) -> Store | EmbeddingStatistics:
-    """Open the store of an out-of-distribution text, or collect the model on this text.
+) -> Store | EmbeddingStatistics | None:
+    """Open the store of an out-of-distribution text, or collect the model on this text; return None if none is given.
 
     Args:
         store: The store to compare with.
         model: Its model.
-        ood_text: A text, as for ``--text``; with ``--task``, data, as for ``--data``; for a features file, another one;
-            or a store or statistics.
+        ood_text: A text, as for ``--text``; with ``--task``, data, as for ``--data``, whose labels are not read; for a
+            features file, another one; or a store or statistics.
         options: The given options of the collection of ``store``.
         report: Called as report(what, done, total).
 
@@ -63,6 +64,8 @@ def open_ood(
         UsageError: The store is of another model, or the model is not run on texts.
         CollapseError: As in :func:`collapse.collect`.
     """
+    if ood_text is None or ood_text == ():
+        return None
     check_ood(model, ood_text, options)
     names = _names(ood_text)
     if len(names) == 1 and is_store(names[0]):
@@ -77,7 +80,11 @@ def open_ood(
         given = {name: each for name, each in options.items() if name not in _OF_ONE_TEXT}
         if store.identity.get("chunk_length"):
             given.setdefault("chunk_length", store.identity["chunk_length"])
-        given["data" if given.get("task") else "text"] = names
+        if task := given.get("task"):
+            columns = given.get("columns") or TASKS[task].columns
+            given |= {"data": names, "columns": re.sub(",[^,]*$", ",", columns)}  # its labels are not read
+        else:
+            given["text"] = names
         other = collect(model, progress=report, **given)
     weights = [each.identity.get("weights") if isinstance(each, Store) else None for each in (store, other)]
     widths = [shape_of(each.manifest)[1] if isinstance(each, Store) else each.dim for each in (store, other)]

@@ -6,18 +6,15 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from collapse.collection.measuring_layers import open_with_layers, rows_of_layers
-from collapse.collection.named_store import store_among
-from collapse.collection.out_of_distribution import open_ood
+from collapse.collection.measuring_layers import rows_of_layers
+from collapse.collection.named_store import how_to_measure, open_or_collect, store_among
 from collapse.core.progress import Report, numbered, shows_progress
 from collapse.errors import CollapseError
-from collapse.inputs.accepted_options import accepts
+from collapse.inputs.accepted_options import NO_PART, accepts
 from collapse.inputs.collection_spec import CollectionSpec
 from collapse.inputs.references import find_revisions
 from collapse.measurement.results import Results
 from collapse.measurement.rows import Row
-from collapse.numerics.devices import pick_device
-from collapse.plugin.plugin_manager import plugins
 from collapse.plugin.registry import Wanted
 from collapse.stores.layers import TOP
 from collapse.stores.store import Store
@@ -25,7 +22,7 @@ from collapse.stores.store import Store
 log = logging.getLogger("collapse")
 
 
-@accepts("part")
+@accepts(part=NO_PART)
 @shows_progress
 def trajectory(
     model: str | Path,
@@ -60,10 +57,8 @@ def trajectory(
         UsageError: A pattern matches nothing, or an option is invalid.
         CollapseError: No checkpoint can be measured.
     """
-    wanted = None if metrics is None else plugins().chosen(metrics)  # report an unknown name once
-    asked, device = CollectionSpec(**options, layers=layers).layers, options.get("device")
-    how: dict[str, Any] = {"metrics": wanted, "min_count": min_count, "device": None if device == "auto" else device}
-    pick_device(device or "cpu")
+    how = how_to_measure(metrics, options.get("device"), min_count=min_count)
+    asked = CollectionSpec(**options, layers=layers).layers
     names, rows = find_revisions(str(model), revisions), []
     of_weights: dict[tuple[str, ...], str] = {}
     before: dict[str, tuple[Store, str]] = {}
@@ -71,8 +66,7 @@ def trajectory(
         try:
             place = None if store is None else store_among(name, str(store), of_weights, options)
             report = progress and numbered(progress, at, len(names))
-            opened = open_with_layers(name, asked, store=place, progress=report, **options)
-            ood = None if ood_text is None else open_ood(opened, name, ood_text, {**options, "layers": asked}, report)
+            opened, ood = open_or_collect(name, ood_text, store=place, progress=report, layers=asked, **options)
             made = rows_of_layers(opened, asked, before, of_models=True, ood=ood, progress=report, **how)
             rows += [of_revision(row, name) for row in made]
         except CollapseError as error:

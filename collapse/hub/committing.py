@@ -17,12 +17,7 @@ _AGAIN = ". Run the same command again: files already sent are not sent twice"
 
 
 def create_repo(repo: str, *, private: bool) -> None:
-    """Create a repository if it does not exist.
-
-    Raises:
-        UsageError: The name is not valid for a repository.
-        CollapseError: The Hub cannot be reached, or rejects the request.
-    """
+    """Create a repository if it does not exist."""
     from huggingface_hub import HfApi
 
     if not is_repo_id(repo) or "/" not in repo:
@@ -62,9 +57,6 @@ def commit_files(
         branch: The branch; None for main.
         create_pr: Propose the commit as a pull request.
         replaced: A folder in which all other files are deleted, such as ``collapse/``.
-
-    Raises:
-        CollapseError: The Hub cannot be reached, or rejects the request.
     """
     from huggingface_hub import CommitOperationAdd, CommitOperationDelete, HfApi
 
@@ -99,11 +91,7 @@ def move_tag(repo: str, tag: str) -> None:
 
 
 def user_name() -> str:
-    """Return the name of the user who is logged in.
-
-    Raises:
-        UsageError: No user is logged in.
-    """
+    """Return the name of the user who is logged in."""
     from huggingface_hub import HfApi
 
     try:

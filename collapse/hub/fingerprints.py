@@ -109,12 +109,7 @@ def json_of(files: Files, name: str) -> dict[str, Any]:
 
 
 def weight_files(files: Files, model_args: Arguments) -> list[str]:
-    """Return the names of the files from which transformers reads a model's weights; [] if there are none.
-
-    Raises:
-        UsageError: There is no such GGUF file.
-        CollapseError: A file that the index of the weights names is missing.
-    """
+    """Return the names of the files from which transformers reads a model's weights; [] if there are none."""
     prefix = inside(model_args)
     if gguf_file := model_args.get("gguf_file"):
         if not files.has(f"{prefix}{gguf_file}"):
@@ -140,12 +135,7 @@ def weight_files(files: Files, model_args: Arguments) -> list[str]:
 
 
 def weights_fingerprint(files: Files, model_args: Arguments) -> str:
-    """Return ``sha256:…`` of the files of :func:`weight_files` and of the model's config.json.
-
-    Raises:
-        UsageError: There is no such GGUF file, or there are only GGUF files and none is named.
-        CollapseError: There is no model, one of its files is missing, or there is also an adapter.
-    """
+    """Return ``sha256:…`` of the files of :func:`weight_files` and of the model's config.json."""
     prefix, gguf_file = inside(model_args), model_args.get("gguf_file")
     config = f"{prefix}config.json"
     if files.has(f"{prefix}{ADAPTER}"):  # with peft installed, transformers would load or change other weights
@@ -161,11 +151,7 @@ def weights_fingerprint(files: Files, model_args: Arguments) -> str:
 
 
 def adapter_weights(files: Files) -> tuple[str, str]:
-    """Return the name of the file with a PEFT adapter's weights, and ``sha256:…`` of it and of its configuration.
-
-    Raises:
-        CollapseError: There is no adapter.
-    """
+    """Return the name of the file with a PEFT adapter's weights, and ``sha256:…`` of it and of its configuration."""
     for name in ("adapter_model.safetensors", "adapter_model.bin"):
         if files.has(name) and files.has(ADAPTER):
             return name, _fingerprint({each: files.sha256(each) for each in (name, ADAPTER)})

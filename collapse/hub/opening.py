@@ -38,11 +38,7 @@ def load(path: str | Path) -> Store:
 
 
 def cached(path: str | Path) -> Store | None:
-    """Find a store in the user's cache by the start of its digest, by its model's name or by its model's folder.
-
-    Raises:
-        UsageError: Several stores match.
-    """
+    """Find a store in the user's cache by the start of its digest, by its model's name or by its model's folder."""
     name, is_model = str(path), (Path(path) / "config.json").is_file() and not is_store(path)
     if Path(path).exists() and not is_model:
         return None
@@ -65,10 +61,6 @@ def find_published(name: str) -> tuple[Remote, str]:
 
     Args:
         name: ``user/repo`` of a repository with one store, or ``user/repo/folder``; optionally with ``@revision``.
-
-    Raises:
-        UsageError: The name is not of a repository, the repository has no such store, or the name matches several.
-        CollapseError: The Hub cannot be reached, and nothing is cached.
     """
     if not names_repo(name):
         raise UsageError(f"there is no store {name}: give a folder, or user/repo on the Hub")
@@ -94,7 +86,7 @@ def open_named(name: str) -> Store | None:
 
 
 def _only_store(remote: Remote, folder: str) -> str:
-    """Return the only store in a folder of a repository; raises the exceptions of :func:`find_published`."""
+    """Return the only store in a folder of a repository."""
     stores = remote.stores()
     matching = in_folder(stores, folder)
     if len(matching) == 1:

@@ -6,38 +6,46 @@ from functools import wraps
 from inspect import Parameter, signature
 from typing import ParamSpec, TypeVar
 
-from collapse.errors import near_names
+from collapse.errors import UsageError, near_names
 from collapse.inputs.collection_spec import CollectionSpec, options_of
 
 P = ParamSpec("P")
 R = TypeVar("R")
 
 
-def accepts(*without: str) -> Callable[[Callable[P, R]], Callable[P, R]]:
+def accepts(**refused: str | None) -> Callable[[Callable[P, R]], Callable[P, R]]:
     """Add the options of a collection as keywords to the signature and docstring of a function with ``**options``.
 
     Descriptions of the options replace ``{options}`` in its docstring. An unknown argument raises a TypeError that
-    suggests similar names. The options in ``without`` are not added; the function refuses them.
+    suggests similar names. The ``refused`` options are not added: one with a reason raises a UsageError that gives it,
+    and one without is unknown.
     """
 
     def accepting(function: Callable[P, R]) -> Callable[P, R]:
         plain = signature(function)
         own = {name: each for name, each in plain.parameters.items() if each.kind is not Parameter.VAR_KEYWORD}
-        known = {*options_of(), *own}
+        known = {name for name in options_of() if refused.get(name, name)} | {*own}
 
         @wraps(function)
         def run(*arguments: P.args, **options: P.kwargs) -> R:
             for name in options.keys() - known:
                 raise TypeError(f"{function.__name__}() takes no argument {name!r}; {near_names(name, known)}")
+            for name, why in refused.items():
+                if options.get(name) is not None:
+                    raise UsageError(f"{function.__name__}() takes no {name}: {why}")
             return function(*arguments, **options)
 
-        options = [each for each in fields(CollectionSpec) if each.name not in (*own, *without)]
+        options = [each for each in fields(CollectionSpec) if each.name not in (*own, *refused)]
         more = [Parameter(f.name, Parameter.KEYWORD_ONLY, default=f.default, annotation=f.type) for f in options]
         run.__signature__ = plain.replace(parameters=[*own.values(), *more])  # type: ignore[attr-defined]
         run.__doc__ = (function.__doc__ or "").replace("{options}", options_text([each.name for each in options]))
         return run
 
     return accepting
+
+
+NO_PART = "collect the parts, merge them, and measure the store"
+"""Why a function that measures refuses ``part``."""
 
 
 def options_text(names: Iterable[str]) -> str:

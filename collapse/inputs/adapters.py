@@ -21,17 +21,7 @@ log = logging.getLogger("collapse")
 def find_adapted(
     name: str, adapter: str | None, *, revision: str | None = None, model_args: Mapping[str, Any] = {}
 ) -> ModelReference:
-    """Find a model, optionally with an adapter; the name of an adapter means its base model with the adapter.
-
-    Args:
-        name: The folder or id of the model or adapter.
-        adapter: The folder or id of an adapter of the model, or None.
-        revision, model_args: As in :func:`collapse.inputs.references.find_model`.
-
-    Raises:
-        UsageError: There is no such model or adapter.
-        CollapseError: The base model is not found, or peft is not installed; or as in ``find_model``.
-    """
+    """Find a model, optionally with an adapter; the name of an adapter means its base model with the adapter."""
     found = locate(name, revision, MODEL, model_args)
     if not found.files.has(ADAPTER) or found.files.has("config.json"):
         found = with_fingerprints(found)
@@ -64,13 +54,7 @@ def _adapter(found: ModelReference) -> ModelReference:
 def apply_adapter(model: Any, reference: ModelReference, *, merge: bool) -> Any:
     """Apply a model's adapter after loading; return the model.
 
-    Args:
-        model: The transformers model, which is changed.
-        reference: The model, with its adapter.
-        merge: Add the adapter's weights to the model's weights. Otherwise, additional modules apply them.
-
-    Raises:
-        CollapseError: The adapter belongs to another model, or is of a kind that adds tokens; or weights are offloaded.
+    With ``merge``, the adapter's weights are added to the model's weights. Otherwise, additional modules apply them.
     """
     import peft
 

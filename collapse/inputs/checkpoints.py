@@ -10,8 +10,10 @@ from typing import Any
 
 from collapse.core.extras import missing_package
 from collapse.errors import CollapseError, UsageError, first_line
+from collapse.hub.client import hub_cache
 from collapse.inputs.references import ModelReference
 from collapse.inputs.tasks import CAUSAL, TASKS, Task
+from collapse.stores.writing import ANOTHER_CACHE, raise_if_full
 
 _CUT_SHORT = ("deserializing header", "cannot reshape array", "failed finding central directory", "mmap length")
 """Messages of safetensors, NumPy (for GGUF) and torch about an incomplete file."""
@@ -39,15 +41,8 @@ def check_code(reference: ModelReference, config: Mapping[str, Any], named: str,
     """Reject a configuration that needs its repository's code for a class that transformers does not have.
 
     transformers often substitutes one of its own classes without a warning, which gives the numbers of another model.
-
-    Args:
-        reference: The model.
-        config: Its config.json or tokenizer_config.json.
-        named: Key of the class names.
-        autos: Entries of ``auto_map`` that would be used.
-
-    Raises:
-        CollapseError: The configuration needs such code.
+    ``named`` is the key of the class names in the configuration, ``autos`` the entries of ``auto_map`` that would be
+    used.
     """
     import transformers
 
@@ -62,13 +57,6 @@ def check_kernels(reference: ModelReference, config: Mapping[str, Any]) -> None:
 
     With the package ``kernels``, transformers downloads and imports an implementation named ``owner/repo``. Some
     versions do so without asking if a model's config.json names one.
-
-    Args:
-        reference: The model.
-        config: Its config.json, with the values of the model's arguments.
-
-    Raises:
-        CollapseError: The configuration names such an implementation.
     """
     for value in _implementations(config):
         if value not in _BUILT_IN:
@@ -91,14 +79,6 @@ def check_kind(reference: ModelReference, config: Mapping[str, Any], task: Task 
     """Reject a checkpoint of a model with another head.
 
     transformers would build only a part of it, with a new head if it has none.
-
-    Args:
-        reference: The model.
-        config: Its config.json, with the values of the model's arguments.
-        task: The head.
-
-    Raises:
-        CollapseError: It is a model with another head; for a causal language model, also an encoder or encoder-decoder.
     """
     import transformers
     from transformers.models.auto import modeling_auto as auto
@@ -131,7 +111,12 @@ def _needs_code(reference: ModelReference) -> CollapseError:
 
 
 def loading_error(reference: ModelReference, what: str, error: Exception) -> CollapseError:
-    """Return a one-line error for a failure of transformers, torch or another library to load part of a model."""
+    """Return a one-line error for a failure of transformers, torch or another library to load part of a model.
+
+    Raises:
+        CollapseError: The disk is full.
+    """
+    raise_if_full(error, hub_cache(), ANOTHER_CACHE)
     text = str(error)
     if "trust_remote_code" in text:
         return _needs_code(reference)

@@ -82,11 +82,7 @@ def write_chunks(folder: Path, about: dict[str, Any], chunks: Iterator[tuple[np.
 
 
 def read_chunks(folder: Path, about: Mapping[str, Any]) -> Chunks | None:
-    """Return the chunks in a folder, or None if there are none or they were altered.
-
-    Raises:
-        UsageError: The folder holds other chunks.
-    """
+    """Return the chunks in a folder, or None if there are none or they were altered."""
     try:
         record = read_json(folder / RECORD)
         if [sha256_file(folder / name) for name in FILES] != record["sha256"]:

@@ -14,10 +14,9 @@ import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor
 
-from collapse.errors import CollapseError, first_line
-from collapse.inputs.language_model import Reached, classifier_of
+from collapse.errors import CollapseError
+from collapse.inputs.language_model import Reached, classifier_of, explaining_failed_run
 from collapse.inputs.suitability import rounding_of
-from collapse.numerics.devices import is_out_of_memory
 
 
 @dataclass
@@ -45,11 +44,7 @@ class Classifier:
 
     @classmethod
     def of(cls, model: Any, batch: Mapping[str, Tensor]) -> "Classifier":
-        """Find the head: the last linear module that the model calls. Check on a batch that it makes the logits.
-
-        Raises:
-            CollapseError: The model has no linear head, or cannot be run.
-        """
+        """Find the head: the last linear module that the model calls. Check on a batch that it makes the logits."""
         called: list[tuple[str, torch.nn.Module]] = []
         hooks = [
             each.register_forward_hook(lambda module, *_, name=name: called.append((name, module)))
@@ -110,12 +105,5 @@ def _run(model: Any, batch: Mapping[str, Tensor]) -> Any:
         for name, each in batch.items()
         if name in takes
     }
-    try:
+    with explaining_failed_run(model, "the data"):
         return model(**inputs)
-    except Exception as error:  # the model's code can raise anything
-        if isinstance(error, Reached) or is_out_of_memory(error):
-            raise
-        raise CollapseError(
-            f"{type(model).__name__} cannot be run on the data: {type(error).__name__}: {first_line(error)}; check its "
-            "config.json and --model-arg"
-        ) from error

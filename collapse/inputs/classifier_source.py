@@ -43,17 +43,7 @@ _CPU_BATCH, _GPU_BATCH, _PROBED = 32, 256, 4  # units
 
 
 def classifier_request(reference: ModelReference, spec: CollectionSpec, folder: Path | None = None) -> Request:
-    """Return the request for a model and the labelled data that options name.
-
-    Args:
-        reference: The model.
-        spec: The options, with a task.
-        folder: Folder of the store; None for a folder in the user's cache.
-
-    Raises:
-        UsageError: No data are given, or an option is invalid or does not apply.
-        CollapseError: Data cannot be found or read.
-    """
+    """Return the request for a model and the labelled data that options name."""
     check_applies(f"--task {spec.task}", spec.given, _OPTIONS)
     task = TASKS[str(spec.task)]
     data = find_data(spec, task)

@@ -13,6 +13,7 @@ from typing import Any
 
 from collapse.errors import UsageError
 from collapse.inputs.option_fields import Option, check_value, option
+from collapse.inputs.tasks import TASKS
 from collapse.stores.layers import FORM, TOP
 
 TextNames = str | os.PathLike[str] | Iterable[str | os.PathLike[str]]
@@ -25,11 +26,6 @@ OF_PACKING = (
     *("max_validation_chunks", "shards", "eos_between", "special_tokens", "trust_remote_code"),
 )
 """Options on which the chunks of a text depend, besides the text."""
-
-TASKS = ("image-classification", "sequence-classification", "token-classification", "masked-lm")
-"""Heads of classifiers other than causal language models, as transformers' pipelines call them."""
-
-DTYPES = ("float32", "bfloat16", "float16", "float64")
 
 
 def text_names(value: Any) -> tuple[Any, ...]:
@@ -82,7 +78,7 @@ class CollectionSpec:
     split: str | None = option("Training split of a data set.", "corpus", unset="train")
     validation_split: str | None = option("Validation split of a data set.", "validation", unset="validation")
     text_column: str | None = option("Column that holds the text.", "corpus validation", unset="text")
-    task: str | None = option("Measure a classifier with this head.", "changed", choices=TASKS, metavar="TASK")
+    task: str | None = option("Measure a classifier with this head.", "changed", choices=tuple(TASKS), metavar="TASK")
     data: TextNames | None = option(
         "Training data of --task: a folder of class folders with images, files of rows, or a Hub data set.",
         "corpus",
@@ -92,10 +88,11 @@ class CollectionSpec:
         "Validation data of --task.", "validation", unset="the data set's validation split, if any", **_NAMES
     )
     columns: str | None = option(
-        "Columns of --data: its inputs, then its labels.",
+        "Columns of --data: its inputs, then its labels; without labels, as in text, (with a comma), all samples are "
+        "one class.",
         "corpus validation",
         unset="image,label; text,label; tokens,ner_tags; or text",
-        metavar="INPUT[,INPUT],LABEL",
+        metavar="INPUT[,INPUT],[LABEL]",
     )
     tokenizer: str | None = option("Tokenizer to use instead of the model's own.", "tokenizer", metavar="MODEL")
     revision: str | None = option("Branch, tag or commit of a Hub model.", "weights tokenizer")
@@ -139,7 +136,12 @@ class CollectionSpec:
         valid=FORM.fullmatch,
         wanted="all, every:K, or numbers such as 0,4,8 or -2",
     )
-    dtype: str = option("Data type in which the model runs.", "recorded", default="float32", choices=DTYPES)
+    dtype: str = option(
+        "Data type in which the model runs.",
+        "recorded",
+        default="float32",
+        choices=("float32", "bfloat16", "float16", "float64"),
+    )
     device: str = option("auto, cpu, cuda, cuda:1, ...", "running", default="auto")
     device_map: str | Mapping[str, Any] | None = option(
         "Spread the model over devices: auto, balanced, or a JSON file of modules and devices (cpu, disk, 0, ...).",

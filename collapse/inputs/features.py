@@ -40,14 +40,7 @@ _OPTIONS = ("without", "null", "recollect", "batch_size", "device", "determinist
 
 
 class ArrayPhase(Phase):
-    """Rows of an array, in blocks of 8,192.
-
-    Args:
-        name: "train" or "validation".
-        features, labels: Embeddings, shape (N, d), and their labels, shape (N,).
-        called: Name of the source in messages.
-        shuffled: See :class:`Phase`.
-    """
+    """Rows of an array, in blocks of 8,192."""
 
     size, words = _ROWS, ("block", "rows")
     out_of_memory = "use a machine with more memory, or keep the features in a smaller dtype"
@@ -87,14 +80,7 @@ def is_features_file(path: str | Path) -> bool:
 def features_request(path: Path, spec: CollectionSpec, folder: Path | None = None) -> Request:
     """Return the request for a features file. The file is read now, because its content is its identity.
 
-    Args:
-        path: The features file.
-        spec: The options; only a few apply.
-        folder: Folder of the store; None for a store in memory.
-
-    Raises:
-        UsageError: An option does not apply to a features file.
-        CollapseError: The file cannot be read; or as in :func:`source_of`.
+    Without a folder, the store is in memory.
     """
     from safetensors import SafetensorError
     from safetensors.torch import load_file
@@ -129,14 +115,7 @@ def source_of(
 ) -> Source:
     """Check the tensors of a features file, and make a source; equal tensors give the same identity.
 
-    Args:
-        features: The tensors.
-        called: Name of the features in messages.
-        model, corpus: Names for the manifest.
-        shuffled: See :class:`Phase`.
-
-    Raises:
-        CollapseError: A tensor has the wrong shape or dtype, or a label has no row in the classifier.
+    Messages call the features ``called``; ``model`` and ``corpus`` are names for the manifest.
     """
     identity = {"features": hash_of({}, features)}
     features = _checked(features, called)
@@ -160,7 +139,7 @@ def source_of(
 
 
 def _checked(features: Mapping[str, Tensor], called: str) -> dict[str, Tensor]:
-    """Check the tensors and return them, with labels as int64; raises the exceptions of :func:`source_of`."""
+    """Check the tensors and return them, with labels as int64."""
     found: dict[str, Tensor] = {}
     sizes: dict[str, int] = {}
     for name, letters in _SHAPES.items():

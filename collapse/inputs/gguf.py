@@ -15,16 +15,7 @@ def gguf_context(file: Path) -> int | None:
 
 
 def check_gguf(name: str, file: Path, model: Any) -> None:
-    """Reject a GGUF file with a tensor, or a scaling of rotary angles, that transformers ignores.
-
-    Args:
-        name: The model's name.
-        file: The file.
-        model: The model that transformers loaded from it.
-
-    Raises:
-        CollapseError: The file cannot be read, or transformers ignores parts of it; the message names some.
-    """
+    """Reject a GGUF file with a tensor, or a scaling of rotary angles, that transformers ignores."""
     from transformers import modeling_gguf_pytorch_utils as reading
 
     reader, architecture = _opened(file)

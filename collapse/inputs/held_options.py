@@ -14,10 +14,7 @@ _HOW = ("shards", "eos_between", "special_tokens", "ignore_tokens", "dtype", "qu
 def options_held(identity: Mapping[str, Any], given: Mapping[str, Any], *, texts_only: bool = False) -> dict[str, Any]:
     """Return the options with which a store was collected, without local texts. Given options replace them.
 
-    Args:
-        identity: The store's identity.
-        given: The given options.
-        texts_only: Return only the options of the texts and their limits.
+    With ``texts_only``, return only the options of the texts and their limits.
     """
     names = _LIMITS if texts_only else (*_LIMITS, *_HOW)
     found = {name: identity[name] for name in names if identity.get(name) is not None}

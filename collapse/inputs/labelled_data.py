@@ -30,7 +30,7 @@ class Labelled:
     Attributes:
         name: Name in messages.
         inputs: The input columns: sequences of texts, lists of words, images, or names of image files.
-        labels: The class of each row, as a number or name, or a list of classes per row; None without labels.
+        labels: The class of each row, as a number or name, or a list of classes per row; None if they are not read.
         names: Names of the classes if labels are their numbers in the data.
         hashes: The hash of each local image file.
     """
@@ -43,17 +43,13 @@ class Labelled:
 
 
 def find_data(spec: CollectionSpec, task: Task) -> Texts:
-    """Find the training data, and the validation data if there are any.
-
-    Raises:
-        UsageError: No data are given, or as in :func:`collapse.inputs.corpus.find_corpus`.
-        CollapseError: Data cannot be found or read.
-    """
+    """Find the training data, and the validation data if there are any."""
     if not spec.data:
         raise UsageError(f"--task {task.name} needs its data: give --data")
     training = _find(spec.data, spec, task, spec.split)
     validation = None
-    if spec.validation_data or spec.validation_split or training.remote:
+    is_labelled = not training.column.endswith(",")
+    if spec.validation_data or spec.validation_split or (training.remote and is_labelled):
         named = spec.validation_data or spec.data
         validation = _find(named, spec, task, spec.validation_split, validation=True)
     return Texts(training, validation, optional=not (spec.validation_data or spec.validation_split))
@@ -64,9 +60,15 @@ def _find(names: TextNames, spec: CollectionSpec, task: Task, split: str | None,
     found = find_corpus(names, split=split, text_column=columns, validation=validation, known=task.known)
     if not _are_images(found.files):
         return found
-    folders = [Path(file).parent.name for file in found.files]  # the names of their classes
     name = Path(text_names(names)[0]).resolve().name
-    return replace(found, name=name, column="", sha256=sha256_of([folders, found.hashes]))
+    if columns.endswith(","):  # the names of folders are not read
+        return replace(found, name=name, column=",", sha256=sha256_of(found.hashes))
+    return replace(found, name=name, column="", sha256=sha256_of([_folders(found.files), found.hashes]))
+
+
+def _folders(files: Sequence[str]) -> list[str]:
+    """Return the folder of each image: the name of its class."""
+    return [Path(file).parent.name for file in files]
 
 
 def _are_images(files: Sequence[str]) -> bool:
@@ -75,11 +77,6 @@ def _are_images(files: Sequence[str]) -> bool:
 
 def read_data(corpus: Corpus, task: Task, report: Report | None = None) -> Labelled:
     """Read data that were found; images only when they are needed.
-
-    Args:
-        corpus: The data.
-        task: The task.
-        report: Called as report(what, bytes done, bytes, note) while files are downloaded.
 
     Raises:
         NoSplit: There is no such split.
@@ -92,11 +89,11 @@ def read_data(corpus: Corpus, task: Task, report: Report | None = None) -> Label
         remote.download([glob.escape(name) for name in names], report=report)
         files = [str(remote.fetch(name)) for name in names]
     if _are_images(files):
-        return Labelled(corpus.name, (files,), [Path(file).parent.name for file in files], hashes=corpus.hashes)
+        return Labelled(corpus.name, (files,), None if corpus.column else _folders(files), hashes=corpus.hashes)
     rows = _rows(corpus, files, task)
     if not remote:
         check_unchanged(corpus)
-    *inputs, labels = corpus.column.split(",") if task.name != "masked-lm" else (corpus.column, None)
+    *inputs, labels = corpus.column.split(",") if task.name != "masked-lm" else (corpus.column, "")
     for column in (*inputs, labels):
         if column and column not in rows.column_names:
             hint = near_names(column, rows.column_names)
@@ -133,16 +130,12 @@ def _rows(corpus: Corpus, files: Sequence[str], task: Task) -> Any:
 
 
 def class_ids(data: Labelled, classes: Mapping[int, str]) -> list[Any]:
-    """Return the labels of data as the numbers of a model's classes, with the same nesting.
+    """Return the labels of data as the numbers of a model's classes, with the same nesting; 0 without labels.
 
-    Args:
-        data: The data.
-        classes: The names of the model's classes (``id2label``).
-
-    Raises:
-        UsageError: The model has no such class.
+    ``classes`` has the names of the model's classes (``id2label``).
     """
-    assert data.labels is not None
+    if data.labels is None:
+        return [0] * len(data.inputs[0])
     flat = [each for label in data.labels for each in (label if isinstance(label, list) else (label,))]
     strange = next((each for each in flat if not isinstance(each, int | str)), None)
     if strange is not None or None in flat:

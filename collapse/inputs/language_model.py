@@ -3,8 +3,8 @@
 Shapes: B chunks of T tokens, d dimensions, V tokens of the vocabulary.
 """
 
-from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, ExitStack, nullcontext, suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import chain
@@ -34,6 +34,20 @@ def explaining_large_model(name: str, device: torch.device) -> AbstractContextMa
     return explaining_out_of_memory(
         f"{name} does not fit on {device}: use --dtype bfloat16, --device-map auto, --quantize or {other}"
     )
+
+
+@contextmanager
+def explaining_failed_run(model: Any, on: str) -> Iterator[None]:
+    """Convert an error of a model's code into a CollapseError; pass on :class:`Reached` and out-of-memory errors."""
+    try:
+        yield
+    except Exception as error:  # the model's code can raise anything
+        if isinstance(error, Reached) or is_out_of_memory(error):
+            raise
+        raise CollapseError(
+            f"{type(model).__name__} cannot be run on {on}: {type(error).__name__}: {first_line(error)}; check its "
+            "config.json and --model-arg"
+        ) from error
 
 
 @dataclass
@@ -181,15 +195,8 @@ class LanguageModel:
         Raises:
             CollapseError: The model's code failed. Out-of-memory errors are not converted.
         """
-        try:
+        with explaining_failed_run(self.model, f"{len(tokens_BT)} × {tokens_BT.shape[1]} tokens"):
             return self.model(input_ids=tokens_BT.to(self._input_device), use_cache=False, **options)
-        except Exception as error:  # the model's code can raise anything
-            if isinstance(error, Reached) or is_out_of_memory(error):
-                raise
-            raise CollapseError(
-                f"{type(self.model).__name__} cannot be run on {len(tokens_BT)} × {tokens_BT.shape[1]} tokens: "
-                f"{type(error).__name__}: {first_line(error)}; check its config.json and --model-arg"
-            ) from error
 
 
 @torch.no_grad()

@@ -20,12 +20,7 @@ _PROBED = 512
 
 
 def speed_up(loaded: "LanguageModel") -> str | None:
-    """Let the first plugin that supports a model make it faster; return the name that the plugin gives, or None.
-
-    Raises:
-        PluginError: A plugin changed the embeddings beyond rounding.
-        CollapseError: The model no longer runs.
-    """
+    """Let the first plugin that supports a model make it faster; return the name that the plugin gives, or None."""
     manager = plugins()
     if not manager.hooks.get("collapse_prepare_model"):  # save the forward pass of the probe
         return None

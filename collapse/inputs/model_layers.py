@@ -21,12 +21,7 @@ if TYPE_CHECKING:
 
 @torch.no_grad()
 def find_layers(loaded: "LanguageModel", tokens_BT: Int[Tensor, "B T"], layers: Sequence[str]) -> None:
-    """Set a model's ``blocks``, and its ``lens`` or ``no_lens``, from a run on the start of a chunk.
-
-    Raises:
-        CollapseError: The model has no blocks whose inputs are its ``hidden_states``, or a layer has another dimension
-            than the output embedding.
-    """
+    """Set a model's ``blocks``, and its ``lens`` or ``no_lens``, from a run on the start of a chunk."""
     kind, tokens = type(loaded.model).__name__, tokens_BT[:1, :CHECKED_TOKENS]
     states = getattr(loaded.run(tokens, output_hidden_states=True), "hidden_states", None) or ()
     for blocks in _candidates(loaded):

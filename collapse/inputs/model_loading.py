@@ -12,7 +12,6 @@ from collapse.core import ranks
 from collapse.core.progress import Report
 from collapse.core.settings import environment, gguf_reported, quiet
 from collapse.errors import CollapseError
-from collapse.hub.client import hub_cache
 from collapse.hub.fingerprints import inside, tokenizer_files, weight_files
 from collapse.inputs.adapters import apply_adapter
 from collapse.inputs.checkpoints import check_code, check_kernels, check_kind, loading_error
@@ -25,7 +24,6 @@ from collapse.inputs.references import ModelReference
 from collapse.inputs.tasks import CAUSAL, Task
 from collapse.inputs.weight_checks import check_loaded
 from collapse.numerics.devices import pick_device
-from collapse.stores.writing import ANOTHER_CACHE, raise_if_full
 
 log = logging.getLogger("collapse")
 
@@ -36,11 +34,7 @@ _loading = Lock()  # transformers cannot load models in parallel: it would repor
 
 
 def load_model(reference: ModelReference, spec: CollectionSpec, report: Report | None = None) -> LanguageModel:
-    """Load a causal language model for measuring, with the arguments of :func:`load_pretrained`.
-
-    Raises:
-        CollapseError: The model cannot be loaded, lacks weights, or has no output embedding.
-    """
+    """Load a causal language model for measuring, with the arguments of :func:`load_pretrained`."""
     loaded = LanguageModel.of(load_pretrained(reference, spec, report))
     loaded.attention = (speed_up(loaded) if spec.fast_attention else None) or loaded.attention
     return loaded
@@ -49,17 +43,7 @@ def load_model(reference: ModelReference, spec: CollectionSpec, report: Report |
 def load_pretrained(
     reference: ModelReference, spec: CollectionSpec, report: Report | None = None, task: Task = CAUSAL
 ) -> Any:
-    """Load a transformers model, with all weights from its checkpoint, in evaluation mode.
-
-    Args:
-        reference: The model (see :func:`collapse.inputs.references.find_model`).
-        spec: The options. Only options for loading and placing a model are used.
-        report: Called as report(what, done, total) while files are downloaded, and while a GGUF file is read.
-        task: Its head.
-
-    Raises:
-        CollapseError: The model cannot be loaded, has another head, or lacks weights.
-    """
+    """Load a transformers model, with all weights from its checkpoint, in evaluation mode."""
     target = pick_device(spec.device)
     arguments = dict(reference.model_args)
     config = {**reference.json("config.json"), **arguments}
@@ -128,7 +112,6 @@ def _trained(
                 **arguments,
             )
         except Exception as error:  # many libraries read the files here, each with its own exceptions
-            raise_if_full(error, hub_cache(), ANOTHER_CACHE)
             raise loading_error(reference, task.what, error) from error
     if gguf_file:
         model = _in_dtype(model, spec)  # some dequantized layers, such as norms, have another one
@@ -170,11 +153,7 @@ def _in_dtype(model: Any, spec: CollectionSpec) -> Any:
 
 
 def load_tokenizer(reference: ModelReference, *, trust_remote_code: bool = False) -> Any:
-    """Load the tokenizer of a model, or a tokenizer that is given separately.
-
-    Raises:
-        CollapseError: There is no tokenizer, or it cannot be loaded.
-    """
+    """Load the tokenizer of a model, or a tokenizer that is given separately."""
     import transformers
 
     if not tokenizer_files(reference.files, reference.model_args):  # transformers would make an empty tokenizer
@@ -191,17 +170,12 @@ def load_tokenizer(reference: ModelReference, *, trust_remote_code: bool = False
                 **reference.source, trust_remote_code=trust_remote_code, **reference.model_args
             )
         except Exception as error:  # as above
-            raise_if_full(error, hub_cache(), ANOTHER_CACHE)
             said = loading_error(reference, "a tokenizer", error)
             raise CollapseError(f"{said}. Or give another tokenizer with --tokenizer") from error
 
 
 def load_processor(reference: ModelReference, *, trust_remote_code: bool = False) -> Any:
-    """Load the image processor of a model. If there are several, it is the one that uses Pillow.
-
-    Raises:
-        CollapseError: There is no image processor, or it cannot be loaded.
-    """
+    """Load the image processor of a model. If there are several, it is the one that uses Pillow."""
     import transformers
 
     with _loading, quiet("transformers"):
@@ -213,5 +187,4 @@ def load_processor(reference: ModelReference, *, trust_remote_code: bool = False
                 **reference.source, trust_remote_code=trust_remote_code, backend="pil"
             )
         except Exception as error:  # as above
-            raise_if_full(error, hub_cache(), ANOTHER_CACHE)
             raise loading_error(reference, "an image processor", error) from error

@@ -11,11 +11,7 @@ from collapse.stores.provenance import shown_word
 
 
 def parsed(name: str, words: Any) -> Any:
-    """Return an option's value from its words on the command line.
-
-    Raises:
-        UsageError: The words cannot be parsed.
-    """
+    """Return an option's value from its words on the command line."""
     if name == "model_args":
         return dict(key_value(each) for each in words)
     if name == "part":
@@ -25,11 +21,7 @@ def parsed(name: str, words: Any) -> Any:
 
 
 def key_value(text: str, flag: str = "--model-arg", example: str = "gguf_file=model.Q4_1.gguf") -> tuple[str, Any]:
-    """Split ``key=value`` into (key, value), with the value parsed if it is JSON.
-
-    Raises:
-        UsageError: The text is not key=value.
-    """
+    """Split ``key=value`` into (key, value), with the value parsed if it is JSON."""
     key, equals, value = text.partition("=")
     if not equals or not key.isidentifier():
         raise UsageError(f"{flag} must be key=value, such as {example}, got {text}")

@@ -31,7 +31,7 @@ first id, int64; `chunks.json` the origin, the options and the sha256 of both.
 """
 
 
-@accepts(*options_of().keys() - {*OF_PACKING})
+@accepts(**dict.fromkeys(options_of().keys() - {"text", *OF_PACKING}))
 @shows_progress
 def pack(
     text: TextNames, *, tokenizer: str | Path, out: str | Path, progress: Report | None = None, **options: Any
@@ -54,8 +54,6 @@ def pack(
         UsageError: An option is invalid, or the folder holds other files.
         CollapseError: A text or the tokenizer is not available, a text is too short, or the folder cannot be written.
     """
-    if strange := options.keys() - {*OF_PACKING}:
-        raise TypeError(f"pack() takes no argument {min(strange)!r}")
     folder, spec = expanded(out), CollectionSpec(text=text, **options)
     ours = {"train", "validation", "README.md"}
     if folder.is_dir() and (other := sorted({each.name for each in folder.glob("[!.]*")} - ours)):

@@ -22,14 +22,7 @@ _AUTOMATIC = ("auto", "balanced", "balanced_low_0", "sequential")
 def placement(spec: CollectionSpec, config: Mapping[str, Any], target: torch.device) -> dict[str, Any]:
     """Return the arguments of ``from_pretrained`` that place and quantize a model; {} to load it on the CPU.
 
-    Args:
-        spec: The options; device_map, quantize and dtype apply.
-        config: The model's config.json, with the values of the model's arguments.
-        target: The device of a model without a device map. A quantized model cannot be moved afterwards.
-
-    Raises:
-        UsageError: The device map cannot be read, or the quantization is unknown or does not apply.
-        CollapseError: A package is missing.
+    A quantized model cannot be moved afterwards: without a device map, it is placed on ``target``.
     """
     device_map = _device_map(spec.device_map) or config.get("device_map")
     quantized, already = _quantization(spec), config.get("quantization_config")
@@ -43,11 +36,7 @@ def placement(spec: CollectionSpec, config: Mapping[str, Any], target: torch.dev
 
 
 def check_placed(model: Any, spec: CollectionSpec, placed: Mapping[str, Any]) -> None:
-    """Check that a device map fitted a model, and that ``--quantize`` quantized something.
-
-    Raises:
-        UsageError: The map names no module, or omits weights; or no weight is quantized.
-    """
+    """Check that a device map fitted a model, and that ``--quantize`` quantized something."""
     kind, places = type(model).__name__, placed.get("device_map")
     if isinstance(places, Mapping):
         weights = [name for name, _ in model.named_parameters()]

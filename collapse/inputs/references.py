@@ -121,11 +121,6 @@ class ModelReference:
 def find_model(name: str, *, revision: str | None = None, model_args: Mapping[str, Any] = {}) -> ModelReference:
     """Find the model that a name refers to: a folder, or an id on the Hub with its commit.
 
-    Args:
-        name: The folder, the GGUF file, or the id.
-        revision: Branch, tag or commit on the Hub.
-        model_args: The model's arguments.
-
     Raises:
         UsageError: There is no such folder and no such model on the Hub, or a revision is given for a folder.
         CollapseError: The folder holds no model, or the Hub cannot be reached and nothing is cached.
@@ -145,15 +140,7 @@ def with_fingerprints(found: ModelReference) -> ModelReference:
 
 
 def find_tokenizer(name: str, model_args: Mapping[str, Any] = {}) -> ModelReference:
-    """Find a tokenizer that is given separately: a folder with its files, a GGUF file, or a Hub id.
-
-    Args:
-        name: The folder, file or id.
-        model_args: The model's arguments, if the tokenizer is loaded with them.
-
-    Raises:
-        UsageError, CollapseError: As in :func:`find_model`.
-    """
+    """Find a tokenizer that is given separately: a folder with its files, a GGUF file, or a Hub id."""
     try:
         found = locate(name, None, "tokenizer", model_args)
         return replace(found, tokenizer=tokenizer_fingerprint(found.files, found.model_args))
@@ -211,19 +198,13 @@ def locate(name: str, revision: str | None, what: str, model_args: Mapping[str, 
 def find_revisions(name: str, patterns: str | Iterable[str]) -> list[str]:
     """Find the checkpoints of a model: branches and tags on the Hub, or subfolders of a local folder, by step.
 
-    Args:
-        name: The id on the Hub, or the folder.
-        patterns: Names, or patterns with the wildcards of a shell; separated by commas, or several.
+    Patterns have the wildcards of a shell; one text may hold several, separated by commas.
 
     Returns:
         ``id@revision`` or ``folder/checkpoint`` of each.
-
-    Raises:
-        UsageError: There is no such model, a pattern matches nothing, or the name already has a revision.
-        CollapseError: The Hub cannot be reached and nothing is cached.
     """
     wanted = patterns.split(",") if isinstance(patterns, str) else list(patterns)
-    files = locate(name, None, "model", {}).files
+    files = locate(name, None, "model with revisions", {}).files
     there = files.revisions()
     found: set[str] = set()
     for pattern in wanted:
@@ -239,9 +220,6 @@ def code_of(model: ModelReference, tokenizer: ModelReference) -> dict[str, str]:
     """Return fingerprints of the code that ``--trust-remote-code`` lets run, by location; {} if there is none.
 
     Code in the model's own files is identified by content, code of another repository by its commit.
-
-    Raises:
-        CollapseError: A repository with such code cannot be found.
     """
     found: dict[str, str] = {}
     revision = model.model_args.get("code_revision")
@@ -262,12 +240,7 @@ def limit_of(config: Mapping[str, Any]) -> int | None:
 
 
 def chunk_length_of(reference: ModelReference, asked: int | None) -> int:
-    """Return T: the requested length, or min(2048, the model's limit).
-
-    Raises:
-        UsageError: The requested length is longer than the model's context.
-        CollapseError: No length is requested, and the limit is unknown.
-    """
+    """Return T: the requested length, or min(2048, the model's limit)."""
     limit = reference.position_limit
     if asked is None and limit is None:
         raise CollapseError(

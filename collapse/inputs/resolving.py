@@ -24,14 +24,7 @@ log = logging.getLogger("collapse")
 def resolve(model: str, spec: CollectionSpec, folder: Path | None) -> Request | Store:
     """Return the request of a collection, or a published store if only that store determines the text.
 
-    Args:
-        model: A local folder, a Hub id, a GGUF file, a features file, or a plugin's name for a source.
-        spec: The options.
-        folder: Folder of the store; None for the cache (for a features file: for a store in memory).
-
-    Raises:
-        UsageError: An option is invalid, or no corpus is known.
-        CollapseError: Something cannot be found or read.
+    Without a folder, the store is in the cache or, for a features file, in memory.
     """
     if is_features_file(model):
         return features_request(Path(model), spec, folder)
@@ -59,10 +52,8 @@ def _request(
 def find_store(reference: ModelReference, spec: CollectionSpec) -> Store | None:
     """Find a store in a model's folder or repository that makes collecting it unnecessary.
 
-    Args:
-        reference: The model. For a model on the Hub, any text, chunk length and number of chunks match that the options
-            do not specify; stores of whole texts are preferred.
-        spec: The options.
+    For a model on the Hub, any text, chunk length and number of chunks match that the options do not specify; stores of
+    whole texts are preferred.
     """
     stores: list[Store] = []
     files = reference.files
@@ -80,10 +71,7 @@ def find_store(reference: ModelReference, spec: CollectionSpec) -> Store | None:
 def find_store_at(place: str, model: str, spec: CollectionSpec) -> Store | None:
     """Find a model's store in the repository, or the folder of one, that ``--store`` names; None if it has no stores.
 
-    Raises:
-        UsageError: No store matches the request; the message lists all stores.
-        StoreError: A store in the repository is incomplete.
-        CollapseError: A store or the model is not available.
+    If stores are there, but none matches, the error lists all of them.
     """
     remote = repo_of(place)
     if remote is None:

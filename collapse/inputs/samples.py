@@ -52,7 +52,7 @@ class Samples(Phase):
         about: Mapping[str, Any] = {},
     ) -> None:
         given = array_tensor(f"the {name} samples", "labels", labels)
-        y = given.flatten().int()
+        y = given.flatten().long()
         self._kept = y != IGNORED
         if given.dim() not in (1, 2) or given.is_floating_point() or not self._kept.any():
             raise CollapseError(
@@ -85,7 +85,7 @@ class Samples(Phase):
 
     def labels_at(self, places: Int[Tensor, " n"]) -> Int[Tensor, " n"]:
         """Return the labels of any samples."""
-        return self._labels[places].long()
+        return self._labels[places]
 
     def check_classifier(self, rows: int, dim: int) -> None:
         """Raise CollapseError if a label has no row in the classifier; keep its number of dimensions."""

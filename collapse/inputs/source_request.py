@@ -33,12 +33,7 @@ def check_applies(what: str, given: Iterable[str], applying: Collection[str]) ->
 
 
 def plugin_source(model: str, spec: CollectionSpec) -> Source | None:
-    """Return a plugin's source for a MODEL name, or None.
-
-    Raises:
-        UsageError: An option does not apply to a source.
-        PluginError: A plugin failed.
-    """
+    """Return a plugin's source for a MODEL name, or None."""
     answers = plugins().answers("collapse_sources", model)
     plugin, source = next((each for each in answers if each[1] is not None), ("", None))
     if source is not None:

@@ -32,9 +32,6 @@ def find_logits(loaded: "LanguageModel", tokens_BT: Int[Tensor, "B T"]) -> Logit
 
     The model's code rounds to its dtype. So if a number in its configuration, or its reciprocal, equals the result up
     to rounding, that number is used instead: it is exact, and the same in every dtype.
-
-    Raises:
-        CollapseError: The logits are another function of the output of the head.
     """
     given: list[Tensor] = []
 
@@ -81,11 +78,7 @@ def _exact(measured: float, numbers: Iterable[float], rounding: float) -> float:
 
 @torch.no_grad()
 def check_model(loaded: "LanguageModel", tokens_BT: Int[Tensor, "B T"], where: str = "the first chunk") -> None:
-    """Check a model on the start of a chunk; ``where`` is the name of the chunk in messages.
-
-    Raises:
-        CollapseError: Later tokens change its embeddings, or its logits are not finite or not ⟨w, h⟩ + b.
-    """
+    """Check a model on the start of a chunk; ``where`` is the name of the chunk in messages."""
     tokens = tokens_BT[:1, :CHECKED_TOKENS]
     h = loaded.embeddings(tokens)
     if torch.isfinite(h).all():  # otherwise the passes report the chunk and the sample

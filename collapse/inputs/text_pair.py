@@ -63,12 +63,7 @@ class Texts:
 
 
 def find_texts(spec: CollectionSpec) -> Texts:
-    """Find the texts that a spec names.
-
-    Raises:
-        UsageError: A validation option does not apply, or as in :func:`collapse.inputs.corpus.find_corpus`.
-        CollapseError: A text cannot be found or read.
-    """
+    """Find the texts that a spec names."""
     assert spec.text is not None
     training = find_corpus(spec.text, split=spec.split, text_column=spec.text_column)
     if not training.files and not spec.validation_text:
@@ -81,12 +76,7 @@ def find_texts(spec: CollectionSpec) -> Texts:
 
 
 def find_named_validation(spec: CollectionSpec) -> Corpus | None:
-    """Find the validation text that a spec names; None if it names none.
-
-    Raises:
-        UsageError: An option for the validation text is given without such a text.
-        CollapseError: As in :func:`find_validation`.
-    """
+    """Find the validation text that a spec names; None if it names none."""
     if spec.validation_text:
         return find_validation(spec, spec.validation_text)
     options = {"--validation-split": spec.validation_split, "--max-validation-chunks": spec.max_validation_chunks}

@@ -27,12 +27,7 @@ log = logging.getLogger("collapse")
 
 
 def asked_model(name: str, spec: CollectionSpec) -> ModelReference:
-    """Find the model of a request; its arguments may name a GGUF file.
-
-    Raises:
-        UsageError: There is no such model, or an argument is invalid.
-        CollapseError: The folder holds no model, or the Hub cannot be reached.
-    """
+    """Find the model of a request; its arguments may name a GGUF file."""
     arguments = spec.model_args or {}
     check_model_args(arguments)
     gguf_file = arguments.get("gguf_file") or (name if name.endswith(".gguf") else None)
@@ -56,10 +51,6 @@ def text_request(
             limits apply unless the spec gives others.
         leave_open: If True and the spec gives no text, length or limits, a store matches whatever its own text, length
             or limits are.
-
-    Raises:
-        UsageError: No corpus is given and the model's card names none, or an option is invalid.
-        CollapseError: The tokenizer or a text cannot be found or read.
     """
     held = Store.load(folder) if folder and is_store(folder) and not spec.recollect else None
     tokenizer = find_tokenizer(spec.tokenizer) if spec.tokenizer else reference

@@ -51,12 +51,7 @@ def advice(dtype: torch.dtype) -> str:
 class TextPhase(Phase):
     """Chunks of a text.
 
-    Args:
-        name: "train" or "validation".
-        chunks: The packed text.
-        model: The model that computes the embeddings.
-        shuffled, ignored: See :class:`Phase`.
-        added: Number of special tokens that the tokenizer adds to each text.
+    The tokenizer adds ``added`` special tokens to each text.
     """
 
     words, is_text = ("chunk", "tokens"), True
@@ -117,11 +112,7 @@ class TextPhase(Phase):
         check_model(self.model, self.tokens(0, 1), f"{self.name} chunk 0")
 
     def coverage(self) -> dict[str, Any]:
-        """Return the manifest's entry for the phase; if samples are excluded, with the number of samples that are kept.
-
-        Raises:
-            UsageError: No sample is kept.
-        """
+        """Return the manifest's entry for the phase, with the number of samples that are kept if some are excluded."""
         about = super().coverage()
         if self.ignored is None:
             return about
@@ -149,17 +140,7 @@ def open_texts(
 ) -> Source:
     """Load a model and pack texts.
 
-    Args:
-        trained: The store that lacks only its validation, or layers, or None.
-        report: Called as report(what, done, total).
-        identity: The identity of the request.
-        spec: The options.
-        reference, tokenizer: The model and the tokenizer.
-        texts: The texts.
-
-    Raises:
-        UsageError: A text is too short for one chunk, or an ignored token does not exist.
-        CollapseError: Something cannot be loaded or read, or the tokenizer does not match the model.
+    ``trained`` is the store that lacks only its validation, or layers, or None.
     """
     clock = Clock()
     check_kind(reference, {**reference.json("config.json"), **reference.model_args})  # before the texts are packed

@@ -35,12 +35,7 @@ def kind_of(name: str) -> str:
 def find_files(names: Sequence[str], known: Mapping[str, str] = KINDS) -> list[str]:
     """Return the files that names, folders and globs refer to; the name of an existing file is never a glob.
 
-    Args:
-        names: The names.
-        known: The suffixes that are read, and their formats; all files must have one format.
-
-    Raises:
-        UsageError: No file matches, a folder holds several splits, or the files are of several kinds.
+    All files must have one of the ``known`` formats, which are given by suffix.
     """
     files = [file for each in names for file in _matching(each, known)]
     formats = {known.get(kind_of(file)) for file in files}
@@ -86,13 +81,7 @@ def show_names(files: Sequence[str]) -> str:
 def read_texts(file: str, column: str) -> Iterator[tuple[str, str]]:
     """Yield each row's place, such as ``line 3 of a.jsonl``, and its text.
 
-    Args:
-        file: A file of one of the kinds that :data:`KINDS` lists.
-        column: The column or key that holds the text, the only one that is read; .txt files have the column ``text``.
-
-    Raises:
-        UsageError: A row has no such column.
-        CollapseError: The file cannot be read, is not UTF-8, or a row holds no text.
+    Only the column or key that holds the text is read; .txt files have the column ``text``.
     """
     name = Path(file).name
     try:

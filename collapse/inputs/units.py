@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from hashlib import sha256
 from io import BytesIO
 from pathlib import Path
-from typing import Any, Protocol, runtime_checkable
+from typing import Any
 
 import numpy as np
 import torch
@@ -29,31 +29,8 @@ MASKED, MASKING_SEED = 0.15, 0
 """Share of the tokens of a text that are masked, and the seed."""
 
 
-@runtime_checkable
-class Units(Protocol):
-    """Units of data.
-
-    Attributes:
-        labels: Numbers of classes, shape (N,), or (N, T) with −100 where there is no sample.
-    """
-
-    labels: Tensor
-
-    def batch(self, start: int, stop: int) -> dict[str, Tensor]:
-        """Return the inputs of a model for some units."""
-
-
 class Images:
-    """Images, read when they are needed.
-
-    Args:
-        data: The images.
-        processor: The image processor of transformers.
-        config: The model's configuration.
-
-    Raises:
-        UsageError: A label is no class of the model.
-    """
+    """Images, read when they are needed."""
 
     def __init__(self, data: Labelled, processor: Any, config: Any) -> None:
         self.data, self.processor = data, processor
@@ -61,11 +38,7 @@ class Images:
         self.labels = torch.tensor(class_ids(data, config.id2label))
 
     def batch(self, start: int, stop: int) -> dict[str, Tensor]:
-        """Return the pixels of some images, which threads read in parallel.
-
-        Raises:
-            CollapseError: An image cannot be read or processed, or changed.
-        """
+        """Return the pixels of some images, which threads read in parallel."""
         with ThreadPoolExecutor() as threads:
             read = list(threads.map(self._pixels, range(start, stop)))
         return {name: torch.cat([each[name] for each in read]) for name in read[0]}
@@ -99,10 +72,8 @@ class Images:
 class Tokenized:
     """Tokenized texts, each at most as long as the model allows.
 
-    Args:
-        encoded: What a tokenizer returns for all texts.
-        labels: As of :class:`Units`.
-        padding: The id of the padding token.
+    The labels are numbers of classes, shape (N,), or (N, T) with −100 where there is no sample.
+    ``padding`` is the id of the padding token.
     """
 
     def __init__(self, encoded: Mapping[str, Sequence[Any]], labels: Tensor, padding: int) -> None:
@@ -121,12 +92,11 @@ class Tokenized:
         }
 
 
-def prepare(task: Task, reference: ModelReference, config: Any, *, trust_remote_code: bool) -> Any:
-    """Load a model's processor or tokenizer; return a function from :class:`Labelled` to :class:`Units`.
+Units = Images | Tokenized
 
-    Raises:
-        CollapseError: It cannot be loaded, or does not fit the task.
-    """
+
+def prepare(task: Task, reference: ModelReference, config: Any, *, trust_remote_code: bool) -> Any:
+    """Load a model's processor or tokenizer; return a function from :class:`Labelled` to :class:`Units`."""
     if task.name == "image-classification":
         processor = load_processor(reference, trust_remote_code=trust_remote_code)
         return lambda data: Images(data, processor, config)
@@ -142,7 +112,9 @@ def prepare(task: Task, reference: ModelReference, config: Any, *, trust_remote_
             return Tokenized(_encoded(tokenizer, *inputs, **how), labels, padding)
         if task.name == "token-classification":
             encoded = _encoded(tokenizer, *inputs, **how, is_split_into_words=True)
-            rows = [_first_of_words(encoded, each, data.name) for each in enumerate(class_ids(data, config.id2label))]
+            without = [[0] * len(words) for words in inputs[0]]
+            given = without if data.labels is None else class_ids(data, config.id2label)
+            rows = [_first_of_words(encoded, each, data.name) for each in enumerate(given)]
             return Tokenized(encoded, _padded(rows), padding)
         if tokenizer.mask_token_id is None:
             raise UsageError(f"the tokenizer of {reference.name} has no mask token: give a masked language model")

@@ -24,17 +24,8 @@ _IN_LAYER = re.compile(r"(?:^|\.)layers\.(\d+)\.(\w+)")
 def check_loaded(name: str, model: Any, info: Mapping[str, Any], files: list[Path], task: Task = CAUSAL) -> None:
     """Reject a model whose checkpoint lacks weights, or holds weights that the model does not use.
 
-    transformers fills missing weights with random numbers, and ignores unused ones; both are only logged.
-
-    Args:
-        name: The model's name.
-        model: The loaded model.
-        info: transformers' loading report, without tied heads.
-        files: The checkpoint's files.
-        task: The model's head.
-
-    Raises:
-        CollapseError: Weights are missing, have another shape, or are not used; the message names some.
+    transformers fills missing weights with random numbers, and ignores unused ones; both are only logged. ``info`` is
+    transformers' loading report, without tied heads; ``files`` are those of the checkpoint.
     """
     missing, unexpected = sorted(info["missing_keys"]), sorted(info["unexpected_keys"])
     kind = type(model).__name__

@@ -1,8 +1,7 @@
 """Draw a figure: run its function on results or stores."""
 
 import json
-import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -10,6 +9,7 @@ from typing import Any
 from collapse.core.escaping import visible
 from collapse.errors import CollapseError, UsageError
 from collapse.measurement.analyzing import attempted, results_of
+from collapse.measurement.cells import plain
 from collapse.measurement.columns import read_column, split_columns
 from collapse.measurement.prepared import of_top, prepared
 from collapse.measurement.results import Results, Row
@@ -101,27 +101,12 @@ def _check_needs(found: Figure, given: Results | Sequence[Store | Part]) -> None
 
 def _readable(drawing: Drawing, title: str) -> Drawing:
     """Return a drawing with plain values and visible texts; raise if JSON cannot hold its specification."""
-    spec = _plain(drawing.spec.to_dict() if hasattr(drawing.spec, "to_dict") else drawing.spec)
+    spec = plain(drawing.spec.to_dict() if hasattr(drawing.spec, "to_dict") else drawing.spec, _visible)
     json.dumps(spec)
     texts = {"title": _visible(drawing.title or title), "caption": _visible(drawing.caption)}
     return replace(drawing, spec=spec, notes=tuple(map(_visible, drawing.notes)), **texts)
 
 
-def _plain(node: Any) -> Any:
-    """Convert NumPy numbers of a specification to Python numbers, and numbers that are not finite to None.
-
-    Control characters in texts become visible: XML does not allow them, and some make vl-convert abort the process.
-    """
-    if hasattr(node, "tolist"):
-        node = node.tolist()
-    if isinstance(node, Mapping):
-        return {_visible(str(key)): _plain(value) for key, value in node.items()}
-    if isinstance(node, list | tuple):
-        return [_plain(each) for each in node]
-    if isinstance(node, float):
-        return node if math.isfinite(node) else None
-    return _visible(node) if isinstance(node, str) else node
-
-
-def _visible(text: str) -> str:
-    return visible(text, keep="\n")
+def _visible(text: Any) -> Any:
+    """Make control characters of a text visible: XML does not allow them, and some make vl-convert abort."""
+    return visible(text, keep="\n") if isinstance(text, str) else text

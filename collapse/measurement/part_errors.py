@@ -16,8 +16,7 @@ from collapse.plugin.plugin_manager import plugins
 from collapse.stores.folding import statistics_of
 from collapse.stores.joining import Parts, joined
 from collapse.stores.manifest import OF_VALIDATION, differences
-from collapse.stores.shards import Shard
-from collapse.stores.slice_ranges import gaps
+from collapse.stores.shards import Shard, gaps
 from collapse.stores.store import Store
 
 Error = tuple[float, int, str]

@@ -1,23 +1,32 @@
 """Results tables, with a row per model and a column per measurement: read, write, join, pass to analyses."""
 
+import warnings
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from collapse.core.reading import read_json
 from collapse.errors import CollapseError, UsageError, counted, first_line
 from collapse.measurement.cells import plain
 from collapse.measurement.columns import choose_rows
 from collapse.measurement.model_names import with_parts
-from collapse.measurement.named_results import file_of, named_results
 from collapse.measurement.output import RESULTS, write_table
+from collapse.measurement.rows import ABOUT, frame_of
 from collapse.measurement.rows import Note as Note
 from collapse.measurement.rows import Row as Row
-from collapse.measurement.rows import frame_of
-from collapse.measurement.table_files import read_csv, read_rows
+from collapse.plugin.plugin_manager import plugins
 from collapse.stores.layers import TOP
 
 if TYPE_CHECKING:
     import pandas as pd
+
+
+_NAMES = ("model", "corpus")  # columns of names: a model may be called NA
+_MISSING = ["", "NA", "N/A", "n/a", "#N/A", "<NA>", "NaN", "nan", "null", "NULL", "None"]
+"""Texts that mean a missing value, except in columns of text."""
+_TEXTS = {each.name: str for each in fields(Row) if each.name in ABOUT and each.type in (str, str | None)}
+"""Columns of text, even if a hash or a name looks like a number."""
 
 
 class Results:
@@ -75,9 +84,9 @@ class Results:
             raise CollapseError(f"there is no results file {path}: make one with collapse measure … --output {path}")
         try:
             if suffix == ".json":
-                read = read_rows(path)
+                read = _read_rows(path)
                 return cls(read) if isinstance(read, list) else cls.from_frame(read)
-            return cls.from_frame(read_csv(path) if suffix == ".csv" else pd.read_parquet(path))
+            return cls.from_frame(_read_csv(path) if suffix == ".csv" else pd.read_parquet(path))
         except (ValueError, KeyError, TypeError, OSError) as error:
             said = f"{path} cannot be read as a {suffix} results table: {first_line(error)}"
             raise CollapseError(said) from error
@@ -173,3 +182,69 @@ def _concatenated(frames: "Sequence[pd.DataFrame]") -> "pd.DataFrame":
     if "layer" in made:  # a table of one layer does not name it
         made["layer"] = made["layer"].fillna(TOP)
     return made.astype(kinds)
+
+
+def named_results() -> dict[str, Path]:
+    """Return the files of all named tables; if two plugins use the same name, the first plugin wins.
+
+    Raises:
+        PluginError: A plugin failed.
+
+    >>> "paper" in named_results()
+    True
+    """
+    found: dict[str, Path] = {}
+    for _, tables in plugins().answers("collapse_results"):
+        found = {**tables, **found}
+    return found
+
+
+def file_of(given: str | Path) -> Path:
+    """Return the file of a named table, or the given path if no table has this name.
+
+    The table takes precedence over a file or folder of the same name: names have no suffix, but results files must
+    have one. ``./paper`` always means the path.
+
+    >>> file_of("results.csv").name
+    'results.csv'
+    """
+    return Path(named_results().get(str(given), given))
+
+
+def _read_rows(path: Path) -> "list[Row] | pd.DataFrame":
+    """Read a .json file: rows that collapse measured, or plain records with a value per column as a DataFrame.
+
+    Raises:
+        TypeError: The file holds neither.
+    """
+    import pandas as pd
+
+    given = read_json(path)
+    if not isinstance(given, list) or not all(isinstance(each, dict) for each in given):
+        raise TypeError("it is not a list of rows")
+    if all("measurements" in each for each in given):
+        return [Row.from_dict(each) for each in given]
+    return pd.DataFrame(given)
+
+
+def _read_csv(path: Path) -> "pd.DataFrame":
+    """Read a .csv file exactly; names of models and the texts in our columns stay unchanged.
+
+    Raises:
+        ValueError: The file is not CSV in UTF-8, or a row has more values than the heading.
+    """
+    import pandas as pd
+
+    # pandas reads floats exactly by default since 3.1, before that only with an option
+    old = tuple(map(int, pd.__version__.split(".")[:2])) < (3, 1)
+    exactly: dict[str, Any] = {"float_precision": "round_trip"} if old else {}
+    missing = {name: _MISSING for name in pd.read_csv(path, nrows=0) if name not in _NAMES}
+    # without index_col=False, pandas shifts the values of rows that end with a comma to other columns
+    how: dict[str, Any] = {"index_col": False, "dtype": _TEXTS, "keep_default_na": False, "na_values": missing}
+    with warnings.catch_warnings():
+        # an unquoted comma in a name shifts the values that follow it, and pandas only warns
+        warnings.simplefilter("error", pd.errors.ParserWarning)
+        try:
+            return pd.read_csv(path, **how, **exactly)
+        except pd.errors.ParserWarning as error:
+            raise ValueError("a row has more values than the heading has names: quote names with commas") from error

@@ -202,12 +202,8 @@ def pair(batch: Any, expected: str) -> tuple[Any, Any]:
     raise UsageError(f"a batch must be {expected}, not a {found}")
 
 
-def unwrapped(model: nn.Module) -> nn.Module:
+def unwrapped(model: Any) -> Any:
     """Return the model inside DistributedDataParallel, DataParallel and torch.compile."""
-    while True:
-        inner = getattr(model, "_orig_mod", None)
-        if isinstance(model, nn.parallel.DistributedDataParallel | nn.DataParallel):
-            inner = model.module
-        if inner is None:
-            return model
-        model = inner
+    while isinstance(model, nn.parallel.DistributedDataParallel | nn.DataParallel) or hasattr(model, "_orig_mod"):
+        model = model._orig_mod if hasattr(model, "_orig_mod") else model.module
+    return model

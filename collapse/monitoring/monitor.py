@@ -230,22 +230,22 @@ class Monitor:
             raise UsageError("no model is attached: call attach(model), or give embeddings")
         return self._head
 
-    def _samples(self, batches: Iterable[Any]) -> Generator[tuple[Tensor, Tensor]]:
-        """Yield the embeddings and labels of batches from the attached model."""
+    def _samples(self, batches: Iterable[Any], *, embedded: bool = False) -> Generator[tuple[Tensor, Tensor]]:
+        """Yield the embeddings and labels of batches from the attached model, or of batches that are embedded."""
         head = self._attached()
-        with head.running():
+        with head.running():  # all ranks enter this, whichever batches they have
             for batch in batches:
-                yield head.samples(batch)
+                yield batch if embedded else head.samples(batch)
 
     def _validation_batches(self, validation: Any) -> Generator[tuple[Tensor, Tensor, int]]:
         """Yield embeddings (n, d), labels (n,) and the number of units: of sequences, or else of samples."""
-        expected, batches = "a pair (h, y)", validation
+        expected, batches, is_pair = "a pair (h, y)", validation, False
         if isinstance(validation, tuple | list) and validation and isinstance(validation[0], Tensor | np.ndarray):
             h, y = (torch.as_tensor(each) for each in pair(validation, expected))
             units = max(1, _ROWS * len(y) // max(1, y.numel()))
-            batches = zip(h.split(units), y.split(units), strict=True)
-        elif self._head is not None:
-            batches = self._samples(validation)
+            batches, is_pair = zip(h.split(units), y.split(units), strict=True), True
+        if self._head is not None:
+            batches = self._samples(batches, embedded=is_pair)
         for batch in batches:
             h, y = (torch.as_tensor(each) for each in pair(batch, expected))
             yield *_flat(h, y, self._dim), len(y) if y.dim() else 1

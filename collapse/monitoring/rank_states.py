@@ -66,15 +66,10 @@ def merged(states: Iterable[Mapping[str, Tensor] | None], kinds: Sequence[type[S
     Raises:
         UsageError: There are no samples.
     """
-    total: ClassMoments | None = None
-    for state in states:
-        if state is None or not len(state["classes"]):
-            continue
-        each = ClassMoments.from_state(state, "cpu", kinds)
-        if total is None:
-            total = each
-        else:
-            total.merge(each)
-    if total is None:
+    held = [ClassMoments.from_state(each, "cpu", kinds) for each in states if each and len(each["classes"])]
+    if not held:
         raise UsageError("no samples to measure: call run(loader) or update() first")
+    total, *others = held
+    for each in others:
+        total.merge(each)
     return total

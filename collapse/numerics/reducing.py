@@ -9,6 +9,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import reduce
+from itertools import groupby
 from typing import Any
 
 import torch
@@ -64,9 +65,11 @@ class Tally:
         values, finite = values[:, some], finite[:, some]
         # add runs of rows that are finite throughout together, and each other row by itself
         start, whole = run.start or 0, finite.all(dim=1).tolist()
-        for row, stop in _runs(whole):
-            kept = values[row:stop] if whole[row] else values[row:stop, finite[row]]
-            self._add(kept, kept.sum(dim=1, dtype=torch.float64), slice(start + row, start + stop))
+        for _, rows in groupby(range(len(whole)), lambda row: -1 if whole[row] else row):
+            first, *more = rows
+            stop = first + len(more) + 1
+            kept = values[first:stop] if whole[first] else values[first:stop, finite[first]]
+            self._add(kept, kept.sum(dim=1, dtype=torch.float64), slice(start + first, start + stop))
 
     def _add(self, values: Float[Tensor, "G n"], sums: Float[Tensor, " G"], run: slice) -> None:
         if values.numel():
@@ -101,19 +104,6 @@ class Tally:
         """Return how many values a number excludes: values that are not finite, and for MeanLog also zeros."""
         skipped = self._measures[name].skipped(self.state(name))
         return self.nan + self.infinite + round(float(skipped.sum()))
-
-
-def _runs(whole: Sequence[bool]) -> Iterator[tuple[int, int]]:
-    """Yield (start, stop) of each run of consecutive rows that are whole, and of each other row by itself.
-
-    >>> list(_runs([True, True, False, False, True]))
-    [(0, 2), (2, 3), (3, 4), (4, 5)]
-    """
-    start = 0
-    for row in range(1, len(whole) + 1):
-        if row == len(whole) or not (whole[row - 1] and whole[row]):
-            yield start, row
-            start = row
 
 
 class TopPairs:

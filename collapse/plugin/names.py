@@ -4,7 +4,7 @@ Shapes: C classes, d dimensions; a tile of pairs has R rows and S columns, each 
 """
 
 OF_OTHERS = {
-    "ood": "statistics of the out-of-distribution text (--ood-text): an EmbeddingStatistics",
+    "ood": "statistics of the out-of-distribution text (--ood-text), or data, as one class: an EmbeddingStatistics",
     "previous": "statistics of the row before in a table of models, checkpoints or layers: an EmbeddingStatistics",
 }
 """Statistics of other stores. A row has the measurements that need them only if they are given or named."""

@@ -80,7 +80,7 @@ def _losses(frame: "pd.DataFrame") -> Iterator[str]:
     names = [called(name) for name in rows.get("model", rows.index)]
     lowest, highest, median = (_number(each) for each in (rows[LOSS].iloc[0], rows[LOSS].iloc[-1], rows[LOSS].median()))
     if lowest == highest:  # one row, or one store with several --min-count
-        yield f"Validation loss is {lowest} nats per token."
+        yield f"Validation loss is {lowest} nats."
     else:
         yield (
             f"Validation loss is lowest, {lowest} nats, in {names[0]}, and highest, {highest}, in {names[-1]}; "

@@ -11,9 +11,8 @@ from collapse.hub.opening import load
 from collapse.measurement.drawing import drawn
 from collapse.measurement.last_results import keep_row, kept_row
 from collapse.measurement.measuring import measure_store
-from collapse.measurement.named_results import file_of
 from collapse.measurement.output import RESULTS
-from collapse.measurement.results import Results, Row, join
+from collapse.measurement.results import Results, Row, file_of, join
 from collapse.plugin.figures import Drawing, Figure, Of
 from collapse.plugin.plugin_manager import plugins
 from collapse.stores.manifest import is_part

@@ -7,8 +7,8 @@ from typing import Any
 
 from collapse.stores.lock import is_locked, running_parts
 from collapse.stores.manifest import is_store, read_manifest
-from collapse.stores.shards import Shard, shards_in
-from collapse.stores.slice_ranges import gaps, part_of
+from collapse.stores.shards import Shard, gaps, shards_in
+from collapse.stores.slice_ranges import part_of
 
 
 @dataclass(frozen=True)
@@ -36,12 +36,7 @@ class Covered:
 def covered(folder: Path, parts: int | None = None) -> list[Covered]:
     """Return the progress of the collection in a folder, by phase and part.
 
-    Args:
-        folder: Folder of a store, a part or an unfinished collection; nothing in it is changed.
-        parts: The number of parts, used only if no part is running; None for the whole.
-
-    Raises:
-        StoreError: A file is damaged.
+    Nothing in the folder is changed. The number of ``parts`` is used only if no part is running; None for the whole.
     """
     running = running_parts(folder)
     n = running[0][1] if running else parts

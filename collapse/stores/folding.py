@@ -47,11 +47,8 @@ def fold_training(
 ) -> Store:
     """Make a store, not yet validated, from the shards of a training pass, or add their layers to a store.
 
-    Args:
-        folder: Folder of the store, locked by the caller; None for a store in memory.
-        shards: The shards in the order of their slices; they cover the text.
-        kinds: The statistics to fold; None for all that are registered.
-        store: A store of other layers, or None.
+    The shards cover the text, in the order of their slices, and the caller has locked the folder; without a folder, the
+    store is in memory. ``kinds`` are the statistics to fold; None for all that are registered.
     """
     by_layer, head = _merged_moments(shards, _common(shards, kinds))
     files: dict[str, Mapping[str, Tensor]] = {}
@@ -75,11 +72,7 @@ def fold_training(
 def fold_validation(folder: Path | None, shards: Sequence[Shard], kinds: Kinds | None = None, *, store: Store) -> Store:
     """Add the validation to a trained store, from shards that cover the validation text.
 
-    Args:
-        folder: Folder of the result, locked by the caller; None for a store in memory.
-        shards: The shards in the order of their slices.
-        kinds: The statistics to fold; None for all that are registered.
-        store: The trained store.
+    The arguments are those of :func:`fold_training`.
     """
     kinds = _common(shards, kinds)
     states = [shard.tensors() for shard in shards]
@@ -139,12 +132,8 @@ def build(
 ) -> Store:
     """Make a store from tensors: write the tensor files first and ``collapse.json`` last, then remove the shards.
 
-    Args:
-        path: Folder of the store, locked by the caller; None for a store in memory.
-        about: Fields of the manifest: identity, model, corpus, coverage, statistics and statistics_by.
-        files: Tensors by file name, such as ``top/train.safetensors``.
-        provenance: Device, batch size, times, command.
-        kept: Manifest entries of existing files that are not written again.
+    ``about`` has the fields of the manifest beside its files, ``files`` the tensors by file name, such as
+    ``top/train.safetensors``. ``kept`` are manifest entries of existing files that are not written again.
     """
     entries = dict(kept or {})
     with nullcontext() if path is None else new_files(path) as write:
@@ -173,8 +162,7 @@ def training_hash(store: Store, layers: Sequence[str]) -> str:
 def statistics_of(shards: Sequence[Shard]) -> EmbeddingStatistics:
     """Return the merged class statistics of training shards, as a store made from them would have.
 
-    Args:
-        shards: The shards in the order of their slices; they need not cover the text.
+    The shards are in the order of their slices; they need not cover the text.
     """
     by_layer, head = _merged_moments(shards, _common(shards))
     about = shards[0].header

@@ -17,10 +17,6 @@ Parts = str | Path | Part | Iterable[Part | str | Path]
 def joined(parts: Parts) -> Part:
     """Join parts of a collection to one part with ordered shards.
 
-    Args:
-        parts: The parts or their folders; or, as one text, a folder that holds them, or their folders separated by
-            commas.
-
     Raises:
         UsageError: There are fewer than two parts.
         StoreError: As in :func:`ordered`.

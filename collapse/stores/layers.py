@@ -21,12 +21,7 @@ V = TypeVar("V")
 def layers_of(asked: Any, n_layers: int | None) -> list[str]:
     """Return the layers that ``--layers`` names, in order of depth; top is always one of them.
 
-    Args:
-        asked: The value of ``--layers``, a text, or None for top.
-        n_layers: L, the number of blocks, or None if it is unknown.
-
-    Raises:
-        UsageError: There is no such layer.
+    ``n_layers`` is L, the number of blocks, or None if it is unknown.
 
     >>> layers_of("all", 3), layers_of("every:2", 5), layers_of("-2,0", 4), layers_of(None, None)
     (['0', '1', '2', 'top'], ['0', '2', '4', 'top'], ['0', '3', 'top'], ['top'])

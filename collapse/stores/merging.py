@@ -10,8 +10,8 @@ from collapse.plugin.guarding import outside_inference_mode
 from collapse.stores.folding import fold_training, fold_validation, training_hash
 from collapse.stores.joining import ordered
 from collapse.stores.manifest import is_store
-from collapse.stores.shards import Part, Shard, all_shards, shards_in
-from collapse.stores.slice_ranges import gaps, spans
+from collapse.stores.shards import Part, Shard, all_shards, gaps, shards_in
+from collapse.stores.slice_ranges import spans
 from collapse.stores.store import Store, load_same
 from collapse.stores.store_folder import locked_store_folder
 

@@ -58,11 +58,6 @@ def shown_model(name: str, model_args: Mapping[str, Any], revision: str | None =
 
     A local GGUF file is shown by its file name, which distinguishes it from other files in its folder.
 
-    Args:
-        name: Name of its folder (for a GGUF file, followed by the file's name), or of its repository on the Hub.
-        model_args: The model's arguments.
-        revision: Its commit on the Hub, or None.
-
     >>> shown_model("models/m.Q4_1.gguf", {}), shown_model("owner/m", {"gguf_file": "m.gguf"}, "0123")
     ('m.Q4_1.gguf', 'owner/m/m.gguf')
     """

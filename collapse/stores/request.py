@@ -17,8 +17,8 @@ from collapse.errors import StoreError
 from collapse.stores.files import sha256_of
 from collapse.stores.layers import layers_of
 from collapse.stores.manifest import KNOWN_LATER, OF_VALIDATION, SHARDS, VERSION, differences, is_store
-from collapse.stores.shards import Part, Shard, all_shards, remove_shards, repair_shards, shards_in
-from collapse.stores.slice_ranges import gaps, part_of
+from collapse.stores.shards import Part, Shard, all_shards, gaps, remove_shards, repair_shards, shards_in
+from collapse.stores.slice_ranges import part_of
 from collapse.stores.store import Store, another_store
 from collapse.stores.store_folder import RECOLLECTED, Alone, locked_store_folder, replace_by_recollected
 
@@ -133,9 +133,6 @@ class Request:
         """Return which of n parts the folder lacks, by phase; nothing if the store is complete.
 
         While no slice of a phase is collected, all parts are missing, because the number of slices is not known.
-
-        Raises:
-            StoreError: As in :meth:`find_or`.
         """
         assert self.folder is not None  # parts need one
         if self._finished_store(self.folder):
@@ -194,9 +191,7 @@ class Request:
         store = Store.load(folder) if is_store(folder) else None
         shards = all_shards(folder)
         refuse_if_shards_differ(folder, self._shard_differences(shards, store))
-        if not self.part or not shards:
-            return None
-        if not gaps(shards):  # the whole text is collected, and must still be folded
+        if not self.part or not shards or not gaps(shards):  # without gaps, the whole text must still be folded
             return None
         if gaps(shards, part_of(shards[0].slices, self.part)):
             return None

@@ -21,7 +21,7 @@ from collapse.errors import StoreError
 from collapse.stores.files import canonical, sha256_of
 from collapse.stores.manifest import SHARDS, is_store
 from collapse.stores.naming import Named
-from collapse.stores.slice_ranges import part_of, runs_of, spans
+from collapse.stores.slice_ranges import Run, part_of, spans
 from collapse.stores.tensor_files import hash_of, tensor_bytes
 from collapse.stores.writing import write_atomic
 
@@ -39,8 +39,8 @@ class Shard:
         phase: "train" or "validation".
         start, stop: The slices.
         header: Description: identity, model, corpus and coverage as in a manifest; the layers; versions and makers of
-            their statistics; the batch size in use and the first one (``first_batch``), which resuming reads; the
-            ``seconds`` of the last run; provenance; for a validation, the hash of the training files (``trained``).
+            their statistics; the ``seconds`` of the last run; provenance; for a validation, the hash of the training
+            files (``trained``).
         path: The file, or None for a shard in memory.
         held: The tensors of a shard in memory.
     """
@@ -147,6 +147,30 @@ def fields_to_compare(header: Mapping[str, Any]) -> dict[str, Any]:
     """Return the fields of a :attr:`Shard.header` that must be equal in all shards of a pass, as messages name them."""
     layers = ", ".join(header["layers"])
     return {**header["identity"], "layers": layers, "slices": header["coverage"], "training": header.get("trained")}
+
+
+def gaps(shards: Sequence[Shard], window: Run | None = None) -> list[Run]:
+    """Return the slices of a window, or of the whole phase, that no shard holds, as half-open ranges."""
+    start, stop = window or (0, shards[0].slices)
+    missing = []
+    for shard in shards:
+        if shard.start >= stop:
+            break
+        if shard.start > start:
+            missing.append((start, shard.start))
+        start = max(start, shard.stop)
+    return [*missing, (start, stop)] if start < stop else missing
+
+
+def runs_of(shards: Sequence[Shard]) -> list[Run]:
+    """Return the slices that ordered shards hold, as half-open ranges; adjacent ranges are joined."""
+    runs: list[Run] = []
+    for shard in shards:
+        if runs and runs[-1][1] == shard.start:
+            runs[-1] = (runs[-1][0], shard.stop)
+        else:
+            runs.append((shard.start, shard.stop))
+    return runs
 
 
 def shards_in(folder: Path, phase: str) -> list[Shard]:

@@ -1,38 +1,10 @@
-"""Ranges of slices: slices that shards hold or lack, slices of a part, and slices dealt to each rank."""
+"""Ranges of slices: those of a part, and those dealt to each rank."""
 
 from collections.abc import Sequence
 from itertools import pairwise
-from typing import Protocol, runtime_checkable
 
 Run = tuple[int, int]
 """Adjacent slices, as a half-open range."""
-
-
-@runtime_checkable  # for the tests, which check types
-class Holding(Protocol):
-    """Anything that holds the slices [start, stop) of a phase that has ``slices`` slices, such as a shard."""
-
-    @property
-    def start(self) -> int: ...
-
-    @property
-    def stop(self) -> int: ...
-
-    @property
-    def slices(self) -> int: ...
-
-
-def gaps(shards: Sequence[Holding], window: Run | None = None) -> list[Run]:
-    """Return the slices of a window, or of the whole phase, that no shard holds, as half-open ranges."""
-    start, stop = window or (0, shards[0].slices)
-    missing = []
-    for shard in shards:
-        if shard.start >= stop:
-            break
-        if shard.start > start:
-            missing.append((start, shard.start))
-        start = max(start, shard.stop)
-    return [*missing, (start, stop)] if start < stop else missing
 
 
 def dealt(runs: Sequence[Run], ranks: int) -> list[list[Run]]:
@@ -53,17 +25,6 @@ def dealt(runs: Sequence[Run], ranks: int) -> list[list[Run]]:
         ]
         for low, high in pairwise(edges)
     ]
-
-
-def runs_of(shards: Sequence[Holding]) -> list[Run]:
-    """Return the slices that ordered shards hold, as half-open ranges; adjacent ranges are joined."""
-    runs: list[Run] = []
-    for shard in shards:
-        if runs and runs[-1][1] == shard.start:
-            runs[-1] = (runs[-1][0], shard.stop)
-        else:
-            runs.append((shard.start, shard.stop))
-    return runs
 
 
 def spans(runs: Sequence[Run]) -> str:

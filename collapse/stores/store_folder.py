@@ -30,11 +30,8 @@ def locked_store_folder(folder: Path, part: tuple[int, int] | None = None) -> It
     """Lock a store's folder for writing, and finish a replacement that a killed process began.
 
     This waits for another process that writes into the folder. A created folder is removed again if the block raises
-    before anything is written into it.
-
-    Args:
-        folder: The folder.
-        part: Lock only the k-th of n parts, so that processes may collect the others at the same time.
+    before anything is written into it. With ``part``, lock only the k-th of n parts, so that processes may collect the
+    others at the same time.
 
     Yields:
         A context in which no other process changes the folder; for a part, it takes the folder's lock.
@@ -77,11 +74,7 @@ def _other_things(folder: Path) -> list[str]:
 
 @contextmanager
 def new_files(folder: Path) -> Iterator[Callable[[str, bytes], None]]:
-    """Yield a function that writes a store's file by its name; if the block raises, the files are removed again.
-
-    Raises:
-        CollapseError: A file cannot be written.
-    """
+    """Yield a function that writes a store's file by its name; if the block raises, the files are removed again."""
     written: list[Path] = []
     folders: set[Path] = set()
 
@@ -106,9 +99,6 @@ def replace_by_recollected(folder: Path) -> None:
     """Replace the store in a folder by the newly collected one; the caller holds the lock.
 
     If the process is killed between the steps, the folder holds no store; :func:`locked_store_folder` finishes them.
-
-    Raises:
-        CollapseError: A file cannot be moved.
     """
     new = folder / RECOLLECTED
     try:

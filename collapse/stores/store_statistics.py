@@ -39,10 +39,7 @@ def read_statistics(
 ) -> EmbeddingStatistics:
     """Return the statistics of a layer.
 
-    Args:
-        manifest: The store's manifest.
-        layer: The layer.
-        tensors: Returns the tensors of a file by its name and layer, as :meth:`collapse.Store.tensors` does.
+    ``tensors`` returns the tensors of a file by its name and layer, as :meth:`collapse.Store.tensors` does.
     """
     names = [name_of(file) for file in manifest["files"] if layer_of(file) == layer]
     train = tensors("train", layer)

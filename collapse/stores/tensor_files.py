@@ -18,12 +18,7 @@ _REMEDY = "pull or collect it again"
 
 
 def tensor_bytes(tensors: Mapping[str, "Tensor"], metadata: str | None = None) -> bytes:
-    """Serialize tensors as safetensors, with at most one metadata field: more would make the bytes vary between runs.
-
-    Args:
-        tensors: The tensors.
-        metadata: The text of the field ``collapse``, or None.
-    """
+    """Serialize tensors as safetensors, with at most one metadata field: with more, the bytes vary between runs."""
     import torch
     from safetensors.torch import save
 
@@ -54,11 +49,7 @@ def manifest_entry(data: bytes) -> dict[str, Any]:
 
 
 def check_file(path: Path, entry: Mapping[str, Any], *, remember: bool = True) -> None:
-    """Check the size and the hash of a tensor file against its manifest entry.
-
-    Raises:
-        StoreError: The file is missing, truncated or altered.
-    """
+    """Check the size and the hash of a tensor file against its manifest entry."""
     if not path.is_file():
         raise StoreError(f"{path} is missing: the store is incomplete; {_REMEDY}")
     size = path.stat().st_size
@@ -75,13 +66,7 @@ def check_file(path: Path, entry: Mapping[str, Any], *, remember: bool = True) -
 def check_tensors(file: str, tensors: Mapping[str, "Tensor"], manifest: Mapping[str, Any]) -> None:
     """Check the tensors that every collection writes; tensors of plugin statistics are not checked.
 
-    Args:
-        file: Path of the tensor file.
-        tensors: Its tensors.
-        manifest: The store's manifest.
-
-    Raises:
-        StoreError: Class ids do not ascend, a number is not finite, or there are not T − 1 samples per chunk.
+    Class ids ascend, numbers are finite, and there are T − 1 samples per chunk.
     """
     phase = name_of(file)
     if phase not in _OURS:

@@ -36,13 +36,15 @@ def statistics_of(
 def two_classes(
     distance: int | float, variances: tuple[int | float, int | float], samples: int = 3
 ) -> EmbeddingStatistics:
-    """Return statistics of two classes on a line, at 0 and ``distance``, with equal numbers of samples.
+    """Return statistics of two classes on a line, at 0 and ``distance``, with equal numbers of samples and their Σ_W.
 
     >>> two_classes(4, (1, 3)).means.tolist()
     [[0.0], [4.0]]
     """
+    counts, variances_C = torch.full((2,), samples), torch.tensor(variances, dtype=torch.float64)
+    covariance = {"scatter": (counts * variances_C).sum().view(1, 1), "samples": counts.sum().view(1)}
     made = statistics_of([[0.0], [float(distance)]])
-    return replace(made, counts=torch.full((2,), samples), variances=torch.tensor(variances, dtype=torch.float64))
+    return replace(made, counts=counts, variances=variances_C, extra={"covariance": covariance})
 
 
 def value(function: Callable[..., Any], s: EmbeddingStatistics) -> Any:

@@ -151,7 +151,8 @@ def _beside_limit(chart: Any, frame: "pd.DataFrame", name: str) -> Any:
     """Add a line at a measurement's value at full collapse, unless it would lengthen the axis by half or more."""
     import altair as alt
 
-    limit, values = plugins().measurements()[name][1].towards, frame[name].dropna()
+    known, values = plugins().measurements(), frame[name].dropna()
+    limit = known[name if name in known else name.removeprefix("val_")][1].towards
     low, high = values.min(), values.max()
     if not isinstance(limit, int | float) or logged(frame, name) or 2 * max(low - limit, limit - high) >= high - low:
         return chart

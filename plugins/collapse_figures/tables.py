@@ -1,7 +1,7 @@
 """Prepare a results table for figures: the measurements that each figure draws, and the colour of points."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -29,7 +29,7 @@ class Shown:
 
 
 MEASUREMENTS = {
-    "val_loss": Shown("Loss", "loss (nats/token)", "curves"),
+    "val_loss": Shown("Loss", "loss (nats)", "curves"),
     "nc1.cdnv": Shown("NC1", "mean CDNV (1/h²)", "loss curves parts", log=True),
     "nc1.cdnv_ratio": Shown("NC1, ratio", "variance / distance²", "parts", log=True),
     "nc1.cdnv_ratio_debiased": Shown("NC1, debiased", "variance / distance²", "curves parts", log=True),
@@ -54,9 +54,13 @@ MEASUREMENTS = {
 def shown(name: str) -> Shown:
     """Return how a measurement is drawn; an unknown measurement is titled by its name.
 
+    A monitor's ``val_nc1.…`` are drawn as ``nc1.…``.
+
     >>> shown("nc1.cdnv").axis, shown("mine.mean_count").axis
     ('mean CDNV (1/h²)', 'mine.mean_count')
     """
+    if name not in MEASUREMENTS and (of_validation := MEASUREMENTS.get(name.removeprefix("val_"))):
+        return replace(of_validation, title=f"{of_validation.title}, validation")
     return MEASUREMENTS.get(name) or Shown(name, name)
 
 

@@ -37,7 +37,8 @@ def training(results: Results) -> Drawing:
     x = axis("x", along, kept[along], title=times[along], format=",d" if geometric else "~s", log=geometric)
     if geometric:  # a log axis that has 0
         x = x.scale(type="symlog", nice=False)
-    names = [name for name in MEASUREMENTS if name in plugins().headlines()]
+    known = plugins().headlines()
+    names = [each for name in MEASUREMENTS if name in known for each in (name, f"val_{name}")]
     spec = curves(kept, names, x, along, colour_of(kept, names="run"), ["run"], collapsed=True)
     checkpoints = counted(len(kept[["run", along]].drop_duplicates()), "checkpoint")
     of = f"{checkpoints} of {counted(kept['run'].nunique(), 'run')}"

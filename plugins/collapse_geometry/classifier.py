@@ -112,14 +112,16 @@ def centre_logits(classifier: Tensor, global_mean: Tensor, bias: Tensor | None =
 @derived
 def smaller_and_larger(
     classifier_spectrum: Spectrum, between_spectrum: Spectrum
-) -> tuple[Float[Tensor, "d r"], Float[Tensor, "d s"]]:
+) -> tuple[Float[Tensor, "d r"], Float[Tensor, "d s"]] | Noted:
     """Orthonormal bases of the spans of the rows and of the centred means, the one of fewer dimensions first."""
     small, large = sorted((classifier_spectrum.vectors, between_spectrum.vectors), key=lambda basis: basis.shape[1])
-    return small, large
+    d, fewer = small.shape
+    remark = f"both span all d = {d} dimensions, so that every angle is 0"
+    return Noted((small, large), remark) if fewer == d else (small, large)
 
 
 @metric("geometry.span_overlap", towards=1)
-def span_overlap(smaller_and_larger: tuple[Tensor, Tensor], d: int) -> Tensor | Noted:
+def span_overlap(smaller_and_larger: tuple[Tensor, Tensor]) -> Tensor:
     """Mean squared cosine of the principal angles between the spans of W and of the centred means; 1 at full collapse.
 
     Equation: mean cos²θ_i
@@ -130,11 +132,11 @@ def span_overlap(smaller_and_larger: tuple[Tensor, Tensor], d: int) -> Tensor | 
     0.5
     """
     small, large = smaller_and_larger
-    return _remarked((large.T @ small).square().sum() / small.shape[1], small, d)
+    return (large.T @ small).square().sum() / small.shape[1]
 
 
 @metric("geometry.span_angle", towards=0)
-def span_angle(smaller_and_larger: tuple[Tensor, Tensor], d: int) -> Tensor | Noted:
+def span_angle(smaller_and_larger: tuple[Tensor, Tensor]) -> Tensor:
     """Largest principal angle between the spans of W and of the centred means, in radians; 0 at full collapse.
 
     Equation: max θ_i
@@ -147,9 +149,4 @@ def span_angle(smaller_and_larger: tuple[Tensor, Tensor], d: int) -> Tensor | No
     small, large = smaller_and_larger
     inside = large.T @ small
     sine, cosine = torch.linalg.matrix_norm(small - large @ inside, 2), torch.linalg.svdvals(inside)[-1]
-    return _remarked(torch.atan2(sine, cosine), small, d)
-
-
-def _remarked(value: Tensor, small: Tensor, d: int) -> Tensor | Noted:
-    full = small.shape[1] == d
-    return Noted(value, f"both span all d = {d} dimensions, so that every angle is 0") if full else value
+    return torch.atan2(sine, cosine)

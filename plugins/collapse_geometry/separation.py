@@ -45,11 +45,8 @@ def signal_to_noise(within_spectrum: Spectrum, between_spectrum: Spectrum, d: in
     Equation: tr(Σ_W⁺ Σ_B)
     Source: Han, Papyan & Donoho 2022, of their SNR matrix
 
-    >>> import dataclasses
     >>> from collapse.testing import two_classes, value
-    >>> held = {"scatter": torch.tensor([[12.0]]).double(), "samples": torch.tensor([6])}
-    >>> s = dataclasses.replace(two_classes(distance=4, variances=(2, 2)), extra={"covariance": held})
-    >>> round(value(signal_to_noise, s), 12)  # 4 / 2
+    >>> round(value(signal_to_noise, two_classes(distance=4, variances=(2, 2))), 12)  # 4 / 2
     2.0
     """
     ratio, rank = _trace_of_ratio(between_spectrum, within_spectrum), len(within_spectrum.values)
@@ -65,11 +62,8 @@ def variability_collapse_index(within_covariance: Tensor, between_spectrum: Spec
     Equation: 1 − tr(Σ_T⁺ Σ_B) / rank Σ_B, Σ_T = Σ_W + Σ_B
     Source: Xu & Liu 2023, for classes of equal size
 
-    >>> import dataclasses
     >>> from collapse.testing import two_classes, value
-    >>> held = {"scatter": torch.tensor([[24.0]]).double(), "samples": torch.tensor([6])}
-    >>> s = dataclasses.replace(two_classes(distance=4, variances=(4, 4)), extra={"covariance": held})
-    >>> round(value(variability_collapse_index, s), 12)  # 1 − 4 / (4 + 4)
+    >>> round(value(variability_collapse_index, two_classes(distance=4, variances=(4, 4))), 12)  # 1 − 4 / (4 + 4)
     0.5
     """
     values, vectors = between_spectrum
@@ -113,11 +107,8 @@ def directional_cdnv(
     Equation: uᵀΣ_W u / ‖Δ‖², Δ = μ_c − μ_c′, u = Δ/‖Δ‖
     Source: Luthra, Salunkhe & Galanti 2026, with the pooled covariance
 
-    >>> import dataclasses
     >>> from collapse.testing import two_classes, value
-    >>> held = {"scatter": torch.tensor([[12.0]]).double(), "samples": torch.tensor([6])}
-    >>> s = dataclasses.replace(two_classes(distance=2, variances=(2, 2)), extra={"covariance": held})
-    >>> float(value(directional_cdnv, s)[0, 1])  # 2 / 2²
+    >>> float(value(directional_cdnv, two_classes(distance=2, variances=(2, 2)))[0, 1])  # 2 / 2²
     0.5
     """
     total = row_spreads + column_spreads

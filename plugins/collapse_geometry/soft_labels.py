@@ -1,18 +1,15 @@
 """Self-duality for soft labels: contexts that several tokens can follow."""
 
-from collections.abc import Mapping
-
 from torch import Tensor
 
 from collapse import Noted, metric
+from collapse_metrics.covariance import second_moment as second_moment  # asked for by name as a parameter below
 
 COLLAPSE_OPT_IN = True
 
 
 @metric("soft_labels.duality", towards=1, translation=False)
-def soft_label_duality(
-    centred_rows: Tensor, means: Tensor, counts: Tensor, covariance: Mapping[str, Tensor]
-) -> Noted | Tensor:
+def soft_label_duality(centred_rows: Tensor, second_moment: Tensor) -> Noted | Tensor:
     """Cosine of WᵀW, with the centred rows of the C classes, and the second moment of all embeddings, both d×d.
 
     If contexts have several next tokens, the means of the unconstrained model are no simplex. But with weight decay on
@@ -30,8 +27,7 @@ def soft_label_duality(
     0.707106781187
     """
     rows_dd = centred_rows.T @ centred_rows
-    second_dd = covariance["scatter"] / covariance["samples"] + means.T * counts @ means / counts.sum()
-    size = rows_dd.norm() * second_dd.norm()
+    size = rows_dd.norm() * second_moment.norm()
     if not size:
         return Noted(None, "all classifier rows are equal, or all embeddings are 0")
-    return (rows_dd * second_dd).sum() / size
+    return (rows_dd * second_moment).sum() / size

@@ -15,6 +15,7 @@ from torch import Tensor
 from collapse import Noted, derived, metric
 
 # parameters below ask for these by name
+from collapse_metrics.covariance import second_moment as second_moment
 from collapse_metrics.covariance import within_covariance as within_covariance
 from collapse_metrics.spectrum import Spectrum, spectrum_of, spectrum_of_rows
 from collapse_metrics.spectrum import between_spectrum as between_spectrum
@@ -44,10 +45,9 @@ def classifier_spectrum(classifier: Tensor) -> Spectrum | Noted:
 
 
 @derived
-def embeddings_spectrum(within_covariance: Tensor, means: Tensor, counts: Tensor, rounding: Tensor) -> Spectrum | Noted:
-    """Spectrum of the mean of h hᵀ over all samples, not centred: Σ_W + Σ_c N_c μ_c μ_cᵀ / N."""
-    weighted = means * (counts.to(means) / counts.sum()).unsqueeze(1)
-    return spectrum_of(within_covariance + weighted.T @ means, rounding, "every embedding is zero")
+def embeddings_spectrum(second_moment: Tensor, rounding: Tensor) -> Spectrum | Noted:
+    """Spectrum of the mean of h hᵀ over all samples, not centred."""
+    return spectrum_of(second_moment, rounding, "every embedding is zero")
 
 
 def effective_rank(eigenvalues: Float[Tensor, " r"]) -> Tensor:

@@ -32,3 +32,10 @@ class WithinClassCovariance(Statistic):
 def within_covariance(covariance: Mapping[str, Tensor]) -> Float[Tensor, "d d"]:
     """Σ_W, shape (d, d), squared units of h."""
     return covariance["scatter"] / covariance["samples"]
+
+
+@derived
+def second_moment(within_covariance: Tensor, means: Tensor, counts: Tensor) -> Float[Tensor, "d d"]:
+    """Mean of h hᵀ over all samples, not centred: Σ_W + Σ_c N_c μ_c μ_cᵀ / N, shape (d, d), squared units of h."""
+    weighted = means * (counts.to(means) / counts.sum()).unsqueeze(1)
+    return within_covariance + weighted.T @ means

@@ -170,11 +170,8 @@ def covariance_ratio(within_covariance: Tensor, between_spectrum: Spectrum, C: i
     Equation: tr(Σ_W Σ_B⁺) / C
     Source: Papyan, Han & Donoho 2020
 
-    >>> import dataclasses, torch
     >>> from collapse.testing import two_classes, value
-    >>> held = {"scatter": torch.tensor([[12.0]]).double(), "samples": torch.tensor([6])}
-    >>> s = dataclasses.replace(two_classes(distance=2, variances=(2, 2)), extra={"covariance": held})
-    >>> round(value(covariance_ratio, s), 12)
+    >>> round(value(covariance_ratio, two_classes(distance=2, variances=(2, 2))), 12)
     1.0
     """
     values, vectors = between_spectrum

@@ -106,6 +106,9 @@ def test_a_line_joins_rows_of_one_run_and_limit():
     assert "3 checkpoints of 1 run, a line per run, against training step." in drawing.caption
     rules = [[each["encoding"]["y"]["datum"] for each in view.get("layer", ())[1:]] for view in drawing.spec["concat"]]
     assert rules == [[], [], []]  # the axis of NC1 is logarithmic, and NC4 is far from 1
+    validated = [row("m", at, step=at, measurements={"nc1.cdnv": at, "val_nc1.cdnv": at + 1}) for at in (1, 2)]
+    titles = [view["title"]["text"] for view in collapse.draw("training", validated).spec["concat"]]
+    assert titles[1:3] == ["NC1", "NC1, validation"]
     high = [row("m", at, step=at, measurements={"nc4.agreement": 0.5 + at / 10}) for at in (1, 2, 4)]
     assert collapse.draw("training", high).spec["concat"][-1]["layer"][1]["encoding"]["y"]["datum"] == 1
 

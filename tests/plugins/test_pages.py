@@ -17,7 +17,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from collapse import Results, analyze
+from collapse import analyze
 from collapse_metrics.gnc2 import uniform_cov
 
 ROOT = Path(__file__).parents[2]
@@ -27,7 +27,7 @@ BLOCK = re.compile(r"```console\n(.*?)```", re.DOTALL)
 COMMAND = re.compile(r"^\$ (?:.*\\\n)*.*\n", re.MULTILINE)
 NUMBER = re.compile(r"[+-]?\d[\d,]*\.?\d*(?:e-?\d+)?")
 BLOCKS = BLOCK.findall(PUBLISHED.read_text("utf-8"))
-D_EFF, GNC2, UNCENTRED = "nc2.effective_dimension", "gnc2.hyperspherical_uniformity", "gnc2.uncentred_uniformity"
+D_EFF, UNCENTRED = "nc2.effective_dimension", "gnc2.uncentred_uniformity"
 
 
 def text_of(page):
@@ -104,43 +104,6 @@ def test_figure_1_and_table_1():
     survive = {row["column"] for row in records if row["max_t_p"] < 0.05}
     assert survive == {UNCENTRED, "nc3.self_duality", "nc4.agreement"}
     assert {row["column"] for row in records if row["agrees"]} == survive - {UNCENTRED}  # which has no predicted sign
-
-
-def test_r2_with_and_without_width():
-    table = rows(DIMENSION, "| column |")
-    columns = ["log(width)", *(row[0] for row in table)]
-
-    def found(**more):
-        records = analyze("correlation", "paper", columns=columns, where="seed=", **more).records()
-        return {row["column"]: row for row in records}
-
-    alone, log_loss, controlled = found(), found(against="log(val_loss)"), found(control="log(width)")
-    width = alone["log(width)"]["R2"]
-    assert f"log width alone has R² {width:.3f}" in text_of(DIMENSION)
-    for name, *said in table:
-        r = controlled[name]["r"]
-        with_width = 1 - (1 - width) * (1 - r**2)
-        made = [f"{alone[name]['R2']:.3f}", f"{log_loss[name]['R2']:.3f}", f"{r:+.3f}", f"{with_width:.3f}"]
-        assert made == said, name
-
-
-def test_gnc2_of_the_models_beside_that_of_uniform_points():
-    frame = Results.read("paper").frame()
-    grid = frame[~frame["model"].str.contains(r"_01d\d")]
-    width, page = grid["model"].str.extract(r"x(\d+)_")[0].astype(float), text_of(DIMENSION)
-    d_eff = grid[D_EFF].to_numpy()
-    curve = np.array([uniform_cov(29_233, each) for each in d_eff])
-    centred, uncentred = (grid[name].to_numpy() / curve for name in (GNC2, UNCENTRED))
-    edges = [0, 12, 20, 30, 45, 100]
-    for (_, models, *said), low, high in zip(rows(DIMENSION, "| d_eff |"), edges, edges[1:], strict=False):
-        kept = (d_eff >= low) & (d_eff < high)
-        made = [f"{np.median(x[kept]):.2f}, {x[kept].min():.2f} to {x[kept].max():.2f}" for x in (centred, uncentred)]
-        assert [models, *said] == [str(kept.sum()), *made]
-    unused = np.sqrt(width / d_eff)
-    q = grid[GNC2] / [uniform_cov(29_233, each) for each in width]
-    assert f"(R² {np.corrcoef(q, unused)[0, 1] ** 2:.3f})" in page
-    assert f"r = {np.corrcoef(unused, grid['val_loss'])[0, 1]:.3f} over the grid" in page
-    assert f"R² with 1/√d_eff is {np.corrcoef(grid[GNC2], d_eff**-0.5)[0, 1] ** 2:.3f}" in page
 
 
 def test_the_example_prints_the_numbers_of_the_page():

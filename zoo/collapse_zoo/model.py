@@ -9,11 +9,12 @@ from jaxtyping import Int
 from torch import Tensor
 from transformers.modeling_outputs import CausalLMOutput
 
+from collapse.plugin.guarding import call
 from collapse_zoo.fast_gpt_neo import prepare
 from collapse_zoo.heads import FIXED
 from collapse_zoo.loss import IGNORED, cross_entropy, losses_and_hits
 from collapse_zoo.recipes import Recipe
-from collapse_zoo.regularizers import Loss, losses_of, weighted_sum
+from collapse_zoo.regularizers import Loss, losses_of
 
 
 def build(recipe: Recipe, *, fast_attention: bool = True) -> "GPTNeoForCausalLM":
@@ -74,7 +75,7 @@ class GPTNeoForCausalLM(transformers.GPTNeoForCausalLM):
                 loss = cross_entropy(h_Nd, weight, labels_N)
                 if self.regularizers and kept_N.any():  # a process's last batch may hold only padding
                     of_batch = h_Nd[kept_N], labels_N[kept_N], weight, self.lm_head.bias
-                    loss = loss + kept_N.sum() * weighted_sum(self.regularizers, *of_batch)
+                    loss = loss + kept_N.sum() * sum(share * call(each, *of_batch) for share, each in self.regularizers)
                 return CausalLMOutput(loss=loss / items)
             losses, hits = losses_and_hits(h_Nd, weight, labels_N)
         of_tokens_N3 = torch.stack([kept_N, hits, losses.double()], dim=-1)

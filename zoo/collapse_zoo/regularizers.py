@@ -7,7 +7,7 @@ Shapes: N samples, d dimensions, V rows of the output layer, K classes that occu
 two classes.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 
 import torch
 import torch.nn.functional as F
@@ -15,7 +15,6 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from collapse.errors import UsageError, near_names
-from collapse.plugin.guarding import call
 from collapse.plugin.plugin_manager import plugins
 
 Loss = Callable[[Tensor, Tensor, Tensor, Tensor | None], Tensor]
@@ -89,14 +88,3 @@ def losses_of(regularize: Mapping[str, float]) -> list[tuple[float, Loss]]:
         if name not in known:
             raise UsageError(f"--regularize: no loss is called {name!r}; {near_names(name, known)}")
     return [(weight, known[name]) for name, weight in sorted(regularize.items())]
-
-
-def weighted_sum(
-    losses: Sequence[tuple[float, Loss]], h_Nd: Tensor, y_N: Tensor, weight_Vd: Tensor, bias_V: Tensor | None
-) -> Float[Tensor, ""]:
-    """Return the weighted sum of losses of a batch.
-
-    Raises:
-        PluginError: A plugin's loss failed.
-    """
-    return sum((weight * call(loss, h_Nd, y_N, weight_Vd, bias_V) for weight, loss in losses), h_Nd.new_zeros(()))

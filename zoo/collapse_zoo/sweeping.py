@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from submitit.helpers import Checkpointable
 
-from collapse.core.progress import Report
+from collapse.core.progress import Report, numbered
 from collapse.core.slurm import submit
 from collapse.errors import CollapseError
 from collapse.measurement.results import Row
@@ -24,7 +24,7 @@ from collapse_zoo.grids import GridMember
 from collapse_zoo.recipes import Recipe, name_of
 from collapse_zoo.runs import Run, runs_in, write_rows
 from collapse_zoo.sources import Source, find_source
-from collapse_zoo.training import check_recipe, described, leave_group, numbered, train
+from collapse_zoo.training import check_recipe, described, leave_group, train
 
 log = logging.getLogger("collapse")
 
@@ -87,7 +87,7 @@ def sweep(
         for number, run in enumerate(left, 1):
             log.info("%d of %d: %s", number, len(left), run.name)
             try:
-                work(run, source, numbered(progress, number, len(left)))
+                work(run, source, progress and numbered(progress, number, len(left)))
             except Exception as error:  # an unexpected error must not stop the other members
                 if not isinstance(error, CollapseError):
                     log.exception("%s failed", run.name)

@@ -219,10 +219,3 @@ def _failures(run: Run, first: bool) -> Iterator[None]:
 def described(error: Exception) -> str:
     """Return an error's message; for an unexpected error, its class and the first line."""
     return str(error) if isinstance(error, CollapseError) else f"{type(error).__name__}: {first_line(error)}"
-
-
-def numbered(progress: Report | None, number: int, total: int) -> Report | None:
-    """Return a progress callback that adds the model's number among several to each phase."""
-    if progress is None:
-        return None
-    return lambda what, *rest: progress(f"{number} of {total}: {what}", *rest)
