@@ -162,7 +162,7 @@ def test_mistakes_are_refused_in_a_line():
         (lambda: collapse.Monitor("nc9"), "no metric is called 'nc9'"),
         (lambda: monitor.update(x, y[:3]), r"integer labels of shape \(200,\), got torch.int64 of shape \(3,\)"),
         (lambda: monitor.update(x, y.float()), "integer labels"),
-        (lambda: monitor.update(h, y), "embeddings have 16 dimensions, but earlier ones 20"),
+        (lambda: monitor.update(h, y), "embeddings have 16 dimensions, but earlier embeddings have 20"),
         (lambda: monitor.update(y=y), "no model is attached"),
         (
             lambda: monitor.compute(classifier=h[:4, :]),

@@ -212,7 +212,9 @@ def _encodable(texts: Iterator[tuple[str, str]]) -> Iterator[str]:
         except UnicodeEncodeError:
             text = re.sub("[\ud800-\udfff]", "\N{REPLACEMENT CHARACTER}", text)
             if not noted:
-                log.warning("%s has a lone surrogate, which is read as U+FFFD; further rows are not reported", row)
+                log.warning(
+                    "%s has an invalid character (a lone surrogate), read as U+FFFD; further rows are not reported", row
+                )
             noted = True
         yield text
 

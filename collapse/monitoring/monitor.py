@@ -266,10 +266,14 @@ def _with_classifier(s: EmbeddingStatistics, head: LinearHead) -> EmbeddingStati
     """Add the classifier's rows of the classes that occur."""
     weight, bias, logits = head
     if (last := int(s.classes[-1])) >= len(weight):
-        raise CollapseError(f"there is a label {last:,}, but the classifier has only the rows 0 to {len(weight) - 1:,}")
+        raise CollapseError(
+            f"there is a label {last:,}, but the classifier has only the rows 0 to {len(weight) - 1:,}: "
+            "give one row for each label"
+        )
     if weight.shape[1] != s.dim:
         raise UsageError(
-            f"the classifier has {weight.shape[1]:,} columns, but the embeddings have {s.dim:,} dimensions"
+            f"the classifier has {weight.shape[1]:,} columns, but the embeddings have {s.dim:,} dimensions: "
+            "give the classifier that reads these embeddings"
         )
     rows = s.classes.to(weight.device)
     of_classes = None if bias is None else logits.classifier(bias[rows]).double().cpu()
@@ -289,5 +293,7 @@ def _flat(h: Any, y: Any, dim: int) -> tuple[Tensor, Tensor]:
             f"of shape {tuple(y.shape)}"
         )
     if h.shape[-1] != (dim or h.shape[-1]):
-        raise UsageError(f"embeddings have {h.shape[-1]:,} dimensions, but earlier ones {dim:,}")
+        raise UsageError(
+            f"embeddings have {h.shape[-1]:,} dimensions, but earlier embeddings have {dim:,}: call reset() first"
+        )
     return h.reshape(-1, h.shape[-1]), y.reshape(-1).long()
