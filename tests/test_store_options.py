@@ -81,6 +81,15 @@ def test_collect_on_a_finished_store_compares_every_option(tiny, stored):
             collapse.collect(tiny.model, store=stored, **given)
 
 
+def test_opening_a_store_keeps_what_another_process_writes(tiny, stored, tmp_path):
+    store = shutil.copytree(stored, tmp_path / "store")
+    written = store / "shards" / ".train-1.safetensors.partial"
+    written.parent.mkdir()
+    written.write_bytes(b"{")
+    collapse.collect(tiny.model, store=store, max_chunks=24, **tiny.options())
+    assert written.exists()
+
+
 def test_options_that_do_not_apply_to_local_texts(told, tiny, tmp_path):
     with pytest.raises(UsageError, match="--part needs a folder for the part: give --store"):
         collapse.collect(tiny.model, part=(1, 2), **tiny.options())

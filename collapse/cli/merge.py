@@ -7,7 +7,7 @@ from collapse.errors import counted
 
 
 @click.command()
-@click.argument("stores", nargs=-1, required=True, metavar="STORE...")
+@click.argument("stores", nargs=-1, required=True, metavar="PART...")
 @click.option("--store", "target", required=True, metavar="DIR", help="Folder of the merged store.")
 def command(stores: tuple[str, ...], target: str) -> None:
     """Merge the parts of one collection, given in any order.

@@ -35,7 +35,7 @@ class Training:
                 made = ClassMoments.from_state(state_of(layer, state), self.device, kinds)
             self.moments[layer] = made
             made.scratch = self.moments[layers[0]].scratch
-        self.filled = made.filled
+        self.filled = made.filled  # of any layer: for the versions, which all layers share
 
     def add(self, h: Mapping[str, Tensor], y_n: Tensor, *_: int) -> None:
         """Add samples of each layer; the unit numbers are not needed here."""
@@ -67,16 +67,16 @@ class Validation:
             if state is not None:
                 made.resume(state_of(layer, state), kinds)
             self.tallies[layer] = made
-        self.filled = made.filled
+        self.filled = made.filled  # of any layer: for the versions, which all layers share
 
     def add(self, h: Mapping[str, Tensor], y_n: Tensor, first: int, units: int) -> None:
         """Add samples of each layer; ``first`` is the index of their first unit."""
         for layer, tally in self.tallies.items():
             with _naming(layer):
-                tally.add(h[layer], y_n, first, units, None if layer == TOP else self._read(h[layer]))
+                tally.add(h[layer], y_n, first, units, None if layer == TOP else self._through_lens(h[layer]))
 
     @torch.inference_mode()
-    def _read(self, h_nd: Tensor) -> Tensor:
+    def _through_lens(self, h_nd: Tensor) -> Tensor:
         assert self.lens is not None  # otherwise inner layers are not validated
         return self.lens(h_nd)
 

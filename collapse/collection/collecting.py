@@ -1,8 +1,8 @@
 """Collect a model on a text into a store: :func:`collect` opens an existing store, or collects what it lacks.
 
-``collect`` makes a :class:`Request <collapse.stores.request.Request>`. ``Request.find_or`` returns what the folder
-already holds, or locks it and calls back: ``_with_all_ranks`` → ``_collect_missing`` → ``Request.load`` (opens model
-and texts) → ``Collection.run`` (passes.py) → folding.py.
+``collect`` makes a :class:`Request <collapse.stores.request.Request>`. ``Request.find_or_collect`` returns what the
+folder already holds, or locks it and calls ``collect_missing`` in :func:`_with_all_ranks`. All ranks then continue:
+``_run_passes`` → ``Request.load`` (opens model and texts) → ``Collection.run`` (passes.py) → folding.py.
 """
 
 import time
@@ -175,20 +175,20 @@ def _with_all_ranks(request: Request, report: Report | None) -> Store | Part:
     """Open or collect a request's store or part: rank 0 locks the folder, and the others help it to collect.
 
     The other ranks wait for a value from rank 0. A tuple means that rank 0 needs help: it holds the last arguments of
-    :func:`_collect_missing`. Any other value is the result.
+    :func:`_run_passes`. Any other value is the result.
     """
 
-    def with_all(folder: Path | None, alone: Alone) -> Store | Part:
+    def collect_missing(folder: Path | None, alone: Alone) -> Store | Part:
         with ranks.together():  # all ranks end before the folder is unlocked
             trained = Store.load(folder) if folder is not None and is_store(folder) else None
-            return _collect_missing(request, report, *ranks.shared((folder, trained)), alone)
+            return _run_passes(request, report, *ranks.shared((folder, trained)), alone)
 
     if ranks.rank() == 0:
-        return ranks.shared(request.find_or(with_all))
+        return ranks.shared(request.find_or_collect(collect_missing))
     from_first: Any = ranks.shared(None)
     while isinstance(from_first, tuple):
         _check_shared(request.folder)
-        _collect_missing(request, report, *from_first)
+        _run_passes(request, report, *from_first)
         from_first = ranks.shared(None)
     return cast("Store | Part", from_first)
 
@@ -202,7 +202,7 @@ def _check_shared(folder: Path | None) -> None:
     raise CollapseError(f"{folder} is not on this node: give a --store on a file system that all nodes share")
 
 
-def _collect_missing(
+def _run_passes(
     request: Request, report: Report | None, folder: Path | None, trained: Store | None, alone: Alone = nullcontext
 ) -> Store | Part:
     """Collect what a locked folder does not hold yet.

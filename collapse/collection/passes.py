@@ -76,45 +76,45 @@ class Collection:
         if (first := source.train or source.validation) is not None:  # both use the same model
             with explaining_large_model(source.model["name"], source.device):
                 first.check()
-        if new := source.layers if store is None else store.lacking("train", source.layers):
+        if missing := source.layers if store is None else store.lacking("train", source.layers):
             assert source.train is not None  # the training samples are needed
             identity = source.identity if store is None else self._identity_for_next_pass(store)
             with self._explaining_out_of_memory(source.train):
-                shards = self._pass(source.train, new, partial(Training, source, new), store, identity=identity)
+                shards = self._pass(source.train, missing, partial(Training, source, missing), store, identity=identity)
                 fold = partial(fold_training, self.folder, kinds=self.kinds, store=store)
-                trained = ranks.once(partial(self._fold_if_whole, "train", new, shards, fold))
+                trained = ranks.once(partial(self._fold_if_whole, "train", missing, shards, fold))
                 if trained is None:
                     assert self.folder is not None  # arrays have no parts
                     return store or Part(self.folder, shards)
                 store = trained
             self._clock = Clock()
         assert store is not None  # now it is trained
-        if source.validation is not None and (new := store.lacking("validation", source.layers)):
-            fields = {"identity": self._identity_for_next_pass(store), "trained": training_hash(store, new)}
+        if source.validation is not None and (missing := store.lacking("validation", source.layers)):
+            fields = {"identity": self._identity_for_next_pass(store), "trained": training_hash(store, missing)}
             with self._explaining_out_of_memory(source.validation, shape_of(store.manifest)[0]):
-                validation = partial(Validation, source, deciders_of(store, source, new))
-                shards = self._pass(source.validation, new, validation, store, **fields)
+                new_accumulator = partial(Validation, source, deciders_of(store, source, missing))
+                shards = self._pass(source.validation, missing, new_accumulator, store, **fields)
                 fold = partial(fold_validation, self.folder, kinds=self.kinds, store=store)
-                store = ranks.once(partial(self._fold_if_whole, "validation", new, shards, fold)) or store
+                store = ranks.once(partial(self._fold_if_whole, "validation", missing, shards, fold)) or store
         return store
 
     def _fold_if_whole(
-        self, phase: str, layers: Sequence[str], shards: list[Shard], fold: Callable[[list[Shard]], Store]
+        self, phase_name: str, layers: Sequence[str], shards: list[Shard], fold: Callable[[list[Shard]], Store]
     ) -> Store | None:
         """Fold the shards of a phase, also those of other parts; return None while slices are missing."""
         with self.alone():
             if self.folder is not None and self.part is not None:
-                if store := self._store_folded_by_another(phase, layers):
+                if store := self._store_folded_by_another(phase_name, layers):
                     return store
-                shards = ordered(shards_in(self.folder, phase))
+                shards = ordered(shards_in(self.folder, phase_name))
             return None if not shards or gaps(shards) else fold(shards)
 
-    def _store_folded_by_another(self, phase: str, layers: Sequence[str]) -> Store | None:
+    def _store_folded_by_another(self, phase_name: str, layers: Sequence[str]) -> Store | None:
         """Return the store if another part has meanwhile folded a phase of some layers."""
         if self.folder is None or self.part is None or not is_store(self.folder):
             return None
         store = Store.load(self.folder)
-        return None if store.lacking(phase, layers) else store
+        return None if store.lacking(phase_name, layers) else store
 
     def _identity_for_next_pass(self, store: Store) -> dict[str, Any]:
         """Return the identity to use in the next pass; raise StoreError if the model is not that of the store."""
@@ -167,12 +167,12 @@ class Collection:
         by_start = {each.start: each for each in chain(shards, *ranks.meet(made))}
         return sorted(by_start.values(), key=lambda each: each.start)
 
-    def _shards_in(self, phase: str, layers: Sequence[str]) -> list[Shard] | None:
+    def _shards_in(self, phase_name: str, layers: Sequence[str]) -> list[Shard] | None:
         """Return the shards of a phase in the folder; None if another part has meanwhile folded it."""
         with self.alone():
-            if self._store_folded_by_another(phase, layers):
+            if self._store_folded_by_another(phase_name, layers):
                 return None
-            return [] if self.folder is None else shards_in(self.folder, phase)
+            return [] if self.folder is None else shards_in(self.folder, phase_name)
 
     def _refuse_other_text(self, store: Store, phase: Phase) -> None:
         """Raise StoreError if the tokens differ from those with which the store's layers were collected."""
@@ -206,8 +206,8 @@ class Collection:
         began = time.perf_counter()
 
         def save(done: int, batch_now: int) -> Shard:
-            made = self._made(phase, accumulator.filled, batch_now, before)
-            header = {**fields, **made, "seconds": time.perf_counter() - began}  # the status reads them
+            own = self._header_fields(phase, accumulator.filled, batch_now, before)
+            header = {**fields, **own, "seconds": time.perf_counter() - began}  # the status reads them
             shard = Shard(phase.name, begins, done, header, held=accumulator.state())
             return shard if self.folder is None else shard.write(self.folder)
 
@@ -231,7 +231,7 @@ class Collection:
         message = out_of_memory_message(doing, most, dim, self.source.device, *remedies, most=not classes)
         return explaining_out_of_memory(message)
 
-    def _made(self, phase: Phase, filled: Filled, batch: int, before: Shard | None) -> dict[str, Any]:
+    def _header_fields(self, phase: Phase, filled: Filled, batch: int, before: Shard | None) -> dict[str, Any]:
         """Return the fields of a shard's header for its statistics and provenance."""
         provenance: dict[str, Any] = {
             **self._clock.times(),

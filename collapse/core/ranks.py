@@ -145,7 +145,10 @@ def once(function: Callable[[], T]) -> T:
 
 @contextmanager
 def in_turn() -> Iterator[None]:
-    """Run a block on rank 0, then on one rank of each other machine, then on the others, which find cached files."""
+    """Run a block on rank 0, then on one rank of each other machine, then on the others, which find cached files.
+
+    Use it inside :func:`together`, which tells the other ranks of an exception.
+    """
     turn = 0 if rank() == 0 else 1 if local_rank() == 0 else 2
     for now in range(3):
         if now == turn:

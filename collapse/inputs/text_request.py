@@ -55,15 +55,14 @@ def text_request(
     held = Store.load(folder) if folder and is_store(folder) and not spec.recollect else None
     tokenizer = find_tokenizer(spec.tokenizer) if spec.tokenizer else reference
     full = _with_texts(spec, reference, held)
-    texts, trained_on = _texts_of(spec, full, reference, held, _open_fields(full) if leave_open else frozenset())
-    full = texts.fitted(full)
-    # again: a packed text has a chunk length and limits of its own, which are then not open
+    texts, held_corpus = _texts_of(spec, full, reference, held, _open_fields(full) if leave_open else frozenset())
+    full = texts.fitted(full)  # a packed text has a chunk length and limits of its own, which are then not open
     open_fields = _open_fields(full) if leave_open else frozenset()
     if full.chunk_length or not leave_open:
         full = replace(full, chunk_length=chunk_length_of(reference, full.chunk_length))
     if held is not None and spec.validation_text is None and spec.validation_split is None:  # it is the held store's
         texts = replace(texts, optional=True)
-    identity = text_identity(full, reference, tokenizer, texts) | ({"corpus": trained_on} if trained_on else {})
+    identity = text_identity(full, reference, tokenizer, texts) | ({"corpus": held_corpus} if held_corpus else {})
     if same_texts(identity):
         log.warning(SAME_TEXTS)
     training = {name: str(value) for name, value in reference.training.items()}

@@ -153,11 +153,11 @@ def open_texts(
         return pack(corpus, tokenize, cut, tokenizer_key=key, progress=report)
 
     trains = trained is None or bool(trained.lacking("train", trained.layers_with(spec.layers)))
-    packs_validation = not trains or spec.part is None  # parts may be validated after merging
+    validates_now = not trains or spec.part is None  # else it needs the means of all parts
     validation = None
     with ranks.in_turn():
         train = packed(texts.training, spec) if trains and texts.training else None
-        if packs_validation:
+        if validates_now:
             validation = texts.pack_validation(lambda corpus: packed(corpus, spec.of_validation))
     model = reference.loaded or load_model(reference, spec, report)
     for chunks in (train, validation):
@@ -169,7 +169,7 @@ def open_texts(
             _examine(model, torch.from_numpy(first.tokens[:1].astype("int64")), layers)
     identity = {**identity, "attention": model.attention, "head": model.head}
     corpus = {"name": texts.shown_names["corpus"], "validation": texts.shown_names["validation"]}
-    if packs_validation and validation is None:  # there is no validation text, or its split is absent
+    if validates_now and validation is None:  # there is no validation text, or its split is absent
         identity = {name: each for name, each in identity.items() if name not in OF_VALIDATION} | {"validation": None}
         corpus["validation"] = None
     added = tokenize.num_special_tokens_to_add() if spec.special_tokens else 0

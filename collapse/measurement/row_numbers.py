@@ -81,7 +81,7 @@ def _number(made: Numbers, each: MetricResult, measure: Measure, reasons: dict[s
         return None
     if isinstance(measure, CoV) and abs(number) > _NEAR_ZERO:
         made.note(name, "near_zero_mean", f"the mean is nearly 0, 1/{abs(number):,.0f} of the std: use the std")
-    if math.isfinite(number) or number == measure.towards:
+    if math.isfinite(number) or number == measure.towards:  # a logarithm may be −∞ at full collapse
         return number
     if each.tally is None and each.remark is not None:  # its own remark already says why
         return None

@@ -19,7 +19,10 @@ from collapse.plugin.metrics import Noted
 from collapse.plugin.parameters import Asked, asked
 
 _LARGE = ("unit_means", "centred_rows")
-"""Values of shape (C, d) that are computed again for each function. Keeping them would take too much memory."""
+"""Values of shape (C, d) that are computed again for each function, because keeping them would take too much memory.
+
+The pair sweep keeps them, because every tile needs them.
+"""
 
 _ATTRIBUTES = {"ids": "classes", "C": "n_classes", "d": "dim"}
 

@@ -108,8 +108,8 @@ def _extended(
     """Return a store with more files, in its own folder or a copy; ``about`` has the fields of its new manifest."""
     held, kept = store.manifest, {}
     if folder is not None and folder == store.path:
-        kept = held["files"]
-    else:
+        kept = held["files"]  # only the new files are written
+    else:  # all are
         files = {name: store.tensors(name_of(name), layer_of(name)) for name in held["files"]} | dict(files)
     about = {name: about[name] for name in _ABOUT if name in about}
     return build(folder, about, files, provenance={**held["provenance"], **provenance}, kept=kept)

@@ -41,11 +41,13 @@ def merge(parts: Iterable[str | Path | Part | Store], *, store: str | Path) -> S
     # a part of the first pass is not in a store, and a part of a later pass is in a copy of the store that it extends
     copies = [Store.load(folder) for folder in folders if is_store(folder)]
     for each in copies:
-        if len(copies) < len(folders) or (each.state == "complete" and not all_shards(Path(str(each.path)))):
+        finished = each.state == "complete" and not all_shards(Path(str(each.path)))
+        if finished or len(copies) < len(folders):  # stores beside parts of a first pass
             raise StoreError(
                 f"{each} already holds the statistics of a whole text, so it is not a part of a collection: merge the "
                 "parts without it"
             )
+    # copies with training shards hold parts of new layers
     phase = "validation" if copies and not shards_in(folders[0], "train") else "train"
     shards = _covering(folders, phase)
     if copies:

@@ -74,7 +74,7 @@ class Request:
         layers = layers_of(self.layers, store.depth())
         return bool(store.lacking("validation", layers)) and self.validates and not absent
 
-    def lacks_layers(self, store: Store) -> list[str]:
+    def lacking_layers(self, store: Store) -> list[str]:
         """Return the requested layers that a store does not hold."""
         return store.lacking("train", layers_of(self.layers, store.depth()))
 
@@ -85,11 +85,11 @@ class Request:
         found += [
             f"statistics: it holds {name}, but --without {name} is given" for name in self.without if name in held
         ]
-        if whole and (layers := self.lacks_layers(store)):
+        if whole and (layers := self.lacking_layers(store)):
             found.append(f"layers: it lacks {', '.join(layers)}")
         return found + ([f"it is not complete ({store.state})"] if whole and self.lacks_validation(store) else [])
 
-    def find_or(self, collect_missing: Callable[[Path | None, Alone], Store | Part]) -> Store | Part:
+    def find_or_collect(self, collect_missing: Callable[[Path | None, Alone], Store | Part]) -> Store | Part:
         """Open the store or part in the folder, or a published store; first collect what is missing.
 
         Args:
@@ -112,7 +112,7 @@ class Request:
         if done is None:
             done = self._find_or_collect_locked(folder, collect_missing)
         if isinstance(done, Store):
-            _remove_folded(folder, done, self.part)
+            _remove_folded(folder, done)
         return done.with_names(self.shown_names)
 
     def _find_or_collect_locked(
@@ -125,7 +125,7 @@ class Request:
             with alone():
                 repair_shards(folder, self.part)
                 if is_store(folder):
-                    _remove_folded(folder, Store.load(folder), self.part)
+                    _remove_folded(folder, Store.load(folder))
                 done = self._finished_store(folder) or self._finished_part(folder)
             return done or collect_missing(folder, alone)
 
@@ -139,7 +139,7 @@ class Request:
             return {}
         refuse_if_shards_differ(self.folder, self._differences_in(self.folder))
         store, missing = Store.load(self.folder) if is_store(self.folder) else None, {}
-        if store is None or self.lacks_layers(store):
+        if store is None or self.lacking_layers(store):
             missing["train"] = list(range(1, n + 1))
         if self.validates and (missing or store is None or self.lacks_validation(store)):
             missing["validation"] = list(range(1, n + 1))
@@ -181,10 +181,10 @@ class Request:
         """Return the store in a folder if it holds everything requested; None if something is missing."""
         if not is_store(folder):
             return None
-        if differ := self._differences_in(folder):
+        store = Store.load(folder).check()
+        if differ := self.store_differences(store):
             raise another_store(folder, differ, "give the same options, or choose another --store")
-        store = Store.load(folder)
-        return None if self.lacks_layers(store) or self.lacks_validation(store) else store
+        return None if self.lacking_layers(store) or self.lacks_validation(store) else store
 
     def _finished_part(self, folder: Path) -> Store | Part | None:
         """Return the part in a locked folder if it is finished; or the store, if the part belongs to its next pass."""
@@ -220,13 +220,12 @@ def cached_folder(identity: Mapping[str, Any]) -> Path:
     return home() / "stores" / sha256_of([VERSION, identity])[:40]
 
 
-def _remove_folded(folder: Path, store: Store, part: tuple[int, int] | None) -> None:
+def _remove_folded(folder: Path, store: Store) -> None:
     """Remove shards whose content the store already holds; a killed process may have left them."""
     with suppress(StoreError):  # a damaged shard stays
         shards = all_shards(folder)
-        if part is not None and not shards:  # another part may be writing its first one
-            return
-        if not any(store.lacking(shard.phase, shard.header["layers"]) for shard in shards):
+        # without shards, another process may be writing its first one
+        if shards and not any(store.lacking(shard.phase, shard.header["layers"]) for shard in shards):
             remove_shards(folder)
 
 

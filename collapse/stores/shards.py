@@ -3,9 +3,9 @@
 (Not the shards of ``--shards``, into which packing.py splits a text.)
 
 A running collection saves its state as a shard. A part (``--part k/n``) is a folder of shards, and a store is made by
-folding shards. The file is ``shards/<phase>-<first slice>.safetensors``; it is replaced atomically as the collection
-proceeds. Its header has a description and the sha256 of its content, in one metadata field. (With several fields, the
-order of bytes would vary.)
+folding shards. The file is ``shards/<phase>-<first slice>.safetensors``, where slices count from 1; it is replaced
+atomically as the collection proceeds. Its header has a description and the sha256 of its content, in one metadata
+field. (With several fields, the order of bytes would vary.)
 """
 
 import json
