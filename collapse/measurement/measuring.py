@@ -169,7 +169,9 @@ def _class_set(classes_of: Classes, tokenizer: str | None) -> tuple[Tensor | Non
     for other in others:
         theirs = other.identity.get("tokenizer")
         if theirs and tokenizer and theirs != tokenizer:
-            raise UsageError(f"{other} has another tokenizer, so its classes are other tokens: choose another store")
+            raise UsageError(
+                f"{other} has another tokenizer, so its classes are different tokens: choose another store"
+            )
         held = other.tensors("train")["classes"]
         ids = held if ids is None else ids[torch.isin(ids, held)]
     return ids, ",".join(other.digest for other in others) or None

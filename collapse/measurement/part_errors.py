@@ -1,7 +1,7 @@
 """Standard errors of training measurements from the parts of both collections (``--part 1/2`` and ``--part 2/2``).
 
 The delete-one jackknife measures the text without each part in turn. It does not measure single parts, because many
-measurements of a part, such as those of class means, differ much from those of the whole text. Source: Efron &
+measurements, such as those of class means, differ much between a part and the whole text. Source: Efron &
 Tibshirani 1993, ch. 11.
 """
 

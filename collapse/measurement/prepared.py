@@ -90,7 +90,7 @@ def prepared(results: Results) -> "pd.DataFrame":
 
 
 def of_top(results: Results, options: Mapping[str, Any] | None = None) -> tuple[Results, list[str]]:
-    """Return the rows of the layer ``top``, and a note if other rows are left out.
+    """Return the rows of the layer ``top``, and a note if other rows are excluded.
 
     Layers of one model are not independent, so analyses and figures of models use one layer. If an option names the
     column ``layer``, as ``--where layer=4`` does, all rows are returned.

@@ -87,6 +87,6 @@ def refuse_labels(wrong: int, label: int, classes: int | None) -> None:
     if wrong:
         where = "below 0" if classes is None else f"outside 0 to {classes - 1:,}"
         raise CollapseError(
-            f"{counted(wrong, 'label')} {where}, such as {label}: labels count from 0; the label {IGNORED} leaves a "
-            "sample out"
+            f"{counted(wrong, 'label')} {where}, such as {label}: count classes from 0, and use {IGNORED} to skip "
+            "a sample"
         )

@@ -1,4 +1,4 @@
-"""Reduce the values of a metric with its measures; values that are not finite are left out and counted.
+"""Reduce the values of a metric with its measures; values that are not finite are excluded and counted.
 
 Shapes: G groups, n values per group; C classes, S validation blocks; a tile has R rows and S columns, runs of classes.
 """
@@ -29,8 +29,8 @@ class Tally:
     ``groups`` is 1, or C for one number per class.
 
     Attributes:
-        added: Number of the values added, including those left out.
-        nan, infinite: Numbers of the values left out.
+        added: Number of all values, including excluded values.
+        nan, infinite: Numbers of excluded values.
     """
 
     def __init__(
@@ -78,7 +78,7 @@ class Tally:
         return self.added, self.nan, self.infinite, [each.cpu() for each in self._states.values()]
 
     def hold(self, parts: Sequence[tuple[Any, ...]]) -> None:
-        """Replace counts and states by those of several parts, merged in order. A part is a result of :meth:`held`."""
+        """Replace counts and states by the merged states of several parts. A part is a result of :meth:`held`."""
         *counts, states = zip(*parts, strict=True)
         self.added, self.nan, self.infinite = map(sum, counts)
         for (key, measure), of_parts in zip(self._by_key.items(), zip(*states, strict=True), strict=True):

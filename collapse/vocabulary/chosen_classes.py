@@ -95,6 +95,6 @@ def _check_ids(ids: list[int], texts: TokenTexts, min_count: int) -> None:
         named = some([f"{each} ({texts.shown(each)})" if texts.text(each) else str(each) for each in absent], 10)
         fewer = f", or it has fewer than {min_count:,} samples" if min_count > 1 else ""
         raise UsageError(
-            f"{named}: no class of this store. In the training text, such a token is never the next token{fewer}. "
+            f"no class of this store: {named}. The token never follows another token in the training text{fewer}. "
             "Choose other ids"
         )

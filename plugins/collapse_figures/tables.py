@@ -85,7 +85,7 @@ def measured(results: Results, needs: Sequence[str] = ()) -> "pd.DataFrame":
     """Return a table with the values in its models' names; columns of numbers hold finite numbers or NaN.
 
     ``width`` is d if names do not contain it, and ``called`` is a model's name without its owner or folder. Rows
-    without a number in each of ``needs`` are left out.
+    without a number in each of ``needs`` are excluded.
 
     Raises:
         CollapseError: No row has numbers in all of ``needs``.
