@@ -14,6 +14,7 @@ from classifier_files import IMAGES, KINDS, SEQUENCES, TOKENS
 from safetensors.torch import load_file, save_file
 
 import collapse
+from collapse.errors import CollapseError
 
 
 @pytest.fixture(scope="module")
@@ -70,6 +71,11 @@ def test_parts_batches_and_the_cache_give_the_same_store(made, tmp_path, run, re
     data = {"data": shutil.copy(made / "train.jsonl", tmp_path), "validation_data": str(made / "held.jsonl")}
     again = collapse.collect(moved, task=TOKENS, dtype="float64", **data)
     assert again.digest == collapse.collect(made / "tokens", **given).digest == whole.digest
+    for file in moved.glob("token*"):
+        file.unlink()
+    with pytest.raises(CollapseError, match=r"has no tokenizer .*--tokenizer"):
+        collapse.collect(moved, **given, store=tmp_path / "again")
+    assert collapse.collect(moved, **given, store=tmp_path / "again", tokenizer=made / "tokens").digest == whole.digest
 
 
 def test_nulls_keep_the_counts_of_classes(made):
@@ -166,6 +172,7 @@ WRONG = [
     (1, "vit", "--text train.jsonl --chunk-length 8", "not a causal language model: give --task image-"),
     (1, "headless", f"{OF_TEXTS} train.jsonl", "lacks 2 weights of BertForSequenceClassification (classifier.bias, "),
     (1, "body", f"{OF_TEXTS} train.jsonl", "is a BertModel, not a text classifier"),
+    (1, "unprocessed", f"{OF_IMAGES} train", "has no image processor: give it to the Trainer as"),
     (1, "teacher", f"{OF_IMAGES} train", "its logits are not ⟨w, h⟩ + b of distillation_classifier (Linear)"),
     (2, "vit", f"{OF_IMAGES} empty", "no file matches empty; give .png, .jpg"),
     (2, "vit", f"{OF_IMAGES} train.jsonl", "give .png, .jpg"),
@@ -193,6 +200,7 @@ def wrong(made):
     sizes = {"hidden_size": 12, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 16}
     deit = DeiTConfig(**sizes, image_size=16, patch_size=8, **files.NAMES)
     files.processor(files.save(DeiTForImageClassificationWithTeacher, deit, made / "teacher"))
+    shutil.copytree(made / "vit", made / "unprocessed", ignore=shutil.ignore_patterns("preprocessor*"))
     (made / "empty").mkdir()
     for name in ("ant", "eel"):
         shutil.copytree(made / "train" / "ant", made / "others" / name)

@@ -41,10 +41,13 @@ def check_ood(model: Any, ood_text: Any, options: Mapping[str, Any]) -> None:
             find_corpus(names, known=TASKS[options["task"]].known if options.get("task") else KINDS)
     elif expanded(names[0]).exists():
         raise UsageError(
-            f"{model} is a store, whose model is not run: give its model, or collect {names[0]} and give that store"
+            f"{model} is a store, so its model cannot be run on {names[0]}: give the model instead, or a store of "
+            f"{names[0]}"
         )
     else:
-        raise UsageError(f"--ood-text: there is no store {names[0]}, and {model} is a store, whose model is not run")
+        raise UsageError(
+            f"--ood-text: there is no store {names[0]}, and {model} is a store, so its model cannot be run on a text"
+        )
 
 
 def open_ood(

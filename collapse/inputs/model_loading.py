@@ -34,7 +34,7 @@ _loading = Lock()  # transformers cannot load models in parallel: it would repor
 
 
 def load_model(reference: ModelReference, spec: CollectionSpec, report: Report | None = None) -> LanguageModel:
-    """Load a causal language model for measuring; the arguments are those of :func:`load_pretrained`."""
+    """Load a causal language model for measuring, with the arguments of :func:`load_pretrained`."""
     loaded = LanguageModel.of(load_pretrained(reference, spec, report))
     loaded.attention = (speed_up(loaded) if spec.fast_attention else None) or loaded.attention
     return loaded
@@ -187,4 +187,9 @@ def load_processor(reference: ModelReference, *, trust_remote_code: bool = False
                 **reference.source, trust_remote_code=trust_remote_code, backend="pil"
             )
         except Exception as error:  # as above
+            if not reference.json("preprocessor_config.json"):
+                raise CollapseError(
+                    f"{reference.name} has no image processor: give it to the Trainer as processing_class=, or save it "
+                    "there with AutoImageProcessor.from_pretrained(BASE).save_pretrained(FOLDER)"
+                ) from error
             raise loading_error(reference, "an image processor", error) from error

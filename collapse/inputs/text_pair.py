@@ -63,7 +63,7 @@ class Texts:
         except NoSplit as error:
             if not self.optional:
                 raise
-            log.warning("%s: nothing is validated", error)
+            log.warning("%s: continuing without validation", error)
             return None
 
 
