@@ -31,7 +31,7 @@ def convergence(
         progress: Called as progress(what, done, total).
 
     Returns:
-        A table with a row per merge. Its columns are parts, samples, classes and each measurement with any number.
+        A table with a row per merge. Its columns are parts, samples, classes, and the measurements that have a number.
         ``frame()`` returns it as a pandas DataFrame.
 
     Raises:

@@ -67,12 +67,12 @@ def globals_of(function: Callable[..., Any]) -> dict[str, Any]:
 def closure(
     function: Callable[..., Any], *, required: bool = False, within: tuple[Callable[..., Any], ...] = ()
 ) -> Iterator[Asked]:
-    """Yield what a function asks for, directly or through other functions. For a block, this is the class value.
+    """Yield what a function asks for, directly or through other functions; for a block of a tile, the class value.
 
     Args:
         function: The function.
         required: Whether to skip optional values.
-        within: The functions through which this one is asked for.
+        within: The functions that ask for this one, to find cycles.
 
     Raises:
         PluginError: A function asks for itself.
