@@ -84,8 +84,8 @@ def apply_adapter(model: Any, reference: ModelReference, *, merge: bool) -> Any:
     except (ValueError, RuntimeError, KeyError, TypeError) as error:  # of peft
         said = first_line(error)
     raise CollapseError(
-        f"the adapter {adapter.name} does not fit {reference.name} ({type(model).__name__}): {said}. Use a complete "
-        f"copy, with its own base model ({adapter.json(ADAPTER).get('base_model_name_or_path')})"
+        f"the adapter {adapter.name} does not fit {reference.name} ({type(model).__name__}): {said}. Use the complete "
+        f"adapter, and its base model ({adapter.json(ADAPTER).get('base_model_name_or_path')})"
     )
 
 

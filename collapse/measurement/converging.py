@@ -52,5 +52,5 @@ def convergence(
         f"{part.model} on growing shares of {part.corpus}",
         ["parts", "samples", "classes", *(names[at - 3] for at in known)],
         [[row[at] for at in (0, 1, 2, *known)] for row in rows],
-        [f"{counted(lacking, 'measurement')} left out, because parts have no numbers for them"] if lacking else [],
+        [f"{counted(lacking, 'measurement')} excluded, because parts have no numbers for them"] if lacking else [],
     )

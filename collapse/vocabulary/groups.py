@@ -88,7 +88,7 @@ def measure_groups(
             del groups[name]
             if not groups:
                 raise UsageError(few)
-            log.warning("%s: it is left out", few)
+            log.warning("%s: it is skipped", few)
     how = {"layer": layer, "metrics": metrics, "min_count": min_count, "progress": progress, **options}
     return Results(measure_store(opened, group=each, **how) for each in groups.items())
 
