@@ -14,6 +14,7 @@ from classifier_files import IMAGES, KINDS, SEQUENCES, TOKENS
 from safetensors.torch import load_file, save_file
 
 import collapse
+from collapse.errors import CollapseError
 
 
 @pytest.fixture(scope="module")
@@ -70,6 +71,11 @@ def test_parts_batches_and_the_cache_give_the_same_store(made, tmp_path, run, re
     data = {"data": shutil.copy(made / "train.jsonl", tmp_path), "validation_data": str(made / "held.jsonl")}
     again = collapse.collect(moved, task=TOKENS, dtype="float64", **data)
     assert again.digest == collapse.collect(made / "tokens", **given).digest == whole.digest
+    for file in moved.glob("token*"):
+        file.unlink()
+    with pytest.raises(CollapseError, match=r"has no tokenizer .*--tokenizer"):
+        collapse.collect(moved, **given, store=tmp_path / "again")
+    assert collapse.collect(moved, **given, store=tmp_path / "again", tokenizer=made / "tokens").digest == whole.digest
 
 
 def test_nulls_keep_the_counts_of_classes(made):
@@ -154,64 +160,31 @@ def test_a_decoder_classifies_the_last_token(made, tmp_path):
     assert row["val_accuracy"] == np.mean(accuracy)
 
 
+OF_IMAGES, OF_TEXTS, OF_TOKENS = (f"--task {task} --data" for task in (IMAGES, SEQUENCES, TOKENS))
 WRONG = [
     (2, "vit", "--task image", "--task must be image-classification or"),
     (2, "vit", "--task image_classification", "got 'image_classification'; did you mean image-classification?"),
-    (2, "vit", f"--task {IMAGES} --data flat", "the model has no class 'flat'; make a folder of images per class"),
+    (2, "vit", f"{OF_IMAGES} flat", "the model has no class 'flat'; make a folder of images per class"),
     (2, "vit", "--data train", "need a --task: image-classification, sequence-classification"),
     (2, "vit", f"--task {IMAGES}", "needs its data: give --data"),
-    (2, "vit", f"--task {IMAGES} --data train --chunk-length 8", "--chunk-length does not apply"),
-    (
-        1,
-        "vit",
-        f"--task {SEQUENCES} --data train.jsonl",
-        f"is a ViTForImageClassification, not a text classifier: give --task {IMAGES}",
-    ),
-    (
-        1,
-        "vit",
-        "--text train.jsonl --chunk-length 8",
-        f"not a causal language model: give --task {IMAGES} with its --data",
-    ),
-    (
-        1,
-        "headless",
-        f"--task {SEQUENCES} --data train.jsonl",
-        "lacks 2 weights of BertForSequenceClassification (classifier.bias, ",
-    ),
-    (1, "body", f"--task {SEQUENCES} --data train.jsonl", "is a BertModel, not a text classifier"),
-    (
-        1,
-        "teacher",
-        f"--task {IMAGES} --data train",
-        "its logits are not ⟨w, h⟩ + b of distillation_classifier (Linear)",
-    ),
-    (2, "vit", f"--task {IMAGES} --data empty", "no file matches empty; give .png, .jpg"),
-    (2, "vit", f"--task {IMAGES} --data train.jsonl", "give .png, .jpg"),
-    (2, "vit", f"--task {IMAGES} --data train --validation-split test", "is local and has no splits"),
-    (1, "vit", f"--task {IMAGES} --data damaged", "damaged/ant/0.png cannot be read as an image"),
-    (
-        2,
-        "vit",
-        f"--task {IMAGES} --data others",
-        "2 classes, and the model has no class 'eel'; did you mean bee?",
-    ),
-    (
-        2,
-        "sequences",
-        f"--task {SEQUENCES} --data train.jsonl --columns text,labels",
-        "no column 'labels': give names of its columns, as in --columns text,label; did you mean label?",
-    ),
-    (2, "sequences", f"--task {SEQUENCES} --data train.jsonl --columns label", "must name inputs and labels"),
-    (2, "sequences", f"--task {SEQUENCES} --data numbers.csv", "the label 4, but the model has the classes 0 to 3"),
-    (2, "sequences", f"--task {SEQUENCES} --data train.jsonl --columns tokens,label", "row 1 of train.jsonl holds ["),
-    (
-        2,
-        "tokens",
-        f"--task {TOKENS} --data train.jsonl --columns tokens,label",
-        "row 1 of train.jsonl has fewer labels than words",
-    ),
-    (1, "sequences", f"--task {SEQUENCES} --data broken.jsonl", "broken.jsonl cannot be read as json"),
+    (2, "vit", f"{OF_IMAGES} train --chunk-length 8", "--chunk-length does not apply"),
+    (1, "vit", f"{OF_TEXTS} train.jsonl", "is a ViTForImageClassification, not a text classifier: give --task image-"),
+    (1, "vit", "--text train.jsonl --chunk-length 8", "not a causal language model: give --task image-"),
+    (1, "headless", f"{OF_TEXTS} train.jsonl", "lacks 2 weights of BertForSequenceClassification (classifier.bias, "),
+    (1, "body", f"{OF_TEXTS} train.jsonl", "is a BertModel, not a text classifier"),
+    (1, "unprocessed", f"{OF_IMAGES} train", "has no image processor: give it to the Trainer as"),
+    (1, "teacher", f"{OF_IMAGES} train", "its logits are not ⟨w, h⟩ + b of distillation_classifier (Linear)"),
+    (2, "vit", f"{OF_IMAGES} empty", "no file matches empty; give .png, .jpg"),
+    (2, "vit", f"{OF_IMAGES} train.jsonl", "give .png, .jpg"),
+    (2, "vit", f"{OF_IMAGES} train --validation-split test", "is local and has no splits"),
+    (1, "vit", f"{OF_IMAGES} damaged", "damaged/ant/0.png cannot be read as an image"),
+    (2, "vit", f"{OF_IMAGES} others", "2 classes, and the model has no class 'eel'; did you mean bee?"),
+    (2, "sequences", f"{OF_TEXTS} train.jsonl --columns text,labels", "in --columns text,label; did you mean label?"),
+    (2, "sequences", f"{OF_TEXTS} train.jsonl --columns label", "must name inputs and labels"),
+    (2, "sequences", f"{OF_TEXTS} numbers.csv", "the label 4, but the model has the classes 0 to 3"),
+    (2, "sequences", f"{OF_TEXTS} train.jsonl --columns tokens,label", "row 1 of train.jsonl holds ["),
+    (2, "tokens", f"{OF_TOKENS} train.jsonl --columns tokens,label", "row 1 of train.jsonl has fewer labels than"),
+    (1, "sequences", f"{OF_TEXTS} broken.jsonl", "broken.jsonl cannot be read as json"),
 ]
 
 
@@ -227,6 +200,7 @@ def wrong(made):
     sizes = {"hidden_size": 12, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 16}
     deit = DeiTConfig(**sizes, image_size=16, patch_size=8, **files.NAMES)
     files.processor(files.save(DeiTForImageClassificationWithTeacher, deit, made / "teacher"))
+    shutil.copytree(made / "vit", made / "unprocessed", ignore=shutil.ignore_patterns("preprocessor*"))
     (made / "empty").mkdir()
     for name in ("ant", "eel"):
         shutil.copytree(made / "train" / "ant", made / "others" / name)

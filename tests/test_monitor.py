@@ -125,11 +125,7 @@ def test_wrong_samples_are_reported_by_compute(classes):
     for h, y, said in (
         (held["train_features"] * torch.nan, held["train_labels"], "NaN"),
         (held["train_features"] * 1e200, held["train_labels"], "too large"),
-        (
-            held["train_features"],
-            held["train_labels"] - 1,
-            r"labels (below 0|outside 0 to 11), such as -1:",
-        ),
+        (held["train_features"], held["train_labels"] - 1, r"labels (below 0|outside 0 to 11), such as -1:"),
     ):
         monitor = collapse.Monitor("nc1.cdnv", classes)
         monitor.update(h, y)
@@ -168,10 +164,7 @@ def test_mistakes_are_refused_in_a_line():
             lambda: monitor.compute(classifier=h[:4, :]),
             "there is a label 4, but the classifier has only the rows 0 to 3",
         ),
-        (
-            lambda: monitor.compute(classifier=h[:5]),
-            "has 16 columns, but the embeddings have 20 dimensions",
-        ),
+        (lambda: monitor.compute(classifier=h[:5]), "has 16 columns, but the embeddings have 20 dimensions"),
         (lambda: monitor.to_row(), "call compute"),
         (lambda: monitor.attach(model, "fc"), "Sequential has no module 'fc'; known: 0, 3"),
         (lambda: monitor.attach(model, "1"), "module '1' of Sequential is a ReLU, not linear"),

@@ -1,6 +1,7 @@
 """``collapse results``: join, extend, convert and show results tables."""
 
 import json
+from itertools import takewhile
 from typing import TYPE_CHECKING
 
 import click
@@ -10,6 +11,8 @@ from collapse.errors import UsageError, counted, near_names
 
 if TYPE_CHECKING:
     import pandas as pd
+
+_NAMING = ("model", "step", "layer", "group", "min_count")  # columns that name a row
 
 
 @click.command()
@@ -46,7 +49,8 @@ def command(
     part = Results.from_frame(table.frame()[names])
     rows = [list(record.values()) for record in part.data()]
     source = table if columns is None else part  # by default, files and JSON have every column
-    deliver(format_, output, Table(counted(len(part), "row"), names, rows, source=source))
+    keys = max(1, len([*takewhile(_NAMING.__contains__, names)]))
+    deliver(format_, output, Table(counted(len(part), "row"), names, rows, keys=keys, source=source))
 
 
 def _named(text: str) -> tuple[str, str | int | float]:
@@ -75,7 +79,7 @@ def _chosen(columns: str | None, frame: "pd.DataFrame", added: list[str]) -> lis
         wanted = list(split_columns(columns, frame))
     else:
         known = [name for name in ("val_loss", *plugins().headlines(OF_OTHERS)) if name in frame]
-        apart = [name for name in ("step", "layer", "group") if name in frame and frame[name].notna().any()]
+        apart = [name for name in _NAMING[1:-1] if name in frame and frame[name].notna().any()]
         apart += ["min_count"] if "min_count" in frame and frame["min_count"].nunique() > 1 else []
         wanted = [*apart, *added, *known] if known else [str(name) for name in frame.columns]
     for name in wanted:

@@ -57,7 +57,7 @@ def open_ood(
 
     Args:
         store: The store to compare with.
-        model: Its model.
+        model: Its model; :func:`check_ood` has accepted it.
         ood_text: A text, as for ``--text``; with ``--task``, data, as for ``--data``, whose labels are not read; for a
             features file, another one; or a store or statistics.
         options: The given options of the collection of ``store``.
@@ -69,7 +69,6 @@ def open_ood(
     """
     if ood_text is None or ood_text == ():
         return None
-    check_ood(model, ood_text, options)
     names = _names(ood_text)
     if len(names) == 1 and is_store(names[0]):
         other = open_measurable(names[0])

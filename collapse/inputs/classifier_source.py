@@ -20,7 +20,7 @@ from collapse.inputs.labelled_data import find_data, matched_in_order, read_data
 from collapse.inputs.language_model import explaining_large_model
 from collapse.inputs.model_loading import load_pretrained
 from collapse.inputs.option_words import typed
-from collapse.inputs.references import ModelReference
+from collapse.inputs.references import ModelReference, find_tokenizer
 from collapse.inputs.samples import Samples
 from collapse.inputs.source import Source
 from collapse.inputs.source_request import OF_SOURCE, check_applies
@@ -44,27 +44,28 @@ _CPU_BATCH, _GPU_BATCH, _PROBED = 32, 256, 4  # units
 
 def classifier_request(reference: ModelReference, spec: CollectionSpec, folder: Path | None = None) -> Request:
     """Return the request for a model and the labelled data that options name."""
-    check_applies(f"--task {spec.task}", spec.given, _OPTIONS)
     task = TASKS[str(spec.task)]
+    of_images = task.name == "image-classification"
+    check_applies(f"--task {task.name}", spec.given, _OPTIONS if of_images else (*_OPTIONS, "tokenizer"))
+    tokenizer = find_tokenizer(spec.tokenizer) if spec.tokenizer else reference
     data = find_data(spec, task)
     identity = {
         **{name: each for name, each in spec.identity.items() if name in _OPTIONS},
-        "corpus": data.training.identity() if data.training else None,
-        "validation": data.validation.identity() if data.validation else None,
+        **data.identity(),
         **model_identity(spec, reference, reference),
     }
-    if task.name == "image-classification":
+    if of_images:
         identity["processor"] = processor_fingerprint(reference.files, reference.model_args)
     elif task.name == "masked-lm":  # its classes are tokens
-        identity |= {"tokenizer": reference.tokenizer, "masking": {"share": MASKED, "seed": MASKING_SEED}}
+        identity |= {"tokenizer": tokenizer.tokenizer, "masking": {"share": MASKED, "seed": MASKING_SEED}}
     else:
-        identity["processor"] = reference.tokenizer
+        identity["processor"] = tokenizer.tokenizer
     if same_texts(identity):
         log.warning(SAME_TEXTS)
     return Request(
         identity=identity,
         shown_names={"model": reference.shown_name, "revision": reference.revision, **data.shown_names},
-        load=partial(_open, identity=identity, spec=spec, reference=reference, data=data),
+        load=partial(_open, identity=identity, spec=spec, reference=reference, tokenizer=tokenizer, data=data),
         validates=data.validation is not None,
         split_may_be_absent=data.optional,
         folder=folder or cached_folder(identity),
@@ -79,6 +80,7 @@ def _open(
     identity: Mapping[str, Any],
     spec: CollectionSpec,
     reference: ModelReference,
+    tokenizer: ModelReference,
     data: Texts,
 ) -> Source:
     """Load a model and read its data; the arguments are those of :func:`collapse.inputs.text_source.open_texts`."""
@@ -90,7 +92,7 @@ def _open(
         train = read_data(data.training, task, report) if trains and data.training else None
         validation = data.pack_validation(partial(read_data, task=task, report=report)) if validates else None
     model = load_pretrained(reference, spec, report, task)
-    units = prepare(task, reference, model.config, trust_remote_code=spec.trust_remote_code)
+    units = prepare(task, tokenizer, model.config, trust_remote_code=spec.trust_remote_code)
     given = {name: each for name, each in (("train", train), ("validation", validation)) if each is not None}
     read = {name: units(each) for name, each in given.items()}
     in_order = {name: matched_in_order(each, model.config.id2label) for name, each in given.items()}
@@ -113,11 +115,8 @@ def _open(
     names = data.shown_names
     if validates and validation is None:  # there are no validation data, or their split is absent
         identity, names = {**identity, "validation": None}, {**names, "validation": None}
-    about: dict[str, Any] = {
-        "name": reference.shown_name,
-        "revision": reference.revision,
-        "n_params": model.num_parameters(),
-    }
+    about: dict[str, Any] = {"name": reference.shown_name, "revision": reference.revision}
+    about["n_params"] = model.num_parameters()
     if task.name != "masked-lm":  # whose classes are tokens
         about["classes"] = [model.config.id2label[number] for number in range(len(classifier.weight))]
     return Source(

@@ -1,10 +1,12 @@
 """The options with which a store was collected, and options that do not apply to a finished store."""
 
 from collections.abc import Iterable, Mapping
+from pathlib import Path
 from typing import Any
 
 from collapse.errors import UsageError
 from collapse.inputs.collection_spec import flag_of, options_of
+from collapse.stores.manifest import is_store
 
 _TEXTS = (("corpus", "text", "split"), ("validation", "validation_text", "validation_split"))
 _LIMITS = ("chunk_length", "max_chunks", "max_validation_chunks")
@@ -32,3 +34,11 @@ def refuse_options(store: object, given: Iterable[str]) -> None:
     for name in given:
         if options_of()[name].role not in ("running", "layers") or name == "recollect":
             raise UsageError(f"{store} is a finished store: {flag_of(name)} does not apply; remove the option")
+
+
+def refuse_store(name: str | Path) -> None:
+    """Raise UsageError for a store, because nulls can be collected only from a model and text."""
+    if is_store(name):
+        raise UsageError(
+            f"{name} is a store, and nulls need a model and a text: run collapse measure MODEL --text FILES --null"
+        )

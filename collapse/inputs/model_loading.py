@@ -187,4 +187,9 @@ def load_processor(reference: ModelReference, *, trust_remote_code: bool = False
                 **reference.source, trust_remote_code=trust_remote_code, backend="pil"
             )
         except Exception as error:  # as above
+            if not reference.json("preprocessor_config.json"):
+                raise CollapseError(
+                    f"{reference.name} has no image processor: give it to the Trainer as processing_class=, or save it "
+                    "there with AutoImageProcessor.from_pretrained(BASE).save_pretrained(FOLDER)"
+                ) from error
             raise loading_error(reference, "an image processor", error) from error

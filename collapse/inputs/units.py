@@ -20,7 +20,7 @@ from collapse.core.settings import quiet
 from collapse.errors import CollapseError, UsageError, first_line
 from collapse.inputs.labelled_data import Labelled, class_ids
 from collapse.inputs.model_loading import load_processor, load_tokenizer
-from collapse.inputs.references import ModelReference, limit_of
+from collapse.inputs.references import ModelReference, limit_of, remember_tokenizer
 from collapse.inputs.shuffling import permuted
 from collapse.inputs.tasks import Task
 from collapse.numerics.dense_moments import IGNORED
@@ -101,6 +101,7 @@ def prepare(task: Task, reference: ModelReference, config: Any, *, trust_remote_
         processor = load_processor(reference, trust_remote_code=trust_remote_code)
         return lambda data: Images(data, processor, config)
     tokenizer = load_tokenizer(reference, trust_remote_code=trust_remote_code)
+    remember_tokenizer(reference)
     limit = min(tokenizer.model_max_length, limit_of(config.to_dict()) or tokenizer.model_max_length)
     how = {"truncation": limit < 1e9, "max_length": limit if limit < 1e9 else None}
     padding = tokenizer.pad_token_id or 0

@@ -70,7 +70,6 @@ TABLE_1 = (
 """The seven properties of the paper's Table 1."""
 LAYER_DEPTH = "layer_depth"
 _NAME = re.compile(r"[a-z]\w*")
-_LONGEST = 60  # characters of a model's name in a remark
 SIZES = (ARCHITECTURE, "n_params", "dim")
 """Columns that group models by size, in order of preference. Rows of one size are more exchangeable than all rows."""
 
@@ -113,7 +112,7 @@ def remarks_on(frame: "pd.DataFrame") -> list[str]:
     found = mixed(frame.to_dict("records"))
     again = frame["model"][frame["model"].duplicated()].tolist() if "model" in frame else []
     if 0 < len(again) < len(frame) - 1:  # if all rows have one name, other columns distinguish them
-        named = some([shortened(str(name), _LONGEST) for name in dict.fromkeys(again)])
+        named = some([shortened(str(name)) for name in dict.fromkeys(again)])
         rows = counted(len(again), "row")
         found.append(f"{rows} with the same model name as another row ({named}): they may not be independent")
     return found

@@ -26,11 +26,7 @@ from collapse.plugin.metrics import Metric, Noted
 class Tally:
     """The states of a metric's measures while values are added; measures with equal keys share a state.
 
-    Args:
-        measures: The measures.
-        C, d: Classes and dimensions.
-        device: Where the values are.
-        groups: 1, or C for one number per class.
+    ``groups`` is 1, or C for one number per class.
 
     Attributes:
         added: Number of all values, including excluded values.
@@ -108,10 +104,6 @@ class Tally:
 
 class TopPairs:
     """The N pairs c < c′ with the largest values so far, largest first; ties go to the lowest c, then the lowest c′.
-
-    Args:
-        most: N.
-        device: Where the values are.
 
     Attributes:
         pairs: Positions of both classes, shape (n, 2), n ≤ N.

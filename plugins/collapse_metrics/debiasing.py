@@ -64,7 +64,8 @@ class Estimates:
 
 
 UNRESOLVED = Noted(
-    None, "the class means are no farther apart than the noise of their samples (2 standard errors): collect more text"
+    None,
+    "the class means are no farther apart than the noise of their samples (2 standard errors): collect more samples",
 )
 
 

@@ -193,7 +193,7 @@ def debiased_interference(debiased: Estimates) -> Noted | float:
     weak = C - int(known.sum())
     said = f"the means of {weak:,} of {C:,} classes are within their noise"
     if weak > _WEAK * C:
-        return Noted(None, f"{said}, which biases their mean cosine: see --min-count, or collect more text")
+        return Noted(None, f"{said}, which biases their mean cosine: see --min-count, or collect more samples")
     a_Kd, v_K, q_K = of.means[known], of.noise[known], of.sqnorms[known].rsqrt()
     # Σ over c ≠ c′ of (⟨a, a′⟩ + (v + v′)/C − Σv/C²) q q′, because centring subtracts v/C of each class from a product
     products = (q_K @ a_Kd).square().sum() - (a_Kd.square().sum(dim=1) * q_K.square()).sum()
