@@ -130,7 +130,7 @@ def _rows(corpus: Corpus, files: Sequence[str], task: Task) -> Any:
 
 
 def class_ids(data: Labelled, classes: Mapping[int, str]) -> list[Any]:
-    """Return the labels of data as the numbers of a model's classes, with the same nesting; 0 without labels.
+    """Return the labels of data as numbers of the model's classes, with the same nesting; all 0 if there are no labels.
 
     ``classes`` has the names of the model's classes (``id2label``).
     """

@@ -190,7 +190,7 @@ def load_tokenizer(reference: ModelReference, *, trust_remote_code: bool = False
 
 
 def load_processor(reference: ModelReference, *, trust_remote_code: bool = False) -> Any:
-    """Load the image processor of a model. If there are several, it is the one that uses Pillow."""
+    """Load the image processor of a model. If there are several, load the one that uses Pillow."""
     import transformers
 
     with _loading, quiet("transformers"):

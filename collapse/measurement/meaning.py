@@ -90,8 +90,8 @@ def _needs(name: str) -> set[str]:
 def _joined(said: Mapping[str, str]) -> str:
     """Join a caveat of A with the same caveat of B, which differs only in numbers.
 
-    >>> _joined({"A": "1 of 9 left out", "B": "2 of 9 left out"}), _joined({"B": "1 of 9 left out"})
-    ('1 and 2 of 9 left out', 'B: 1 of 9 left out')
+    >>> _joined({"A": "1 of 9 excluded", "B": "2 of 9 excluded"}), _joined({"B": "1 of 9 excluded"})
+    ('1 and 2 of 9 excluded', 'B: 1 of 9 excluded')
     """
     (side, text), *others = said.items()
     if not others:

@@ -144,7 +144,7 @@ def _complete(frame: "pd.DataFrame", columns: Sequence[Column], names: Sequence[
     kept = ~np.any(list(missing.values()), axis=0)
     if not kept.all():
         lacking = ", ".join(f"{label} in {int(rows.sum()):,}" for label, rows in missing.items() if rows.any())
-        notes.append(f"{counted(int((~kept).sum()), 'row')} left out for missing values: {lacking}")
+        notes.append(f"{counted(int((~kept).sum()), 'row')} excluded for missing values: {lacking}")
     return kept
 
 

@@ -97,7 +97,7 @@ def _explain(chosen: Chosen, pairs: _Pairs) -> list[str]:
     of = f" of the {units} architectures" if units < len(pairs.units_n) else ""
     return [
         f"pairs are equal in {', '.join(pairs.equal) or 'no known column'}",
-        *([f"{counted(left, 'row')} without a counterpart left out"] if left else []),
+        *([f"{counted(left, 'row')} without a counterpart excluded"] if left else []),
         f"better: pairs in which {pairs.values[1]} is better; p: sign test of rises against falls{of}, two-sided, not "
         "corrected",
         f"r: correlation of the differences with {chosen.goal.label}'s; intervals: jackknife of the pairs{of}, "

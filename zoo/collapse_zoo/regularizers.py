@@ -54,7 +54,7 @@ def cdnv(
 ) -> Float[Tensor, ""]:
     """Return the mean class variance over the mean squared distance of class means, no unit; 0 at full collapse.
 
-    A ratio of means, because the mean of the ratios of pairs would follow the few pairs of near means.
+    This is a ratio of means, because few pairs of near means would dominate a mean of ratios.
 
     Equation: mean σ_c² / mean ‖μ_c − μ_c′‖²
     Source: nc1.cdnv_ratio of the batch, after Galanti et al. 2021
