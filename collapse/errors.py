@@ -35,7 +35,7 @@ def first_line(error: BaseException) -> str:
     return shortened(str(error).strip().split("\n")[0], _FIRST_LINE) or type(error).__name__
 
 
-def shortened(text: str, most: int) -> str:
+def shortened(text: str, most: int = 60) -> str:
     """Shorten a text to at most ``most`` characters by cutting out its middle.
 
     >>> shortened("0123456789", 7)

@@ -26,14 +26,9 @@ if "PYTEST_XDIST_WORKER" in os.environ:  # the workers share the cores: threads 
     os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 # Programs, not modules to look for doctests in.
-collect_ignore = [
-    "mutate.py",
-    "sequences.py",
-    "lowest_versions.py",
-    "kernels.py",
-]
+collect_ignore = ["mutate.py", "sequences.py", "lowest_versions.py"]
 
-if "CHECK_SHAPES" in os.environ:  # in signatures; kernels.py has them checked, which takes twice as long
+if "CHECK_SHAPES" in os.environ:  # in signatures, as .ci/run does
     install_import_hook(["collapse", "collapse_analyses", "collapse_geometry", "collapse_metrics"], "beartype.beartype")
 
 

@@ -1,11 +1,6 @@
 """A user's mistakes: one line says what is wrong and what to do, without a traceback."""
 
-import os
 import shutil
-import signal
-import subprocess
-import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -148,32 +143,6 @@ def test_a_tokenizer_larger_than_the_embedding(told, tiny, tmp_path):
     GPTNeoForCausalLM(GPTNeoConfig.from_pretrained(folder, vocab_size=300)).save_pretrained(folder)
     said = told(1, "collect", folder, *tiny.words()[1:], "--store", tmp_path / "s")
     assert "but small embeds only 300 tokens (the tokenizer has 500)" in said
-
-
-def await_second_slice(store: Path) -> None:
-    """Wait until the state of the second slice has replaced that of the first."""
-    deadline, file, first = time.monotonic() + 100, store / "shards" / "train-1.safetensors", None
-    while first is None or file.stat().st_mtime_ns == first:
-        if first is None and file.exists():
-            first = file.stat().st_mtime_ns
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
-
-
-def test_an_interrupted_collection_is_resumed_by_the_same_command_only(told, run, tiny, tmp_path):
-    words = ["collect", *tiny.words("--store", tmp_path / "s", "--batch-size", 1)]
-    command = [sys.executable, "-m", "collapse", *words]
-    # a shell that started the tests in the background may have had them ignore interrupts
-    listening = {"start_new_session": True, "preexec_fn": lambda: signal.signal(signal.SIGINT, signal.SIG_DFL)}
-    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, **listening)
-    await_second_slice(tmp_path / "s")
-    os.killpg(process.pid, signal.SIGINT)
-    _, said = process.communicate(timeout=60)
-    assert process.returncode == 128 + signal.SIGINT, said
-    assert "interrupted. Finished work is kept: run the same command to resume" in said
-    assert "Traceback" not in said
-    assert "eos_between: false (stored), true (requested)" in told(1, *words, "--eos-between")
-    assert "resuming after slice" in run(*words).stderr
 
 
 def test_a_trained_store_asks_for_its_validation_text(told, tiny, tmp_path):

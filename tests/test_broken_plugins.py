@@ -31,10 +31,7 @@ def hook(line: str) -> str:
 UNUSABLE = {
     "import": ("import nothing_of_this_name", "nothing_of_this_name"),
     "nothing": ("import math\n", "it declares nothing: decorate a function with"),
-    "newer": (
-        "COLLAPSE_API = 3\n" + scalar("return 1.0", "bad.newer"),
-        "needs plugin API 3, but",
-    ),
+    "newer": ("COLLAPSE_API = 3\n" + scalar("return 1.0", "bad.newer"), "needs plugin API 3, but"),
     "misspelt_hook": (hook("collapse_result()"), "unknown hook 'collapse_result'"),
     "keyword": (
         scalar("return 1.0", "bad.keyword", "maens"),
@@ -56,10 +53,7 @@ UNUSABLE = {
     ),
 }
 FAILING = {
-    "raises": (
-        scalar("raise KeyError('no')", "bad.raises"),
-        r"value failed: KeyError: 'no' \(disable it with -p",
-    ),
+    "raises": (scalar("raise KeyError('no')", "bad.raises"), r"value failed: KeyError: 'no' \(disable it with -p"),
     "nan": (scalar("return float('nan')", "bad.nan"), r"value gave nan: let it return collapse\.Noted"),
 }
 

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import torch
 import transformers
+from random_models import build
 from torch import nn
 
 import collapse
@@ -34,21 +35,8 @@ def texts():
 
 
 def language_model():
-    torch.manual_seed(1)
-    return transformers.GraniteForCausalLM(
-        transformers.GraniteConfig(
-            vocab_size=20,
-            hidden_size=16,
-            intermediate_size=32,
-            num_hidden_layers=1,
-            num_attention_heads=2,
-            num_key_value_heads=2,
-            attention_dropout=0.1,
-            logits_scaling=4.0,
-            bos_token_id=0,
-            eos_token_id=1,
-        )
-    )
+    sizes = {"vocab_size": 20, "hidden_size": 16, "num_hidden_layers": 1}
+    return build("GraniteForCausalLM", **sizes, attention_dropout=0.1, logits_scaling=4.0)
 
 
 def trainer(model, data, folder, callbacks, **options):
@@ -127,11 +115,7 @@ def test_a_resumed_run_keeps_its_rows(texts, tmp_path):
 
 
 def test_a_classifier_is_measured_by_its_own_labels(tmp_path):
-    torch.manual_seed(0)
-    config = transformers.BertConfig(
-        vocab_size=30, hidden_size=16, num_hidden_layers=1, num_attention_heads=2, intermediate_size=16, num_labels=4
-    )
-    model, draw = transformers.BertForSequenceClassification(config), np.random.default_rng(0)
+    model, draw = build("BertForSequenceClassification", num_labels=4), np.random.default_rng(0)
     data = datasets.Dataset.from_list([{"input_ids": draw.integers(30, size=6), "label": at % 4} for at in range(40)])
     more = data.add_column("text", [["a", "list"]] * 40)  # a column that the Trainer removes from the training set
     callback = collapse.CollapseCallback(every=5, dataset=more, batches=10, classes=4, metrics=METRICS)
@@ -150,11 +134,7 @@ def test_a_classifier_is_measured_by_its_own_labels(tmp_path):
 
 @pytest.mark.parametrize("side", ["left", "right", None])
 def test_a_decoder_classifies_by_its_last_token(side):
-    torch.manual_seed(0)
-    config = transformers.GPT2Config(
-        vocab_size=30, n_embd=16, n_layer=1, n_head=2, num_labels=3, pad_token_id=29, bos_token_id=0, eos_token_id=0
-    )
-    model = transformers.GPT2ForSequenceClassification(config).eval()
+    model = build("GPT2ForSequenceClassification", vocab_size=30, num_labels=3, pad_token_id=29).eval()
     ids, y = torch.randint(29, (24, 6)), torch.arange(24) % 3
     batch = {"input_ids": ids, "labels": y}
     if side is not None:

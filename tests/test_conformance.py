@@ -89,10 +89,7 @@ BAD = {
     "all classes": (scalar(lambda norms, left_out: ratio(norms) + left_out), r"left-out classes: \S+ becomes"),
     "float32": (scalar(lambda norms: 2 + (1e7 * norms.mean()).sin(), scale=None), "float32"),
     "an unseen label": (scalar(unseen), "degenerate classes"),
-    "one simplex": (
-        scalar(lambda C: C - 1.0, towards=6.0),
-        "simplex: towards= is 6, but the number",
-    ),
+    "one simplex": (scalar(lambda C: C - 1.0, towards=6.0), "simplex: towards= is 6, but the number"),
     "raises for few": (scalar(lambda C, norms: norms[0] / norms[0] if C > 2 else 1 // 0), "degenerate classes"),
     "a vector that raises": (scalar(lambda norms: ratio(norms), vector=lambda ids: 1 // 0), "value"),
     "nothing": (scalar(lambda means: None), "value: .*it returned None"),

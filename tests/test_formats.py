@@ -101,20 +101,6 @@ def test_words_of_every_command_may_follow_it(run, tmp_path):
         assert "mine.one" in run(*words).stdout
 
 
-def test_notebooks_show_rows_results_and_tables(measured, tmp_path):
-    results = collapse.Results.read(tmp_path / "results.csv")
-    assert len(results) == 4
-    row = collapse.measure(collapse.collect(tmp_path / "model_0.safetensors"), metrics="nc1,nc2.norm")
-    assert row["nc2.norm"] == row.measurements["nc2.norm"]
-    table = collapse.permutation(results, columns="nc1")
-    assert list(table.frame()["column"]) == [each["column"] for each in table.records()]
-    for each in (row, results, table):
-        assert len(repr(each)) < 300
-    assert "<table" in results._repr_html_()
-    assert "| column |" in table._repr_markdown_()
-    assert "| nc2.norm |" in row._repr_markdown_()
-
-
 def test_latex_has_no_markup_of_the_texts():
     made = Table("", ["[a]", "b_c"], [["*x|y", "$μ <y"], ["-1.5 to -0.5", "‖u‖ 1.5e-05"]]).latex()
     assert r"{[}a] & b\_c \\" in made  # a bracket after the end of a line would be an argument

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import torch
 from safetensors.torch import load_file, save_file
+from tiny_model import edit_json
 
 import collapse
 from collapse.inputs.collection_spec import CollectionSpec
@@ -33,8 +34,7 @@ def test_a_subfolder_is_hashed_and_read(tiny, tmp_path):
     deep = Path(shutil.copytree(tiny.model, nested / "sub" / "deep"))
     weights = load_file(deep / "model.safetensors")
     save_file({name: each * 2 for name, each in weights.items()}, deep / "model.safetensors")
-    config = json.loads((deep / "config.json").read_text())
-    (nested / "config.json").write_text(json.dumps(config | {"max_position_embeddings": 9}))
+    edit_json(nested / "config.json", max_position_embeddings=9)
     given = {"subfolder": "sub/deep"}
     there, direct = plan(tiny, nested, model_args=given), plan(tiny, deep)
     assert there.identity == direct.identity | {"model_args": given}
@@ -49,9 +49,8 @@ def test_a_subfolder_is_hashed_and_read(tiny, tmp_path):
 def coded(tiny, folder: Path) -> None:
     shutil.copytree(tiny.model, folder)
     (folder / "code.py").write_text(CODE)
-    content = json.loads((folder / "config.json").read_text()) | {"model_type": "novel", "architectures": ["Model"]}
-    content["auto_map"] = {"AutoConfig": "code.Config", "AutoModelForCausalLM": "code.Model"}
-    (folder / "config.json").write_text(json.dumps(content))
+    auto_map = {"AutoConfig": "code.Config", "AutoModelForCausalLM": "code.Model"}
+    edit_json(folder / "config.json", model_type="novel", architectures=["Model"], auto_map=auto_map)
 
 
 PRECISION = """import torch

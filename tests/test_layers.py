@@ -15,7 +15,6 @@ from test_kill import killed_run
 
 import collapse
 from collapse.errors import StoreError, UsageError
-from collapse.stores.layers import layers_of
 from collapse.stores.store import Store
 
 NORMS = {
@@ -156,10 +155,3 @@ def test_the_table_has_a_row_per_layer_and_files_have_two_more_columns(whole, ou
     assert frame["depth"].tolist() == [0, 1, 2]
     assert "layer" not in collapse.measure(whole, metrics="nc1.cdnv").frame()
     assert "1/train.safetensors" in out("info", whole.path)
-
-
-def test_layers_are_named_as_hidden_states_are_numbered():
-    assert layers_of("1,-2,top", 12) == ["1", "11", "top"]
-    assert layers_of("every:5", 12) == ["0", "5", "10", "top"]
-    with pytest.raises(UsageError, match="the number of layers is unknown"):
-        layers_of("all", None)

@@ -10,6 +10,7 @@ import pytest
 import torch
 from gguf_files import write_gguf
 from safetensors.torch import load_file, save_file
+from tiny_model import edit_json
 from transformers import AutoModelForCausalLM, GPTNeoConfig
 
 import collapse
@@ -28,11 +29,6 @@ def copy(tiny, tmp_path) -> Path:
 def rewrite(folder: Path, change) -> None:
     weights = load_file(folder / "model.safetensors")
     save_file(change({name: tensor.clone() for name, tensor in weights.items()}), folder / "model.safetensors")
-
-
-def configure(folder: Path, **values: object) -> None:
-    config = json.loads((folder / "config.json").read_text())
-    (folder / "config.json").write_text(json.dumps(config | values))
 
 
 def refused(folder: Path, match: str) -> str:
@@ -58,10 +54,10 @@ WRONG = {
     r"lacks 13 weights of \w+ \(transformer\.h\.1\.attn": lambda folder: rewrite(
         folder, lambda weights: {name: each for name, each in weights.items() if ".h.1." not in name}
     ),
-    r"GPTNeoForCausalLM, which does not use 13 tensors of the checkpoint \(transformer\.h\.1": lambda folder: configure(
-        folder, num_layers=1, attention_layers=["global"], attention_types=[[["global"], 1]]
+    r"GPTNeoForCausalLM, which does not use 13 tensors of the checkpoint \(transformer\.h\.1": lambda folder: edit_json(
+        folder / "config.json", num_layers=1, attention_layers=["global"], attention_types=[[["global"], 1]]
     ),
-    r"wte\.weight has 512×48, by config\.json 600×48": lambda folder: configure(folder, vocab_size=600),
+    r"wte\.weight has 512×48, by config\.json 600×48": lambda folder: edit_json(folder / "config.json", vocab_size=600),
     "copied cannot be loaded .*: a file of its weights is damaged or incomplete: download it again": lambda folder: (
         os.truncate(folder / "model.safetensors", 1000)
     ),

@@ -125,11 +125,7 @@ def test_wrong_samples_are_reported_by_compute(classes):
     for h, y, said in (
         (held["train_features"] * torch.nan, held["train_labels"], "NaN"),
         (held["train_features"] * 1e200, held["train_labels"], "too large"),
-        (
-            held["train_features"],
-            held["train_labels"] - 1,
-            r"labels (below 0|outside 0 to 11), such as -1:",
-        ),
+        (held["train_features"], held["train_labels"] - 1, r"labels (below 0|outside 0 to 11), such as -1:"),
     ):
         monitor = collapse.Monitor("nc1.cdnv", classes)
         monitor.update(h, y)
@@ -162,17 +158,17 @@ def test_mistakes_are_refused_in_a_line():
         (lambda: collapse.Monitor("nc9"), "no metric is called 'nc9'"),
         (lambda: monitor.update(x, y[:3]), r"integer labels of shape \(200,\), got torch.int64 of shape \(3,\)"),
         (lambda: monitor.update(x, y.float()), "integer labels"),
-        (lambda: monitor.update(h, y), "embeddings have 16 dimensions, but earlier ones 20"),
+        (lambda: monitor.update(h, y), "embeddings have 16 dimensions, but earlier embeddings have 20"),
         (lambda: monitor.update(y=y), "no model is attached"),
-        (lambda: monitor.compute(classifier=h[:4, :]), "label 4 has no row in the classifier, which has 4 rows"),
         (
-            lambda: monitor.compute(classifier=h[:5]),
-            "has 16 columns, but the embeddings have 20 dimensions",
+            lambda: monitor.compute(classifier=h[:4, :]),
+            "there is a label 4, but the classifier has only the rows 0 to 3",
         ),
+        (lambda: monitor.compute(classifier=h[:5]), "has 16 columns, but the embeddings have 20 dimensions"),
         (lambda: monitor.to_row(), "call compute"),
         (lambda: monitor.attach(model, "fc"), "Sequential has no module 'fc'; known: 0, 3"),
         (lambda: monitor.attach(model, "1"), "module '1' of Sequential is a ReLU, not linear"),
-        (lambda: monitor.attach(model[1]), "ReLU has no linear module"),
+        (lambda: monitor.attach(model[1]), "ReLU has no nn.Linear"),
         (lambda: attached.update(y=y), "did not run since the last update"),
         (lambda: attached.run([x]), "must be a pair"),
         (lambda: attached.run([(x, y, y)]), "or a mapping, not a tuple of 3"),

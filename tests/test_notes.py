@@ -6,11 +6,9 @@ from dataclasses import replace
 
 import pytest
 import torch
-from golden_store import GOLDEN
 
 import collapse
 from collapse.hub.card import card
-from collapse.measurement.row_tables import notes_of, whole_table_of
 from collapse.plugin import plugin_manager
 from collapse.testing import statistics_of, tiny_statistics
 
@@ -136,16 +134,6 @@ def test_classes_of_one_sample_are_noted_where_variances_count(measured):
     _, notes = measured(s, "nc1.cdnv", "nc2.norm", "nc1.trace_ratio")
     assert set(notes) == {("nc1.cdnv", "singletons"), ("nc1.trace_ratio", "singletons")}
     assert notes["nc1.cdnv", "singletons"].startswith("1 of 3 classes (33.3%) have one sample, so variance 0")
-
-
-def test_ranges_of_limits_are_explained():
-    rows = [collapse.measure(GOLDEN, metrics="nc4,nc2.interference_std", min_count=least) for least in (1, 3)]
-    (line,) = [line for line in whole_table_of(rows).rows if line[1] == "nc2.interference_std"]
-    assert " to " in line[-1]
-    of_ranges = "at full collapse, reachable: a range means that the models' values differ"
-    assert of_ranges in whole_table_of(rows).notes
-    assert of_ranges not in whole_table_of(rows[:1]).notes
-    assert of_ranges not in notes_of(rows)  # of tables without these columns, such as collapse compare's
 
 
 def test_pairs_closer_than_rounding_are_counted(measured):

@@ -90,15 +90,6 @@ def test_what_was_used_online_is_used_offline_with_the_same_identity(shelf, hub,
     assert "using the cached copy of owner/model" in down.stderr
 
 
-def test_a_new_folder_of_stores_is_no_repository(shelf, as_user, tmp_path):
-    words = ["measure", "owner/model", "--text", "owner/data", *T, "--metrics", "nc1.cdnv"]
-    online = as_user(*words).stdout
-    for store in ("new/a", "fresh --revisions main"):
-        done = as_user(*words, "--store", *store.split(), offline=True, cwd=tmp_path)
-        assert json.loads(done.stdout)[0]["measurements"] == json.loads(online)[0]["measurements"]
-    assert {each.parent.name for each in tmp_path.glob("*/*/collapse.json")} == {"a", "model@main"}
-
-
 @pytest.mark.parametrize("text", ["owner/parquet@main", "owner/named@COMMIT"])
 def test_each_advice_fetches_what_is_then_used(shelf, hub, as_user, download, text):
     text = text.replace("COMMIT", shelf["named"])

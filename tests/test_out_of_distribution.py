@@ -204,7 +204,7 @@ def test_features_and_statistics_have_one_too(tmp_path):
 
 def test_what_is_refused(whole, tiny, told, tmp_path):
     said = told(2, "measure", whole.path, "--ood-text", tiny.validation)
-    assert "is a store, whose model is not run: give its model, or collect" in said
+    assert "is a store, so its model cannot be run on" in said
     missing = told(2, "measure", whole.path, "--ood-text", "nope.jsonl")
     assert "--ood-text: there is no store nope.jsonl, and" in missing
     identity = {**whole.manifest["identity"], "weights": "sha256:other"}

@@ -91,8 +91,11 @@ def test_a_function_does_not_replace_another_metric(features):
     assert "nc2.norm" in collapse.measure(features, metrics=registered).measurements
 
 
-def test_everything_gives_a_dataframe(features):
+def test_everything_gives_a_dataframe_and_is_shown_in_notebooks(features):
     store, row = collapse.collect(features), collapse.measure(features)
+    assert "| nc2.norm |" in row._repr_markdown_()
+    assert "<table" in collapse.Results([row])._repr_html_()
+    assert "| name |" in collapse.metrics("nc4")._repr_markdown_()
     ids = store.statistics().classes.tolist()
     assert row.frame().equals(collapse.Results([row]).frame())
     assert collapse.vectors(store, "nc2.norm").frame()["id"].tolist() == ids
@@ -116,8 +119,3 @@ def test_columns_are_plotted(tmp_path):
     assert along["mark"]["type"] == "line"
     with pytest.raises(UsageError, match="no column is called 'nc9'"):
         collapse.plot("paper", "nc9")
-
-
-def test_an_unknown_option_of_an_analysis_is_refused():
-    with pytest.raises(UsageError, match=r"permutation has no option 'colums'; did you mean columns\?"):
-        collapse.permutation("paper", colums="nc1.cdnv")

@@ -90,7 +90,12 @@ def test_the_files_of_weights_are_those_that_are_read(tmp_path, files, arguments
         ("config.json b.gguf a.gguf c.gguf", {}, UsageError, "only GGUF files: choose one with .*gguf_file=a.gguf$"),
         ("model.gguf", {"gguf_file": "modle.gguf"}, UsageError, "has no file modle.gguf; did you mean model.gguf"),
         (ONE + "adapter_config.json", {}, CollapseError, "holds both a model and a PEFT adapter"),
-        ({"config.json": "{}", SAFE: index("a.safetensors")}, {}, CollapseError, f"lacks a.safetensors, which {SAFE}"),
+        (
+            {"config.json": "{}", SAFE: index("a.safetensors")},
+            {},
+            CollapseError,
+            f"{SAFE} names a.safetensors, which is missing",
+        ),
         ({"config.json": "{", "model.safetensors": ""}, {}, CollapseError, r"config\.json cannot be read as JSON"),
     ],
 )

@@ -170,10 +170,7 @@ def test_a_named_table_is_taken_though_a_folder_has_its_name(tmp_path, monkeypat
 
 
 def test_bad_sources(page):
-    for given, said in {
-        (): "no row has a measurement",
-        ("nowhere",): "there is no store in nowhere",
-    }.items():
+    for given, said in {(): "no row has a measurement", ("nowhere",): "there is no store in nowhere"}.items():
         with pytest.raises(CollapseError, match=said):
             page(*given)
 
@@ -182,10 +179,7 @@ def test_where_a_report_may_be_written(tmp_path, monkeypatch):
     made = collapse.report(hostile_results(), tmp_path / "again.html")
     assert collapse.report(hostile_results(), made) == made
     monkeypatch.setattr(sources, "_open", lambda source: pytest.fail("opened before the output was checked"))
-    for name, said in {
-        "a.pdf": r"a name that ends in \.html",
-        "again.html/b.html": "cannot write",
-    }.items():
+    for name, said in {"a.pdf": r"a name that ends in \.html", "again.html/b.html": "cannot write"}.items():
         with pytest.raises(UsageError, match=said):
             collapse.report(PUBLISHED, tmp_path / name)
 

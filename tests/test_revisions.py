@@ -3,7 +3,6 @@
 import json
 import logging
 import shutil
-import time
 from pathlib import Path
 
 import pytest
@@ -73,29 +72,6 @@ def test_revisions_are_rows_in_order_of_step_and_equal_weights_are_sent_once(pub
     hub.requests.clear()
     assert as_user(*words, "--no-download").stdout == done.stdout
     assert not hub.requests
-
-
-def test_a_killed_run_goes_on_in_its_folder_of_stores(published, hub, as_user, warm, tiny, tmp_path):
-    words = ["measure", *published, *tiny.words(*SHORT, "--json", "--metrics", "nc4.agreement")[1:]]
-    words += ["--store", "new/stores"]  # a folder, because the Hub has no such repository
-    (tmp_path / "whole").mkdir()
-    undisturbed = json.loads(as_user(*words, cwd=tmp_path / "whole").stdout)
-    assert [row["step"] for row in undisturbed] == [100, 900, 1000]
-    stores = tmp_path / "new" / "stores"
-    first, last, log = stores / "run@step100-tokens2M", stores / "run@step1000-tokens20M", tmp_path / "log"
-    hub.pause = 0.02
-    pid = warm.start(words, log, environment=hub.environment(tmp_path / "home2"), folder=tmp_path)
-    while not last.exists():
-        assert pid not in warm.ended
-        time.sleep(0.002)
-    assert warm.kill(pid)
-    hub.pause = 0
-    made = (first / "collapse.json").stat().st_mtime_ns
-    assert not (last / "collapse.json").exists()
-    rows = json.loads(as_user(*words, home="home2", cwd=tmp_path).stdout)
-    assert [row["measurements"] for row in rows] == [row["measurements"] for row in undisturbed]
-    assert (first / "collapse.json").stat().st_mtime_ns == made
-    assert {*stores.iterdir()} == {first, last}
 
 
 def test_a_revision_that_fails_leaves_the_others(published, hub, as_user, tiny, tmp_path):

@@ -105,7 +105,7 @@ WEIGHT = DATA["classifier"]
         ({"weight": WEIGHT.long()}, "weight must be floating-point numbers"),
         ({"weight": "head"}, "weight cannot be read as an array of numbers"),
         ({"bias": WEIGHT[:, :1]}, r"bias must be floating-point numbers of shape \(V,\)"),
-        ({"bias": torch.zeros(5)}, "weight has 6 rows, but its bias 5"),
+        ({"bias": torch.zeros(5)}, "weight has 6 rows, but its bias has 5"),
         ({"model": {"name": "m", "classes": ["a"]}}, "classes must name the classes 0 to 5, got 1"),
         ({"model": {"name": "m", "classes": dict.fromkeys(range(1, 7), "a")}}, "classes must name the classes 0 to 5"),
     ],

@@ -5,8 +5,10 @@ import math
 import made_validations as made
 import numpy as np
 import pytest
+import torch
 
 import collapse
+from collapse import metric
 from collapse.measurement.row_tables import ERROR, whole_table_of
 from collapse.numerics.standard_errors import influence_of
 from collapse.numerics.values import values_of
@@ -106,37 +108,24 @@ def test_a_table_has_a_line_for_errors():
     assert len(whole_table_of(rows[1:]).rows) == 1
 
 
-FAILING = {
-    "influence": ("standard_error=lambda validation: torch.zeros(2, 2)", "one", "finite influence of each group"),
-    "float": (
-        "standard_error=True",
-        "float(chunks.hits.detach())",
-        "a number computed from chunks",
-    ),
-}
+@metric("mine.influence", standard_error=lambda validation: torch.zeros(2, 2))
+def without_influence(chunks):
+    return 1.0
 
 
-@pytest.mark.parametrize("kind", FAILING)
-def test_a_failing_standard_error_costs_the_error_only(tmp_path, kind):
-    declared, value, told = FAILING[kind]
-    value = "1.0" if kind == "influence" else value
-    plugin = tmp_path / f"mine_{kind}.py"
-    plugin.write_text(
-        f"import torch\nfrom collapse import metric\n\n@metric('mine.one', {declared})\n"
-        f"def one(chunks):\n    return {value}\n"
-    )
-    before = list(_extra)
-    add_plugins([str(plugin)])
-    try:
-        row = collapse.measure(made.store(made.samples(5)), metrics="mine.one")
-    finally:
-        _extra[:] = before
-        plugins.cache_clear()
-    assert row["mine.one"] is not None
+@metric("mine.detached", standard_error=True)
+def detached(chunks):
+    return float(chunks.hits.detach())
+
+
+def test_a_failing_standard_error_costs_the_error_only():
+    row = collapse.measure(made.store(made.samples(5)), metrics=[without_influence, detached])
+    assert None not in row.measurements.values()
     assert row.standard_errors == {}
-    (text,) = [note.text for note in row.notes if note.measurement == "mine.one"]
-    assert text.startswith("no standard error: ")
-    assert told in text
+    notes = [note.text for note in row.notes]
+    assert all(text.startswith("no standard error: ") for text in notes)
+    for text, said in zip(notes, ("finite influence of each group", "a number computed from chunks"), strict=True):
+        assert said in text
 
 
 def test_a_functions_error_is_differentiated_through_what_it_asks_for():

@@ -53,10 +53,7 @@ def options(tiny):
     return {**tiny.options(), "max_chunks": 40}
 
 
-BAD = {
-    "writes": {"update": "batch.h.mul_(2)"},
-    "late": {"update": "assert self.seen < 500"},
-}
+BAD = {"writes": {"update": "batch.h.mul_(2)"}, "late": {"update": "assert self.seen < 500"}}
 
 
 @pytest.mark.parametrize("how", BAD)
@@ -82,10 +79,7 @@ def test_a_statistic_of_another_plugin_or_version_is_not_read(tiny, options, ins
     assert by["covariance"] == "linguistic-collapse"
     assert by["mine"] == "one.py"
     assert collapse.measure(store).measurements["mine.total"] == 40 * 31
-    for file, changed, said in (
-        ("two.py", {}, "two.py"),
-        ("one.py", {"version": 2}, "version 1"),
-    ):
+    for file, changed, said in (("two.py", {}, "two.py"), ("one.py", {"version": 2}, "version 1")):
         install(file, **changed)
         for opened in (collapse.load(store.path), collapse.load(store.path).statistics()):
             row = collapse.measure(opened, metrics=["mine"])

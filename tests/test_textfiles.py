@@ -137,7 +137,7 @@ def test_a_lone_surrogate_is_read_as_a_replacement_character_with_a_note(tmp_pat
         assert max(counts) == 4
         assert list(found) == ["a", "b \N{REPLACEMENT CHARACTER}", "\N{GRINNING FACE}", "\N{REPLACEMENT CHARACTER}c"]
     assert [record.message for record in caplog.records] == [
-        "line 2 of a.jsonl has a lone surrogate, which is read as U+FFFD; further rows are not reported"
+        "line 2 of a.jsonl has an invalid character (a lone surrogate), read as U+FFFD; further rows are not reported"
     ]
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 from safetensors.torch import load_file
+from tiny_model import edit_json
 
 import collapse
 
@@ -96,28 +97,17 @@ def test_damaged_safetensors_are_one_line_and_no_pickle_is_tried(told, tiny, tmp
     assert "pickled" not in said
 
 
-def test_safetensors_are_taken_where_there_are_both(hub, as_user, tiny, tmp_path):
-    folder = Path(shutil.copytree(tiny.model, tmp_path / "both"))
-    torch.save({"x": Runs(tmp_path / "marker")}, folder / "pytorch_model.bin")
-    hub.add("owner/both", files_in(folder))
-    done = as_user("measure", "owner/both", *tiny.words()[1:], "--max-chunks", 20, "--metrics", "nc3")
-    assert not [path for _, path in hub.requests if "pytorch_model" in path]
-    assert "pickled" not in done.stderr
-
-
 def coded(tiny, folder: Path, marker: Path, *, native: bool = False, tokenizer: bool = False) -> Path:
     """A repository whose configuration asks for its own code."""
     shutil.copytree(tiny.model, folder)
     (folder / "code.py").write_text(CODE.format(marker=str(marker)))
     if tokenizer:
-        config = json.loads((folder / "tokenizer_config.json").read_text())
-        config |= {"tokenizer_class": "Novel", "auto_map": {"AutoTokenizer": [None, "code.Tokenizer"]}}
-        (folder / "tokenizer_config.json").write_text(json.dumps(config))
+        auto_map = {"AutoTokenizer": [None, "code.Tokenizer"]}
+        edit_json(folder / "tokenizer_config.json", tokenizer_class="Novel", auto_map=auto_map)
     else:
-        config = json.loads((folder / "config.json").read_text())
-        config |= {} if native else {"model_type": "novel", "architectures": ["Model"]}
-        config["auto_map"] = {"AutoConfig": "code.Config", "AutoModelForCausalLM": "code.Model"}
-        (folder / "config.json").write_text(json.dumps(config))
+        auto_map = {"AutoConfig": "code.Config", "AutoModelForCausalLM": "code.Model"}
+        named = {} if native else {"model_type": "novel", "architectures": ["Model"]}
+        edit_json(folder / "config.json", auto_map=auto_map, **named)
     return folder
 
 
@@ -163,8 +153,7 @@ KERNELS = {
 @pytest.mark.parametrize("kind", KERNELS)
 def test_a_kernel_that_a_configuration_names_is_not_run(told, tiny, tmp_path, kind):
     folder = Path(shutil.copytree(tiny.model, tmp_path / "kernel"))
-    config = json.loads((folder / "config.json").read_text())
-    (folder / "config.json").write_text(json.dumps(config | KERNELS[kind]))
+    edit_json(folder / "config.json", **KERNELS[kind])
     said = told(1, "measure", folder, *tiny.words()[1:], "--max-chunks", 20)
     assert "kernel: its configuration names the implementation '" in said
     assert "give --trust-remote-code" in said

@@ -8,7 +8,6 @@ from types import ModuleType
 import pytest
 import torch
 
-import collapse
 from collapse import Mean, Noted, class_metric, derived, metric, pair_derived, pair_metric
 from collapse.errors import PluginError
 from collapse.numerics.values import Values, values_of
@@ -17,7 +16,6 @@ from collapse.plugin.metrics import declaration
 from collapse.plugin.names import HELD, OF_CLASSES, OF_PAIRS, PER_CLASS, need_of
 from collapse.plugin.parameters import asked, check, needs
 from collapse.testing import tiny_statistics, two_classes, value
-from collapse_metrics.nc1 import trace_ratio
 
 calls = []
 
@@ -170,8 +168,3 @@ def test_declarations_are_those_that_a_module_makes_itself():
 def test_the_command_lists_names(out):
     listed = {each["name"] for each in json.loads(out("metrics", "--names", "--json"))["rows"]}
     assert {*HELD, *OF_CLASSES, *OF_PAIRS, "covariance", "measured"} <= listed
-
-
-def test_measure_gives_what_value_gives():
-    row = collapse.measure(tiny_statistics(), metrics=["nc1.trace_ratio"])
-    assert row.measurements["nc1.trace_ratio"] == value(trace_ratio, tiny_statistics())

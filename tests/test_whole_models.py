@@ -11,6 +11,7 @@ import torch
 import transformers
 from random_models import saved
 from safetensors.torch import load_file, save_file
+from tiny_model import edit_json
 
 import collapse
 from collapse.inputs.collection_spec import CollectionSpec
@@ -46,11 +47,6 @@ def add(folder: Path, more: dict[str, torch.Tensor], how: str = "single") -> Non
         part = {name: each for name, each in held.items() if where[name] == file}
         save_file(part, folder / file, metadata={"format": "pt"})
     (folder / "model.safetensors.index.json").write_text(json.dumps({"metadata": {}, "weight_map": where}))
-
-
-def state(folder: Path, **values: object) -> None:
-    config = json.loads((folder / "config.json").read_text())
-    (folder / "config.json").write_text(json.dumps(config | values))
 
 
 def load(folder: Path, **model_args: object) -> LanguageModel:
@@ -124,9 +120,9 @@ def test_only_layers_for_several_tokens_that_the_configuration_states_are_ignore
     drafts = layer(2, held, "eh_proj") | layer(3, held, "eh_proj") | {"model.mtp.norm.weight": torch.ones(32)}
     add(llama, drafts)
     refused(llama, "which does not use 21 tensors of the checkpoint")
-    state(llama, num_nextn_predict_layers=1)
+    edit_json(llama / "config.json", num_nextn_predict_layers=1)
     refused(llama, r"which does not use 10 tensors of the checkpoint \(model\.layers\.3\.eh_proj\.weight, ")
-    state(llama, num_nextn_predict_layers=2)
+    edit_json(llama / "config.json", num_nextn_predict_layers=2)
     tokens = torch.arange(32)[None]
     h = load(llama).embeddings(tokens)
     add(llama, UNUSED["attention bias"])
@@ -138,7 +134,7 @@ def test_only_layers_for_several_tokens_that_the_configuration_states_are_ignore
 
 
 def test_a_head_that_contradicts_tied_embeddings_is_refused(llama):
-    state(llama, tie_word_embeddings=True)
+    edit_json(llama / "config.json", tie_word_embeddings=True)
     refused(llama, r"its config\.json ties lm_head\.weight to the input embedding, but its checkpoint has a different")
     load(llama, tie_word_embeddings=False)
     add(llama, {"lm_head.weight": load_file(llama / "model.safetensors")["model.embed_tokens.weight"].clone()})
@@ -165,6 +161,6 @@ def test_an_adapter_needs_peft(llama, told, tmp_path, monkeypatch):
 
 
 def test_an_attention_that_is_given_wins_over_the_configuration(llama):
-    state(llama, _attn_implementation="flash_attention_2")
+    edit_json(llama / "config.json", _attn_implementation="flash_attention_2")
     refused(llama, "names the implementation 'flash_attention_2'")
     assert load(llama, attn_implementation="eager").attention == "eager"

@@ -24,6 +24,11 @@ class Tiny:
         return {"text": str(self.text), "validation_text": str(self.validation), "chunk_length": 32}
 
 
+def edit_json(file: Path, **values: object) -> None:
+    """Change values in a JSON file."""
+    file.write_text(json.dumps(json.loads(file.read_text()) | values))
+
+
 def make_tiny(folder: Path) -> Tiny:
     """Make the model and its texts in a folder."""
     import torch

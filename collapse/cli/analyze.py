@@ -23,7 +23,7 @@ class Analyses(click.Group):
     """The analyses of all plugins, which are loaded only when this group is used."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        """Return their names, sorted."""
+        """Return the names of all analyses, sorted."""
         from collapse.plugin.plugin_manager import plugins
 
         return sorted((plugins() if ctx.resilient_parsing else plugins_reporting_problems()).analyses)

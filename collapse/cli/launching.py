@@ -179,7 +179,7 @@ class Job:
                 raise
 
     def checkpoint(self, words: Sequence[str]) -> Any:
-        """Return what to run next time."""
+        """Return the submission with which submitit queues this job again."""
         from submitit.helpers import DelayedSubmission
 
         return DelayedSubmission(self, words)

@@ -134,7 +134,7 @@ def _divided(keys: list[_Column], others: list[_Column], width: int) -> Iterator
 
 
 def _rich(columns: Sequence[_Column], keys: int) -> "RichTable":
-    """Return some columns as a table. Rows that are empty in all of these columns are left out."""
+    """Return some columns as a table. Rows that are empty in all of these columns are excluded."""
     from rich import box
     from rich.table import Table as RichTable
 

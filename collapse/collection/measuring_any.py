@@ -60,7 +60,7 @@ def measure(
         store: Folder of the model's store, or a repository of stores on the Hub; None for the local cache. Without
             ``model``, the store to measure.
         metrics: Measurement names or prefixes (``"gnc2"``, ``["nc1.cdnv", "nc2"]``), or functions that are decorated
-            as metrics, whose plugin need not be installed; None means all, except those of opt-in plugins.
+            as metrics, whose plugin need not be installed; None means all, except measurements of opt-in plugins.
         min_count: Keep the classes with at least this many samples; μ̄ is the mean over the kept classes. NC4 is not
             affected.
         classes_of: Keep only classes that this store, or each of several stores, also has, to compare texts of unequal
@@ -84,7 +84,7 @@ def measure(
         UsageError: A metric or device is unknown, an option does not apply, or not exactly one of a model or store and
             features is given.
         CollapseError: Fewer than two classes are left, the store is incomplete or was altered, or an array is wrong; or
-            as of :func:`collapse.collect`.
+            as in :func:`collapse.collect`.
 
     >>> import numpy as np
     >>> labels = np.arange(60) % 3

@@ -34,8 +34,8 @@ def measure_layers(
 ) -> Results:
     """Measure layers of a model or store, as ``collapse measure --layers`` does.
 
-    NC4 and the loss of an inner layer are of the logit lens: the model's own final norm and head, applied to the layer.
-    The nearest class centres are the layer's own.
+    NC4 and the loss of an inner layer use the logit lens: the model's own final norm and head are applied to the layer.
+    The nearest class means are the layer's own.
 
     Args:
         model: A model, also a loaded one, which is collected first; or a store, its folder or its name on the Hub.

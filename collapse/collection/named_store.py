@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any
 
 from collapse.collection.collecting import collect
-from collapse.collection.nulls import refuse_store
 from collapse.collection.out_of_distribution import check_ood, open_ood
 from collapse.core.paths import expanded
 from collapse.core.progress import Report
@@ -15,7 +14,7 @@ from collapse.hub.client import at_revision
 from collapse.hub.opening import open_named, repo_of
 from collapse.inputs.collection_spec import CollectionSpec
 from collapse.inputs.features import check_features_options, is_features_file
-from collapse.inputs.held_options import refuse_options
+from collapse.inputs.held_options import refuse_options, refuse_store
 from collapse.inputs.live_model import is_live
 from collapse.inputs.resolving import find_store_at
 from collapse.inputs.text_request import asked_model

@@ -6,15 +6,16 @@ from pathlib import Path
 from typing import Any
 
 from collapse.collection.collecting import collect
+from collapse.collection.named_store import how_to_measure
 from collapse.core.progress import Report
-from collapse.errors import CollapseError, UsageError
+from collapse.errors import CollapseError
 from collapse.inputs.accepted_options import NO_PART, accepts
 from collapse.inputs.collection_spec import NULLS
 from collapse.inputs.features import is_features_file
-from collapse.inputs.held_options import options_held
+from collapse.inputs.held_options import options_held, refuse_store
 from collapse.measurement.measuring import measure_store
 from collapse.measurement.rows import Note, Row
-from collapse.stores.manifest import KNOWN_LATER, differences, is_store
+from collapse.stores.manifest import KNOWN_LATER, differences
 from collapse.stores.store import Store
 
 _NO_MODEL = "untrained: a features file has no model to initialize"
@@ -48,8 +49,7 @@ def measure_with_nulls(
         UsageError: An option is invalid, or a store is given.
         CollapseError: As in :func:`collapse.collect` and :func:`collapse.measure`.
     """
-    device = options.get("device")
-    how = {"metrics": metrics, "min_count": min_count, "device": None if device == "auto" else device}
+    how = how_to_measure(metrics, options.get("device"), min_count=min_count)
     refuse_store(model)
     store = collect(model, progress=progress, **options)
     row = measure_store(store, progress=progress, **how)
@@ -86,11 +86,3 @@ def collect_nulls(
             )
         made[null] = found
     return made
-
-
-def refuse_store(name: str | Path) -> None:
-    """Raise UsageError for a store, because nulls can be collected only from a model and text."""
-    if is_store(name):
-        raise UsageError(
-            f"{name} is a store, and nulls need a model and a text: run collapse measure MODEL --text FILES --null"
-        )

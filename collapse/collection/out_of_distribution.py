@@ -41,10 +41,13 @@ def check_ood(model: Any, ood_text: Any, options: Mapping[str, Any]) -> None:
             find_corpus(names, known=TASKS[options["task"]].known if options.get("task") else KINDS)
     elif expanded(names[0]).exists():
         raise UsageError(
-            f"{model} is a store, whose model is not run: give its model, or collect {names[0]} and give that store"
+            f"{model} is a store, so its model cannot be run on {names[0]}: give the model instead, or a store of "
+            f"{names[0]}"
         )
     else:
-        raise UsageError(f"--ood-text: there is no store {names[0]}, and {model} is a store, whose model is not run")
+        raise UsageError(
+            f"--ood-text: there is no store {names[0]}, and {model} is a store, so its model cannot be run on a text"
+        )
 
 
 def open_ood(
@@ -54,7 +57,7 @@ def open_ood(
 
     Args:
         store: The store to compare with.
-        model: Its model.
+        model: Its model; :func:`check_ood` has accepted it.
         ood_text: A text, as for ``--text``; with ``--task``, data, as for ``--data``, whose labels are not read; for a
             features file, another one; or a store or statistics.
         options: The given options of the collection of ``store``.
@@ -66,7 +69,6 @@ def open_ood(
     """
     if ood_text is None or ood_text == ():
         return None
-    check_ood(model, ood_text, options)
     names = _names(ood_text)
     if len(names) == 1 and is_store(names[0]):
         other = open_measurable(names[0])

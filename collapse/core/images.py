@@ -60,14 +60,10 @@ def converted(svg: str, form: Format) -> bytes:
 
 
 def svg_of(spec: dict[str, Any], *, width: float = WIDTHS["column"]) -> str:
-    """Render a specification to SVG at a width in print.
+    """Render a Vega-Lite specification with its data inside to SVG, at a width in print in inches.
 
     The width of the panels is chosen so that the whole picture has this width and text keeps its size. At the width of
     a column, two panels are side by side (``columns``); at the width of a page, at most four.
-
-    Args:
-        spec: A Vega-Lite specification with its data inside.
-        width: Inches.
 
     Raises:
         CollapseError: vl-convert cannot render it, or is not installed.
@@ -82,7 +78,9 @@ def svg_of(spec: dict[str, Any], *, width: float = WIDTHS["column"]) -> str:
     panel, drawn, before = max(0.7 * goal / columns, _SMALLEST_PANEL), 0.0, None
     for _ in range(5):  # only a rendered picture shows how much space axes and legends need beside the panels
         svg = _with_panels(spec, panel, few=len(panels) <= _FEW)
-        drawn, height = _size(svg)
+        found = _SIZE.search(svg)
+        assert found is not None  # vl-convert writes it
+        drawn, height = float(found[2]), float(found[3])
         if abs(drawn - goal) <= _CLOSE or drawn == before:  # done, or it cannot become narrower
             break
         panel, before = max(panel + (goal - drawn) / columns, _SMALLEST_PANEL), drawn
@@ -95,13 +93,6 @@ def _with_panels(spec: dict[str, Any], panel: float, *, few: bool) -> str:
     view = {**spec["config"]["view"], "continuousWidth": panel, "continuousHeight": height}
     sized = {**spec, "config": {**spec["config"], "view": view}}
     return str(_call("vegalite_to_svg", sized, allowed_base_urls=[]))
-
-
-def _size(svg: str) -> tuple[float, float]:
-    found = _SIZE.search(svg)
-    if found is None:
-        raise CollapseError("vl-convert made a picture without a size")
-    return float(found[2]), float(found[3])
 
 
 def _call(function: str, *given: Any, **options: Any) -> Any:

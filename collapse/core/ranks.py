@@ -178,7 +178,7 @@ def together() -> Iterator[None]:
 
 
 def heed() -> None:
-    """If another rank has failed, meet it, which raises its error here. Checks at most once a second."""
+    """Raise the error of another rank that has failed. Checks at most once a second."""
     if _joined is None or time.monotonic() < _joined.looked + 1:
         return
     _joined.looked = time.monotonic()

@@ -30,11 +30,7 @@ def environment(**variables: str) -> Iterator[None]:
 def quiet(*libraries: str, bars: bool = False) -> Iterator[None]:
     """Suppress log lines of libraries, and progress bars of transformers, datasets and huggingface_hub.
 
-    Errors still raise exceptions, which we report ourselves.
-
-    Args:
-        libraries: Names of the libraries.
-        bars: Keep the progress bars.
+    Errors still raise exceptions, which we report ourselves. With ``bars``, progress bars are kept.
     """
     if "transformers" in libraries:  # it also shows the bars of huggingface_hub
         libraries = ("huggingface_hub", *libraries)

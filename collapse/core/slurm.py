@@ -15,14 +15,9 @@ _REQUEUED = 20  # so often is a job queued again that runs out of time
 
 
 def submit(job: Callable[[Any], Any], arguments: Sequence[Any], folder: Path, *, name: str, **parameters: Any) -> Any:
-    """Submit a job for each argument, as one array; return submitit's jobs.
+    """Submit a :class:`submitit.helpers.Checkpointable` for each argument, as one array; return submitit's jobs.
 
-    Args:
-        job: A :class:`submitit.helpers.Checkpointable`, called with an argument.
-        arguments: The arguments.
-        folder: Folder of the jobs' files and logs, which they share.
-        name: Name of the jobs.
-        parameters: Parameters of :class:`submitit.AutoExecutor`.
+    Their files and logs are in the folder. ``parameters`` are those of :class:`submitit.AutoExecutor`.
 
     Raises:
         UsageError: SLURM is not available on this machine.

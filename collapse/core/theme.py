@@ -92,12 +92,6 @@ def themed(spec: dict[str, Any]) -> dict[str, Any]:
     (9, {'stroke': None})
     """
     own = {key: value for key, value in (spec.get("config") or {}).items() if key != "view"}
-    return {**spec, "config": _merged(theme(), own)}
-
-
-def _merged(below: dict[str, Any], above: dict[str, Any]) -> dict[str, Any]:
-    made = dict(below)
-    for key, value in above.items():
-        both = isinstance(value, dict) and isinstance(made.get(key), dict)
-        made[key] = _merged(made[key], value) if both else value
-    return made
+    ours = theme()
+    both = {key: {**ours.get(key, {}), **value} if isinstance(value, dict) else value for key, value in own.items()}
+    return {**spec, "config": {**ours, **both}}

@@ -30,7 +30,9 @@ def read_branch(repo: str, revision: str | None = None) -> Remote:
     """Return the head of a branch, on which a commit is based; always read from the Hub, never from the cache."""
     remote = reach(f"{repo}@{revision}" if revision else repo)
     if not remote.online:
-        raise CollapseError(f"{repo}: nothing was committed: the Hub cannot be reached; run the same command again")
+        raise CollapseError(
+            f"nothing was committed to {repo}, because the Hub cannot be reached: run the same command again"
+        )
     return remote
 
 

@@ -128,7 +128,9 @@ def weight_files(files: Files, model_args: Arguments) -> list[str]:
     shards = json_of(files, f"{prefix}{first}").get("weight_map")
     names = sorted({f"{prefix}{each}" for each in shards.values()}) if isinstance(shards, dict) else []
     if missing := [name for name in names if not files.has(name)]:
-        raise CollapseError(f"{files.name} lacks {some(missing)}, which {first} names{files.remedy}")
+        raise CollapseError(
+            f"{files.name} is incomplete: {first} names {some(missing)}, which is missing{files.remedy}"
+        )
     return names
 
 
@@ -196,7 +198,7 @@ def tokenizer_fingerprint(files: Files, model_args: Arguments) -> str:
 
 
 def processor_fingerprint(files: Files, model_args: Arguments) -> str:
-    """Return ``sha256:…`` of the files of an image processor; that of a timm model is in its config.json."""
+    """Return ``sha256:…`` of the files of an image processor. A timm model describes its processor in config.json."""
     names = [f"{inside(model_args)}{name}" for name in ("preprocessor_config.json", "processor_config.json")]
     return _fingerprint({name: files.sha256(name) for name in names if files.has(name)})
 

@@ -30,7 +30,7 @@ def find_adapted(
         own = _adapter(locate(adapter, None, "adapter"))
         base = own.json(ADAPTER).get("base_model_name_or_path")
         if base and Path(base).name not in Path(name).absolute().parts:
-            log.warning("the adapter %s was trained on %s, and is applied to %s", adapter, base, name)
+            log.warning("the adapter %s was trained on %s, but is applied to %s", adapter, base, name)
         return replace(found, adapter=own)
     if adapter is not None:
         raise UsageError(f"{name} is itself a PEFT adapter: remove --adapter, or merge one of them into its model")
@@ -54,7 +54,7 @@ def _adapter(found: ModelReference) -> ModelReference:
 def apply_adapter(model: Any, reference: ModelReference, *, merge: bool) -> Any:
     """Apply a model's adapter after loading; return the model.
 
-    With ``merge``, its weights are added to those of the model. Otherwise, additional modules apply them.
+    With ``merge``, the adapter's weights are added to the model's weights. Otherwise, additional modules apply them.
     """
     import peft
 
@@ -113,4 +113,6 @@ def _untie(model: Any) -> None:
 def refuse_prompts(name: str, config: Any) -> None:
     """Raise CollapseError for a configuration of peft that adds virtual tokens to each text."""
     if config is not None and config.is_prompt_learning:
-        raise CollapseError(f"{name} adds tokens to each text ({config.peft_type}), so it cannot be measured")
+        raise CollapseError(
+            f"{name} adds tokens to each text ({config.peft_type}), so it cannot be measured: use LoRA, for example"
+        )

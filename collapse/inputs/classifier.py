@@ -28,7 +28,7 @@ class Classifier:
         name, head: The head, and its name in the model.
         weight: Its weight, shape (C, d).
         bias: Its bias, shape (C,), or None.
-        pools: Whether each unit has one row of logits. If the head reads every token, that of the last token counts.
+        pools: Whether each unit has one row of logits. If the head reads every token, the last token's row is used.
     """
 
     model: Any
@@ -70,8 +70,8 @@ class Classifier:
                 return made
         last = f"its logits are not ⟨w, h⟩ + b of {name}" if found else f"its last module is {name}"
         raise CollapseError(
-            f"{type(model).__name__} has no linear head: {last} ({type(head).__name__}), and a head must be the last, "
-            "linear module"
+            f"{type(model).__name__} has no linear head: {last} ({type(head).__name__}). Write a "
+            "source for this model: collapse.Source"
         )
 
     @torch.no_grad()  # not inference_mode: a model may keep tensors

@@ -51,8 +51,7 @@ def classifier_request(reference: ModelReference, spec: CollectionSpec, folder: 
     data = find_data(spec, task)
     identity = {
         **{name: each for name, each in spec.identity.items() if name in _OPTIONS},
-        "corpus": data.training.identity() if data.training else None,
-        "validation": data.validation.identity() if data.validation else None,
+        **data.identity(),
         **model_identity(spec, reference, reference),
     }
     if of_images:

@@ -115,7 +115,7 @@ def find_corpus(
         files = find_files(given, known)
         above = Path(files[0]).absolute().parent.parent
         if Path(files[0]).name == RECORD and find_packed(Folder(above), validation=validation):
-            raise UsageError(f"{given[0]} is inside a packed text: give its folder, {above}")
+            raise UsageError(f"{given[0]} is a file of a packed text: give the folder, {above}")
         if split is not None:
             raise UsageError(f"{show_names(files)} is local and has no splits: remove {option} {split}")
         hashes = tuple(sha256_file(Path(file)) for file in files)
@@ -212,7 +212,9 @@ def _encodable(texts: Iterator[tuple[str, str]]) -> Iterator[str]:
         except UnicodeEncodeError:
             text = re.sub("[\ud800-\udfff]", "\N{REPLACEMENT CHARACTER}", text)
             if not noted:
-                log.warning("%s has a lone surrogate, which is read as U+FFFD; further rows are not reported", row)
+                log.warning(
+                    "%s has an invalid character (a lone surrogate), read as U+FFFD; further rows are not reported", row
+                )
             noted = True
         yield text
 

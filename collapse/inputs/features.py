@@ -97,7 +97,9 @@ def features_request(path: Path, spec: CollectionSpec, folder: Path | None = Non
             "Add train_features (N, d), train_labels (N,) and classifier (C, d); to open a store, give its folder"
         )
     if unknown := sorted(set(features) - set(_SHAPES)):
-        log.warning("%s: %s is ignored; known tensors are %s", path, ", ".join(unknown), ", ".join(_SHAPES))
+        log.warning(
+            "%s: ignoring the unknown tensors %s; known tensors are %s", path, ", ".join(unknown), ", ".join(_SHAPES)
+        )
     source = source_of(features, str(path), model=path.stem, corpus=path.name, shuffled=spec.null == "shuffled")
     source.command = f"collapse collect {shlex.quote(path.name)}"
     return source_request(source, spec, folder)
@@ -167,6 +169,7 @@ def _checked(features: Mapping[str, Tensor], called: str) -> dict[str, Tensor]:
         least, most = (int(each) for each in found[name].aminmax()) if name in found else (0, 0)
         if least < 0 or most >= sizes["C"]:
             raise CollapseError(
-                f"{called}: {name} run from {least} to {most}, but the classifier has rows 0 to {sizes['C'] - 1}"
+                f"{called}: {name} run from {least} to {most}, but the classifier has rows 0 to {sizes['C'] - 1}: "
+                "give one row for each label"
             )
     return found

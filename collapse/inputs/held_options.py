@@ -1,10 +1,12 @@
 """The options with which a store was collected, and options that do not apply to a finished store."""
 
 from collections.abc import Iterable, Mapping
+from pathlib import Path
 from typing import Any
 
 from collapse.errors import UsageError
 from collapse.inputs.collection_spec import flag_of, options_of
+from collapse.stores.manifest import is_store
 
 _TEXTS = (("corpus", "text", "split"), ("validation", "validation_text", "validation_split"))
 _LIMITS = ("chunk_length", "max_chunks", "max_validation_chunks")
@@ -12,7 +14,7 @@ _HOW = ("shards", "eos_between", "special_tokens", "ignore_tokens", "dtype", "qu
 
 
 def options_held(identity: Mapping[str, Any], given: Mapping[str, Any], *, texts_only: bool = False) -> dict[str, Any]:
-    """Return the options with which a store was collected. Given options replace them; local texts are left out.
+    """Return the options with which a store was collected, without local texts. Given options replace them.
 
     With ``texts_only``, return only the options of the texts and their limits.
     """
@@ -32,3 +34,11 @@ def refuse_options(store: object, given: Iterable[str]) -> None:
     for name in given:
         if options_of()[name].role not in ("running", "layers") or name == "recollect":
             raise UsageError(f"{store} is a finished store: {flag_of(name)} does not apply; remove the option")
+
+
+def refuse_store(name: str | Path) -> None:
+    """Raise UsageError for a store, because nulls can be collected only from a model and text."""
+    if is_store(name):
+        raise UsageError(
+            f"{name} is a store, and nulls need a model and a text: run collapse measure MODEL --text FILES --null"
+        )

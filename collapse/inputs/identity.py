@@ -8,20 +8,6 @@ from typing import Any
 from collapse.inputs.collection_spec import CollectionSpec
 from collapse.inputs.placement import RUNNING_ARGS
 from collapse.inputs.references import ModelReference, code_of
-from collapse.inputs.text_pair import Texts
-
-
-def text_identity(
-    spec: CollectionSpec, reference: ModelReference, tokenizer: ModelReference, texts: Texts
-) -> dict[str, Any]:
-    """Return the identity of a collection from texts."""
-    return {
-        "tokenizer": tokenizer.tokenizer,
-        "corpus": texts.training.identity() if texts.training else None,
-        "validation": texts.validation.identity() if texts.validation else None,
-        **spec.identity,
-        **model_identity(spec, reference, tokenizer),
-    }
 
 
 def model_identity(spec: CollectionSpec, reference: ModelReference, tokenizer: ModelReference) -> dict[str, Any]:

@@ -139,7 +139,7 @@ def class_ids(data: Labelled, classes: Mapping[int, str]) -> list[Any]:
     flat = [each for label in data.labels for each in (label if isinstance(label, list) else (label,))]
     strange = next((each for each in flat if not isinstance(each, int | str)), None)
     if strange is not None or None in flat:
-        raise UsageError(f"{data.name} has the label {strange!r}, which is no class: labels are names or integers")
+        raise UsageError(f"{data.name} has the label {strange!r}: convert all labels to names or integers")
     names = _names(data)
     if names is not None and names is not data.names:
         numbers: Mapping[Any, int] = dict(zip(names, _numbers(data, names, classes), strict=True))
@@ -149,14 +149,16 @@ def class_ids(data: Labelled, classes: Mapping[int, str]) -> list[Any]:
         numbers = {each: each for each in (IGNORED, *classes)}
     wrong = next((each for each in flat if each not in numbers), None)
     if wrong is not None:
-        raise UsageError(f"{data.name} has the label {wrong}, but the model has the classes 0 to {len(classes) - 1}")
+        raise UsageError(
+            f"{data.name} has the label {wrong}, but the model has the classes 0 to {len(classes) - 1}: use its labels"
+        )
     return [[numbers[each] for each in label] if isinstance(label, list) else numbers[label] for label in data.labels]
 
 
 def matched_in_order(data: Labelled, classes: Mapping[int, str]) -> str | None:
-    """Say which class of the model each class of the data is, if not their names but the order of names decides.
+    """Describe how classes of the data are matched with the model's by the order of names; None if names match.
 
-    This is so if no name matches, but both have equally many classes, as for ImageNet's synsets.
+    They are matched by order if no name matches, but both have equally many classes, as for ImageNet's synsets.
     """
     names = _names(data)
     known, key = _known(classes)

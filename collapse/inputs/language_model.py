@@ -96,7 +96,8 @@ class LanguageModel:
             ) from error
         if found is None:
             raise CollapseError(
-                f"{type(model).__name__} cannot be measured: it has no output embedding with a weight matrix"
+                f"{type(model).__name__} cannot be measured: it has no output embedding with a weight matrix. Give its "
+                "embeddings instead: collapse.measure(features=…, labels=…)"
             )
         weight, bias = found
         rows = len(weight) if inputs is None else getattr(inputs, "num_embeddings", None) or len(inputs.weight)
@@ -179,8 +180,8 @@ class LanguageModel:
         if layers[-1] in found:
             return {layer: h_BTd.to(self.device) for layer, h_BTd in found.items()}
         raise CollapseError(
-            f"{type(self.model).__name__} cannot be measured: it does not call its output embedding, so its embeddings "
-            "cannot be read"
+            f"{type(self.model).__name__} cannot be measured: it does not call its output embedding. Give its "
+            "embeddings instead: collapse.measure(features=…, labels=…)"
         )
 
     @property

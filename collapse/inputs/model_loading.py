@@ -34,7 +34,7 @@ _loading = Lock()  # transformers cannot load models in parallel: it would repor
 
 
 def load_model(reference: ModelReference, spec: CollectionSpec, report: Report | None = None) -> LanguageModel:
-    """Load a causal language model for measuring; the arguments are those of :func:`load_pretrained`."""
+    """Load a causal language model for measuring, with the arguments of :func:`load_pretrained`."""
     loaded = LanguageModel.of(load_pretrained(reference, spec, report))
     loaded.attention = (speed_up(loaded) if spec.fast_attention else None) or loaded.attention
     return loaded

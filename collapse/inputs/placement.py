@@ -42,7 +42,7 @@ def check_placed(model: Any, spec: CollectionSpec, placed: Mapping[str, Any]) ->
         weights = [name for name, _ in model.named_parameters()]
         known = {*weights, *(name for name, _ in model.named_modules())}
         if unknown := [each for each in places if each not in known]:
-            raise UsageError(f"the device map names {some(unknown)}, and {kind} has no such module")
+            raise UsageError(f"the device map names {some(unknown)}, but {kind} has no such module: correct the map")
         if omitted := [each for each in weights if not any(f"{each}.".startswith(f"{it}.") or not it for it in places)]:
             raise UsageError(f"the device map has no device for {some(omitted)} of {kind}: add them")
     if spec.quantize and all(map(is_plain, model.parameters())):

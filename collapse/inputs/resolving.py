@@ -2,8 +2,6 @@
 
 import logging
 from collections.abc import Iterable
-from dataclasses import replace
-from functools import partial
 from pathlib import Path
 
 from collapse.errors import CollapseError, UsageError
@@ -15,6 +13,7 @@ from collapse.inputs.features import features_request, is_features_file
 from collapse.inputs.references import ModelReference
 from collapse.inputs.source_request import plugin_source, source_request
 from collapse.inputs.text_request import asked_model, text_request
+from collapse.stores.manifest import is_store
 from collapse.stores.request import Request, cached_folder
 from collapse.stores.store import Store
 
@@ -22,7 +21,7 @@ log = logging.getLogger("collapse")
 
 
 def resolve(model: str, spec: CollectionSpec, folder: Path | None) -> Request | Store:
-    """Return the request of a collection, or a published store if only that store determines the text.
+    """Return the request of a collection, or a published store that makes it unnecessary.
 
     Without a folder, the store is in the cache or, for a features file, in memory.
     """
@@ -32,13 +31,15 @@ def resolve(model: str, spec: CollectionSpec, folder: Path | None) -> Request | 
         return source_request(source, spec, folder or cached_folder(source.identity))
     reference = asked_model(model, spec)
     may_use_published = folder is None and not spec.recollect and not spec.null  # published nulls are not trusted
-    published = partial(find_store, reference, spec) if may_use_published else None
     try:
-        return replace(_request(reference, spec, folder=folder), published=published)
+        request = _request(reference, spec, folder=folder)
     except CollapseError:  # a published store may supply missing options
-        if published and (found := published()):
+        if may_use_published and (found := find_store(reference, spec)):
             return found
         raise
+    if may_use_published and not is_store(str(request.folder)) and (found := find_store(reference, spec)):
+        return found
+    return request
 
 
 def _request(

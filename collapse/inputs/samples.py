@@ -93,7 +93,8 @@ class Samples(Phase):
         least, most = (int(each) for each in self._labels[self._kept].aminmax())
         if least < 0 or most >= rows:
             raise CollapseError(
-                f"the {self.name} labels run from {least} to {most}, but the classifier has rows 0 to {rows - 1}"
+                f"the {self.name} labels run from {least} to {most}, but the classifier has rows 0 to {rows - 1}: "
+                "give one row for each label"
             )
 
     def not_finite(self, start: int, row: int, wrong: str) -> str:

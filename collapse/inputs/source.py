@@ -35,7 +35,7 @@ class Phase(ABC):
         is_text: Whether the units are chunks of a text.
         out_of_memory: Advice for messages if one unit does not fit into memory.
         shuffled: Whether labels are permuted, so that embeddings are independent of labels.
-        ignored: Labels of samples that are left out, or None.
+        ignored: Labels of samples that are excluded, or None.
     """
 
     name: str
@@ -69,7 +69,7 @@ class Phase(ABC):
     def samples(
         self, start: int, stop: int, layers: Sequence[str] = (TOP,)
     ) -> tuple[dict[str, Float[Tensor, "n d"]], Int[Tensor, " n"]]:
-        """Return the embeddings by layer, and the labels of some units, without samples that are left out."""
+        """Return the embeddings by layer, and the labels of some units, without samples that are excluded."""
         found, y_n, kept_n = self.embeddings(start, stop, layers), self.labels(start, stop), self.kept(start, stop)
         if kept_n is None:
             return found, y_n
@@ -161,7 +161,10 @@ class Source:
         if self.bias is not None:
             self.bias = _floats("bias", self.bias, ("V",))
             if len(self.bias) != len(self.weight):
-                raise UsageError(f"the source's weight has {len(self.weight)} rows, but its bias {len(self.bias)}")
+                raise UsageError(
+                    f"the source's weight has {len(self.weight)} rows, but its bias has {len(self.bias)}: "
+                    "give one bias per row"
+                )
         if "classes" in self.model:
             self.model = {**self.model, "classes": _names_of(self.model["classes"], len(self.weight))}
         texts = {name: {"name": self.identity[name]} for name in ("corpus", "validation") if name in self.identity}

@@ -14,7 +14,7 @@ OF_SOURCE = ("without", "recollect", "batch_size", "deterministic", "part")
 
 
 def source_request(source: Source, spec: CollectionSpec, folder: Path | None) -> Request:
-    """Return the request for an open source; ``folder`` is that of the store, or None for a store in memory."""
+    """Return the request for an open source; ``folder`` is the store's folder, or None for a store in memory."""
     return Request(
         identity=source.identity,
         shown_names={"model": source.model["name"], "corpus": source.corpus["name"]},

@@ -16,9 +16,9 @@ class Task:
     """A kind of head.
 
     Attributes:
-        name: Its name, as of transformers' pipelines.
+        name: Its name in transformers' pipelines.
         auto: transformers' Auto class.
-        what: What it makes of a model, with its article.
+        what: A model with this head, such as "an image classifier".
         columns: The default columns of its data: inputs, then labels.
         known: The suffixes of its data's files, and their formats.
     """

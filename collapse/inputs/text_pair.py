@@ -35,6 +35,11 @@ class Texts:
         both = {"corpus": self.training, "validation": self.validation}
         return {key: text.name if text else None for key, text in both.items()}
 
+    def identity(self) -> dict[str, Any]:
+        """Return what identifies the texts."""
+        both = {"corpus": self.training, "validation": self.validation}
+        return {key: text.identity() if text else None for key, text in both.items()}
+
     def fitted(self, spec: CollectionSpec) -> CollectionSpec:
         """Add the chunk length and the limits of packed texts to options that do not give them."""
         train, validation = (
@@ -58,7 +63,7 @@ class Texts:
         except NoSplit as error:
             if not self.optional:
                 raise
-            log.warning("%s: nothing is validated", error)
+            log.warning("%s: continuing without validation", error)
             return None
 
 

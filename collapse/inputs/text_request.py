@@ -12,7 +12,7 @@ from collapse.inputs.adapters import find_adapted
 from collapse.inputs.checkpoints import check_model_args
 from collapse.inputs.collection_spec import CollectionSpec, flag_of
 from collapse.inputs.held_options import options_held
-from collapse.inputs.identity import text_identity
+from collapse.inputs.identity import model_identity
 from collapse.inputs.references import ModelReference, chunk_length_of, find_tokenizer
 from collapse.inputs.text_pair import Texts, find_named_validation, find_texts, find_validation
 from collapse.inputs.text_source import open_texts
@@ -62,7 +62,13 @@ def text_request(
         full = replace(full, chunk_length=chunk_length_of(reference, full.chunk_length))
     if held is not None and spec.validation_text is None and spec.validation_split is None:  # it is the held store's
         texts = replace(texts, optional=True)
-    identity = text_identity(full, reference, tokenizer, texts) | ({"corpus": held_corpus} if held_corpus else {})
+    identity = {
+        "tokenizer": tokenizer.tokenizer,
+        **texts.identity(),
+        **full.identity,
+        **model_identity(full, reference, tokenizer),
+        **({"corpus": held_corpus} if held_corpus else {}),
+    }
     if same_texts(identity):
         log.warning(SAME_TEXTS)
     training = {name: str(value) for name, value in reference.training.items()}

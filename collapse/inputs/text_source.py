@@ -112,7 +112,7 @@ class TextPhase(Phase):
         check_model(self.model, self.tokens(0, 1), f"{self.name} chunk 0")
 
     def coverage(self) -> dict[str, Any]:
-        """Return the manifest's entry for the phase, with the number of samples that are kept if some are left out."""
+        """Return the manifest's entry for the phase, with the number of samples that are kept if some are excluded."""
         about = super().coverage()
         if self.ignored is None:
             return about

@@ -118,7 +118,7 @@ def prepare(task: Task, reference: ModelReference, config: Any, *, trust_remote_
             rows = [_first_of_words(encoded, each, data.name) for each in enumerate(given)]
             return Tokenized(encoded, _padded(rows), padding)
         if tokenizer.mask_token_id is None:
-            raise UsageError(f"the tokenizer of {reference.name} has no mask token: it is not one of a masked model")
+            raise UsageError(f"the tokenizer of {reference.name} has no mask token: give a masked language model")
         encoded = _encoded(tokenizer, *inputs, **how, return_special_tokens_mask=True)
         special = encoded.pop("special_tokens_mask")
         return Tokenized(encoded, _masked(encoded["input_ids"], special, tokenizer.mask_token_id), padding)
@@ -151,7 +151,7 @@ def _first_of_words(encoded: Any, row: tuple[int, Any], called: str) -> np.ndarr
     """Return a label for the first token of each word of a text, and −100 for the others."""
     number, labels = row
     if not encoded.is_fast:
-        raise CollapseError("token classification needs a fast tokenizer, one with a tokenizer.json")
+        raise CollapseError("token classification needs a fast tokenizer: give a model that has a tokenizer.json")
     words = [-1 if word is None else word for word in encoded.word_ids(number)]
     if not isinstance(labels, list) or max(words, default=-1) >= len(labels):
         raise UsageError(

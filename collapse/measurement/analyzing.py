@@ -86,7 +86,7 @@ def permutation(results: Results | Iterable[Row] | str | Path, **options: Any) -
 
     Returns:
         A row per column, sorted by p: r, the sign that collapse predicts, R², p and its standard error, the max-T p, a
-        confidence interval of r, and the range of r if one row is left out.
+        confidence interval of r, and the range of r if one row is excluded.
 
     Raises:
         UsageError, CollapseError: As for :func:`analyze`.

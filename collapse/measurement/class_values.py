@@ -102,13 +102,8 @@ def measure_classes(
 ) -> ClassValues:
     """Measure a store and keep each class's values; all measurements share one sweep over the pairs of classes.
 
-    Args:
-        store: A store or its folder, or an :class:`collapse.EmbeddingStatistics`.
-        names: Measurements; :func:`class_measurements` lists those that have a value per class.
-        min_count: As in :func:`collapse.measure`.
-        by_class: Keep each class's values.
-        top: Keep this many pairs with the largest values of each pair metric.
-        progress: Called as progress(what, done, total).
+    :func:`class_measurements` lists those that have a value per class. ``top`` is the number of pairs with the largest
+    values of each pair metric to keep. Other options are those of :func:`collapse.measure`.
 
     Raises:
         UsageError: There is no such measurement.

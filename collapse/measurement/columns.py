@@ -145,10 +145,6 @@ def _reachable(measurement: str, classes: Floats, dims: Floats) -> Floats:
 def choose_rows(frame: "pd.DataFrame", where: str | Sequence[str] | None) -> "pd.DataFrame":
     """Return the rows that match every ``column=glob``; case matters, and whole numbers are written as integers.
 
-    Args:
-        frame: A results table.
-        where: One filter or several; None keeps every row.
-
     Raises:
         UsageError: A filter has no ``=`` or an unknown column, or matches no row (the message shows some values).
 
@@ -206,12 +202,8 @@ def direction(column: Column, frame: "pd.DataFrame", one_width: bool) -> int | N
     """Return 1 if lower values are better (nearer to full collapse), −1 if higher values are, None if unknown.
 
     It is read from the column's expression, not from its label. The logarithm of a measurement has the same direction.
-    A value in units of h has no direction if models of several widths are compared, because their units differ.
-
-    Args:
-        column: The column.
-        frame: Its table, with C and d.
-        one_width: Whether only models of equal width are compared.
+    A value in units of h has no direction if models of several widths are compared, because their units differ. The
+    table has C and d.
     """
     known, logarithm = plugins().measurements(), LOGARITHM.fullmatch(column.expression)
     name = logarithm[1] if logarithm else column.expression

@@ -13,7 +13,6 @@ if TYPE_CHECKING:
 
 _DIGEST = 12  # shown characters of a digest
 _FINGERPRINT = 19  # shown characters of a digest that begins with sha256:
-_LONGEST = 60  # shown characters of a name in a remark
 _MOST = 4  # shown values in a remark
 _OWN_LIMIT = "max_validation_chunks"  # in rows without it, max_chunks applies to both texts
 COMPARED = {
@@ -140,7 +139,7 @@ def _shown(name: str, record: Mapping[str, Any]) -> str:
     if isinstance(value, float):  # a whole number in a column with missing values
         return str(int(value))
     label = record.get(_NAMES.get(name, ""))
-    return str(value)[:_FINGERPRINT] if label is None else f"{shortened(str(label), _LONGEST)} {str(value)[:_DIGEST]}"
+    return str(value)[:_FINGERPRINT] if label is None else f"{shortened(str(label))} {str(value)[:_DIGEST]}"
 
 
 def corpora_of(frame: "pd.DataFrame") -> list[str]:

@@ -60,7 +60,7 @@ def compare(
         metrics: Measurement names or prefixes, as in :func:`collapse.measure`; None means all.
         min_count: Keep the classes with at least this many samples, also in each part.
         classes_of: Keep the classes that this store, or each of several, has, and A and B both have.
-        parts: All parts (``--part 1/K`` to ``K/K``) of the training text of A, and those of B; for each, the folder
+        parts: All parts (``--part 1/K`` to ``K/K``) of A, and all parts of B; for each of the two, the folder
             that holds its parts, or a list of parts or their folders.
         seeds: Results table with models that differ from A and B in their seed only, its file, or its name, such as
             "paper" for the 21 published models of 2 layers and width 768; None for no column.

@@ -23,7 +23,7 @@ def convergence(
     """Measure the first part of a collection, the first two, and so on, in the order of their slices.
 
     The curve needs a collection in parts (``collapse collect … --part k/n``), because a store holds only totals of its
-    text. Measurements of the validation text are left out: parts are validated only after merging. No file is written.
+    text. Measurements of the validation text are excluded: parts are validated only after merging. No file is written.
 
     Args:
         parts: Two or more parts, their folders, or the folder that holds them; they need not cover the text.

@@ -27,7 +27,7 @@ def draw(name: str, source: Drawable) -> Drawing:
 
     Args:
         name: The figure.
-        source: A results table, its file, or rows; for a figure of stores or parts, stores or parts, or a folder.
+        source: A results table, its file, or rows. For a figure of stores or parts: stores, parts, or their folder.
 
     Returns:
         The drawing. Its specification is a dictionary of Vega-Lite that contains all data. Numbers that are not finite
@@ -48,12 +48,12 @@ def plot(
 
     Args:
         results: A table, its file, rows, or ``"paper"``, the published measurements.
-        columns: Names, prefixes or arithmetic, as of :func:`collapse.permutation`.
+        columns: Names, prefixes or arithmetic, as in :func:`collapse.permutation`.
         against: The column of the horizontal axis. Along ``step`` or ``checkpoint``, a line joins the rows of a run.
 
     Raises:
         UsageError: There is no such column.
-        CollapseError: Fewer than two rows have numbers; or as of :func:`draw`.
+        CollapseError: Fewer than two rows have numbers; or as in :func:`draw`.
     """
     frame = prepared(results_of(results))
     read = [read_column(frame, each) for each in (*split_columns(columns, frame), against)]

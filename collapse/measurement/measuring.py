@@ -61,21 +61,14 @@ def measured(
     by_class: bool = False,
     top: int = 0,
 ) -> tuple[Row, Evaluation]:
-    """Measure a store with the registered metrics; return the row, and the metrics' results.
+    """Measure a store as :func:`collapse.measure` does; return the row, and the results of the metrics.
 
     Args:
-        store: A store or its folder, or an :class:`collapse.EmbeddingStatistics`.
         layer: The layer of a store, one of :attr:`collapse.Store.layers`.
-        metrics: Measurement names or prefixes (``"gnc2"``, ``["nc1.cdnv", "nc2"]``), or functions that are decorated
-            as metrics; None means all, except those of opt-in plugins.
-        min_count: Keep the classes with at least this many samples; μ̄ is the mean over the kept classes. NC4 is not
-            affected.
-        classes_of: Keep only classes that this store, or each of several stores, also has.
         group: The name of a group of classes, and their ids: keep only these.
         others: Stores that metrics read beside this one, each with a layer, by the names of
             :data:`collapse.plugin.names.OF_OTHERS`; None for a store that is not available.
         device: Device for the computation; None for the device of the statistics.
-        progress: Called as progress(what, done, total).
         by_class, top: As in :func:`collapse.numerics.evaluating.evaluate`.
 
     Raises:
@@ -176,7 +169,9 @@ def _class_set(classes_of: Classes, tokenizer: str | None) -> tuple[Tensor | Non
     for other in others:
         theirs = other.identity.get("tokenizer")
         if theirs and tokenizer and theirs != tokenizer:
-            raise UsageError(f"{other} has another tokenizer, so its classes are other tokens: choose another store")
+            raise UsageError(
+                f"{other} has another tokenizer, so its classes are different tokens: choose another store"
+            )
         held = other.tensors("train")["classes"]
         ids = held if ids is None else ids[torch.isin(ids, held)]
     return ids, ",".join(other.digest for other in others) or None

@@ -1,7 +1,7 @@
 """Standard errors of training measurements from the parts of both collections (``--part 1/2`` and ``--part 2/2``).
 
 The delete-one jackknife measures the text without each part in turn. It does not measure single parts, because many
-measurements of a part, such as those of class means, differ much from those of the whole text. Source: Efron &
+measurements, such as those of class means, differ much between a part and the whole text. Source: Efron &
 Tibshirani 1993, ch. 11.
 """
 
@@ -26,13 +26,9 @@ Error = tuple[float, int, str]
 def errors_of_parts(
     stores: Sequence[Store], parts: Sequence[Parts], *, one_text: bool, **options: Any
 ) -> dict[str, Error]:
-    """Return the standard errors of differences B − A of training measurements.
+    """Return the standard errors of differences B − A of training measurements, from the parts of A and those of B.
 
-    Args:
-        stores: A and B.
-        parts: The parts of A and the parts of B.
-        one_text: Whether A and B have the same text; equal slices are then paired.
-        **options: As in :func:`collapse.measurement.measuring.measured`.
+    Equal slices of one text are paired. The options are those of :func:`collapse.measurement.measuring.measured`.
 
     Raises:
         UsageError: A store has fewer than two parts, or a part is of another collection.

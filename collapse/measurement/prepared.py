@@ -70,7 +70,6 @@ TABLE_1 = (
 """The seven properties of the paper's Table 1."""
 LAYER_DEPTH = "layer_depth"
 _NAME = re.compile(r"[a-z]\w*")
-_LONGEST = 60  # characters of a model's name in a remark
 SIZES = (ARCHITECTURE, "n_params", "dim")
 """Columns that group models by size, in order of preference. Rows of one size are more exchangeable than all rows."""
 
@@ -91,7 +90,7 @@ def prepared(results: Results) -> "pd.DataFrame":
 
 
 def of_top(results: Results, options: Mapping[str, Any] | None = None) -> tuple[Results, list[str]]:
-    """Return the rows of the layer ``top``, and a note if other rows are left out.
+    """Return the rows of the layer ``top``, and a note if other rows are excluded.
 
     Layers of one model are not independent, so analyses and figures of models use one layer. If an option names the
     column ``layer``, as ``--where layer=4`` does, all rows are returned.
@@ -113,7 +112,7 @@ def remarks_on(frame: "pd.DataFrame") -> list[str]:
     found = mixed(frame.to_dict("records"))
     again = frame["model"][frame["model"].duplicated()].tolist() if "model" in frame else []
     if 0 < len(again) < len(frame) - 1:  # if all rows have one name, other columns distinguish them
-        named = some([shortened(str(name), _LONGEST) for name in dict.fromkeys(again)])
+        named = some([shortened(str(name)) for name in dict.fromkeys(again)])
         rows = counted(len(again), "row")
         found.append(f"{rows} with the same model name as another row ({named}): they may not be independent")
     return found

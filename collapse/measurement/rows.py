@@ -137,7 +137,7 @@ class Row(Mapping[str, float | None]):
         return f"{name}: C = {self.classes:,}, d = {self.dim:,}, N = {self.samples:,}"
 
     def frame(self) -> "pd.DataFrame":
-        """Return a pandas DataFrame of one row, as of a results table."""
+        """Return a pandas DataFrame with one row and the columns of a results table."""
         return frame_of([self])
 
     def to_dict(self) -> dict[str, Any]:

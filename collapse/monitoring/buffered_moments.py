@@ -18,11 +18,7 @@ _WAITING = 8192
 class BufferedMoments:
     """:class:`ClassMoments` that collect batches before adding them. :meth:`state` reports wrong values.
 
-    Args:
-        classes: The number of classes; None if it is unknown.
-        dim: d.
-        device: Device of the sums.
-        kinds: The plugin statistics to fill.
+    ``classes`` is None if their number is unknown; ``kinds`` are the plugin statistics to fill.
     """
 
     def __init__(self, classes: int | None, dim: int, device: torch.device, kinds: Sequence[type[Statistic]]) -> None:

@@ -53,7 +53,7 @@ class ModelHead:
         if name is None and output is not None:
             return output
         if name is None and not linear:
-            raise UsageError(f"{kind} has no linear module: name its head")
+            raise UsageError(f"{kind} has no nn.Linear: name its head with head=")
         name = linear[-1] if name is None else name
         if name not in modules:
             raise UsageError(f"{kind} has no module {name!r}; {near_names(name, linear)}")
@@ -87,7 +87,9 @@ class ModelHead:
                 h = torch.linspace(-1, 1, weight.shape[1], dtype=dtype, device=weight.device)
                 own, expected = self.module(h).double(), nn.functional.linear(h, weight, bias).double()
                 if not (own - expected).norm() <= _ROUNDING * expected.norm():
-                    raise CollapseError(f"the head, a {type(self.module).__name__}, does not compute W h + b")
+                    raise CollapseError(
+                        f"the head, a {type(self.module).__name__}, does not compute W h + b: name another with head="
+                    )
             logits = LINEAR
             if self._predicts_next:
                 loaded = LanguageModel.of(self.model)
@@ -103,8 +105,8 @@ class ModelHead:
         """
         if self.h is None:
             raise UsageError(
-                "the attached model did not run since the last update: call update(y=…) after each forward pass; a "
-                "compiled model must be attached before its first"
+                "the attached model did not run since the last update: call update(y=…) after each forward pass. "
+                "Attach a compiled model before its first forward pass"
             )
         h, self.h = self.h, None
         return h

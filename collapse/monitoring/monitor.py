@@ -111,7 +111,7 @@ class Monitor:
         Args:
             h: Embeddings of any float dtype, shape (B, d) or (…, d). None for the input of the attached model's head in
                 its last forward pass: ``update(y=labels)``.
-            y: Labels, integers of shape (B,) or (…). Samples with the label −100 are left out.
+            y: Labels, integers of shape (B,) or (…). Samples with the label −100 are excluded.
 
         Raises:
             UsageError: Shapes do not fit, labels are not integers, or there was no forward pass.
@@ -153,12 +153,12 @@ class Monitor:
             validation: Validation samples: embeddings and labels (h, y), or batches (as for :meth:`run` if a model is
                 attached, otherwise pairs (h, y)). They add NC4, ``val_loss``, ``val_accuracy``, and the chosen NC1
                 measurements of their own class means, named ``val_nc1.…``. Each rank gives its share.
-            classifier: Weights of the head, a row per class, shape (C, d); None for those of the attached model.
+            classifier: Weights of the head, a row per class, shape (C, d); None for the head of the attached model.
             bias: Its bias, shape (C,).
 
         Returns:
             A number per measurement, NaN if it is undefined. Measurements without what they need, such as NC4 without
-            validation samples, are left out; the notes of :meth:`to_row` say why.
+            validation samples, are excluded; the notes of :meth:`to_row` say why.
 
         Raises:
             UsageError: There are no samples, or only some ranks give validation samples.
@@ -266,10 +266,14 @@ def _with_classifier(s: EmbeddingStatistics, head: LinearHead) -> EmbeddingStati
     """Add the classifier's rows of the classes that occur."""
     weight, bias, logits = head
     if (last := int(s.classes[-1])) >= len(weight):
-        raise CollapseError(f"label {last:,} has no row in the classifier, which has {len(weight):,} rows")
+        raise CollapseError(
+            f"there is a label {last:,}, but the classifier has only the rows 0 to {len(weight) - 1:,}: "
+            "give one row for each label"
+        )
     if weight.shape[1] != s.dim:
         raise UsageError(
-            f"the classifier has {weight.shape[1]:,} columns, but the embeddings have {s.dim:,} dimensions"
+            f"the classifier has {weight.shape[1]:,} columns, but the embeddings have {s.dim:,} dimensions: "
+            "give the classifier that reads these embeddings"
         )
     rows = s.classes.to(weight.device)
     of_classes = None if bias is None else logits.classifier(bias[rows]).double().cpu()
@@ -289,5 +293,7 @@ def _flat(h: Any, y: Any, dim: int) -> tuple[Tensor, Tensor]:
             f"of shape {tuple(y.shape)}"
         )
     if h.shape[-1] != (dim or h.shape[-1]):
-        raise UsageError(f"embeddings have {h.shape[-1]:,} dimensions, but earlier ones {dim:,}")
+        raise UsageError(
+            f"embeddings have {h.shape[-1]:,} dimensions, but earlier embeddings have {dim:,}: call reset() first"
+        )
     return h.reshape(-1, h.shape[-1]), y.reshape(-1).long()

@@ -46,7 +46,8 @@ class Recorder:
 
         Args:
             model: The model.
-            loader: The trainer's loader: its data set if there is no other, its batch size and its collate function.
+            loader: The trainer's loader. Its batch size and its collate function are used, and also its data set if no
+                other is given.
             step: The training step.
             folder: The run's folder.
         """

@@ -31,7 +31,7 @@ def validated(
     batches: Iterable[tuple[Tensor, Tensor, int]],
     kinds: Sequence[type[Statistic]],
 ) -> tuple[EmbeddingStatistics, EmbeddingStatistics]:
-    """Return the training statistics with those of a validation, and the statistics of the validation samples alone.
+    """Return the training statistics with validation counts, and the statistics of the validation samples alone.
 
     Args:
         s: The training statistics, of all ranks.

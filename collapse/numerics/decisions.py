@@ -165,7 +165,7 @@ class ValidationTally:
         blocks: Function of (start, stop): the block number of each sample in these units, ascending; None if each unit
             is a block.
         kept: Function of (start, stop): which samples of these units are given to :meth:`add`, or None for all; None if
-            no samples are left out.
+            no samples are excluded.
     """
 
     def __init__(

@@ -18,16 +18,11 @@ IGNORED = -100
 
 
 class DenseMoments:
-    """Counts, means and summed squared deviations with a row per class.
+    """Counts, means and summed squared deviations with a row per class; labels are 0 to C − 1.
 
     Deviations δ are from the class's first sample r, so that a batch costs few passes over its memory: the mean is
     r + Σδ/N, and the squared deviations from it are Σ‖δ‖² − ‖Σδ‖²/N. This is accurate, because r is as far from the
     mean as any other sample. Equal samples have exactly the variance 0.
-
-    Args:
-        classes: C; labels are 0 to C − 1.
-        dim: d.
-        device: Device of the sums.
     """
 
     def __init__(self, classes: int, dim: int, device: str | torch.device = "cpu") -> None:
@@ -92,6 +87,6 @@ def refuse_labels(wrong: int, label: int, classes: int | None) -> None:
     if wrong:
         where = "below 0" if classes is None else f"outside 0 to {classes - 1:,}"
         raise CollapseError(
-            f"{counted(wrong, 'label')} {where}, such as {label}: labels count from 0; the label {IGNORED} leaves a "
-            "sample out"
+            f"{counted(wrong, 'label')} {where}, such as {label}: count classes from 0, and use {IGNORED} to skip "
+            "a sample"
         )

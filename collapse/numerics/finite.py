@@ -47,14 +47,9 @@ def check_classifier(
 ) -> None:
     """Check an output embedding for values that are NaN, infinite or so large that their squares overflow.
 
-    Args:
-        weight: Its rows.
-        bias: Its bias, or None.
-        names: Names of the weight and of the bias in the message.
-        remedy: Advice in the message.
-
     Raises:
-        CollapseError: There is such a value; the message gives the row, which is the class id.
+        CollapseError: There is such a value; the message names the weight or the bias and the row, which is the class
+            id, and gives the remedy.
     """
     for name, values in zip(names, (weight, bias), strict=True):
         if values is not None and not within_range(values) and (found := _first_bad(values.reshape(len(values), -1))):

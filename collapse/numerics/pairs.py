@@ -31,7 +31,7 @@ def sweep(
     Args:
         values: The values of functions of classes; the sweep runs on the device of the statistics.
         wanted: The metrics, with empty tallies.
-        tile: Classes per side of a tile; None for that of :func:`tile_of`.
+        tile: Classes per side of a tile; None for the result of :func:`tile_of`.
         progress: Called as progress(what, tiles done, tiles).
 
     Returns:

@@ -228,17 +228,7 @@ class Ranking:
         *,
         sums: bool,
     ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """Compute the scores of open blocks again.
-
-        Args:
-            x_Bd: Samples, float64.
-            bias_factor: The bias is multiplied by this.
-            dtype: dtype of the scores.
-            offset_B: What was subtracted from all scores of a sample.
-            open_GB: Whether a block is open for a sample.
-            near_GB: The lowest score of a candidate.
-            highest_GB, total_GB: As :meth:`_screen` returned them.
-            sums: Whether sums are computed.
+        """Compute the scores of open blocks again, which :meth:`_screen` computed; ``near_GB`` is a candidate's lowest.
 
         Returns:
             Samples and their candidates, each (K,). With ``sums`` also copies of both given arrays in which the numbers

@@ -1,4 +1,4 @@
-"""Reduce the values of a metric with its measures; values that are not finite are left out and counted.
+"""Reduce the values of a metric with its measures; values that are not finite are excluded and counted.
 
 Shapes: G groups, n values per group; C classes, S validation blocks; a tile has R rows and S columns, runs of classes.
 """
@@ -26,15 +26,11 @@ from collapse.plugin.metrics import Metric, Noted
 class Tally:
     """The states of a metric's measures while values are added; measures with equal keys share a state.
 
-    Args:
-        measures: The measures.
-        C, d: Classes and dimensions.
-        device: Where the values are.
-        groups: 1, or C for one number per class.
+    ``groups`` is 1, or C for one number per class.
 
     Attributes:
-        added: Number of the values added, including those left out.
-        nan, infinite: Numbers of the values left out.
+        added: Number of all values, including excluded values.
+        nan, infinite: Numbers of excluded values.
     """
 
     def __init__(
@@ -82,7 +78,7 @@ class Tally:
         return self.added, self.nan, self.infinite, [each.cpu() for each in self._states.values()]
 
     def hold(self, parts: Sequence[tuple[Any, ...]]) -> None:
-        """Replace counts and states by those of several parts, merged in order. A part is a result of :meth:`held`."""
+        """Replace counts and states by the merged states of several parts. A part is a result of :meth:`held`."""
         *counts, states = zip(*parts, strict=True)
         self.added, self.nan, self.infinite = map(sum, counts)
         for (key, measure), of_parts in zip(self._by_key.items(), zip(*states, strict=True), strict=True):
@@ -108,10 +104,6 @@ class Tally:
 
 class TopPairs:
     """The N pairs c < c′ with the largest values so far, largest first; ties go to the lowest c, then the lowest c′.
-
-    Args:
-        most: N.
-        device: Where the values are.
 
     Attributes:
         pairs: Positions of both classes, shape (n, 2), n ≤ N.

@@ -98,7 +98,7 @@ class EmbeddingStatistics:
         min_count: Only classes with at least this many samples are kept.
         class_set: Digests of the stores whose common classes are kept, or None for all classes.
         left_out: Number of classes excluded because they have fewer samples or are not in the class set.
-        seen: All classes with a mean, those left out included, shape (C + left_out,); None if none is left out.
+        seen: All classes with a mean, also the excluded ones, shape (C + left_out,); None if none is excluded.
         versions: Version of each plugin statistic by name; statistics without a version are not compared.
         makers: Distribution whose plugin filled each plugin statistic, by name; statistics without one are not
             compared.
@@ -210,7 +210,7 @@ class EmbeddingStatistics:
             has = f"at least {counted(min_count, 'sample')}" + ("" if ids is None else " that are in --classes-of")
             hint = f": lower --min-count (the largest class has {int(self.counts.max())})"
             raise CollapseError(
-                f"classes with {has}: {here} of {self.n_classes}; a measurement needs two"
+                f"classes with {has}: only {here} of {self.n_classes}, but a measurement needs two"
                 f"{hint if self.n_classes > 1 and min_count > 1 else ''}"
             )
         made = replace(self, min_count=max(min_count, self.min_count), class_set=class_set or self.class_set)

@@ -93,9 +93,6 @@ def _least(sqdist: Tensor) -> float:
 class ClassGeometry:
     """Norms and points of the classes, from which the fields of all tiles are computed.
 
-    Args:
-        s: The statistics.
-
     Attributes:
         pair_counts: Counts of pairs in the tiles so far. A field's name: pairs treated as equal because of float64
             rounding. "close": pairs of unequal means that are closer than the embeddings' rounding.

@@ -79,7 +79,7 @@ def figure(
             (``collapse collect --part k/n``).
         needs: Columns that the results must have, with at least one number each; for stores, what each store must hold:
             counts, means, variances, classifier, validation, n_params, or a statistic's name. Only a figure that needs
-            ``layer`` gets the rows of all layers of a table; others get those of ``top``.
+            ``layer`` gets the rows of all layers of a table; others get the rows of ``top``.
         source: Where such a figure is published, such as "Wu & Papyan 2024, Figure 1".
 
     Raises:

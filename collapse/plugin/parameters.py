@@ -69,10 +69,7 @@ def closure(
 ) -> Iterator[Asked]:
     """Yield what a function asks for, directly or through other functions. For a block, this is the class value.
 
-    Args:
-        function: The function.
-        required: Whether to skip optional values.
-        within: The functions through which this one is asked for.
+    With ``required``, optional values are skipped. ``within`` has the functions through which this one is asked for.
 
     Raises:
         PluginError: A function asks for itself.
@@ -99,13 +96,7 @@ def needs(function: Callable[..., Any]) -> tuple[str, ...]:
 
 
 def check(function: Callable[..., Any], *, pairs: bool, statistics: Collection[str]) -> None:
-    """Raise PluginError if a function asks for an unknown name, or for a value that its kind of function cannot get.
-
-    Args:
-        function: The function.
-        pairs: Whether it is called with tiles of pairs.
-        statistics: The names of all statistics.
-    """
+    """Raise PluginError if a function asks for an unknown name, or for a value that its kind of function cannot get."""
     own = [name for name, each in globals_of(function).items() if _kind(each)]
     known = {*HELD, *OF_CLASSES, *(OF_PAIRS if pairs else ()), *statistics, *own} - {function.__name__}
     for each in closure(function):

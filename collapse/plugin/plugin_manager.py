@@ -29,7 +29,7 @@ def add_plugins(names: Iterable[str]) -> None:
 
 @cache
 def plugins() -> Plugins:
-    """Load every plugin that computes: those of entry points, of ``COLLAPSE_PLUGINS`` and of ``-p``.
+    """Load every plugin that computes: from entry points, from ``COLLAPSE_PLUGINS`` and from ``-p``.
 
     Raises:
         UsageError: A plugin of ``COLLAPSE_PLUGINS`` or ``-p`` cannot be used.

@@ -51,8 +51,8 @@ class Plugins:
     def select(self, names: str | Iterable[str] | None, others: Collection[str] = ()) -> list[str]:
         """Expand names and prefixes to measurement names: ``gnc2`` or ``GNC2`` means every ``gnc2.…``.
 
-        A string may hold several, separated by commas. None means all, except those of opt-in plugins, and those that
-        need another store that is not in ``others``.
+        A string may hold several, separated by commas. None means all measurements, except those of opt-in plugins. A
+        measurement that reads another store is included only if this store is in ``others``.
 
         Raises:
             UsageError: No name is given, or a name is unknown; the message suggests similar names.
@@ -78,7 +78,7 @@ class Plugins:
         return [name for name in known if name in chosen]
 
     def chosen(self, wanted: Wanted, others: Collection[str] = ()) -> Chosen:
-        """Return measurements by name: first those of names (see :meth:`select`), then those of functions.
+        """Return measurements by name: first named measurements (see :meth:`select`), then measurements of functions.
 
         Raises:
             UsageError: A name is unknown, or a function is not a metric.

@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     import pandas as pd
 
 LOSS = "val_loss"
-_LONGEST = 60  # characters of a name
 _MOST = 6  # names in a sentence
 _COLLAPSE = (
     "At full collapse, all embeddings before a token are equal to their class mean (NC1), the class means have equal "
@@ -31,12 +30,7 @@ _SURE = "an interval that excludes 0 and p ≤ 0.05 by Holm"
 
 
 def findings(frame: "pd.DataFrame", tests: Associations) -> list[str]:
-    """Return what stands out in a table, as items of one or two sentences.
-
-    Args:
-        frame: The rows.
-        tests: Correlations with validation loss.
-    """
+    """Return what stands out in a table and in correlations with validation loss, as items of one or two sentences."""
     said = [_how_many(frame), *_losses(frame), *_in_training(frame)]
     if tested := tests.tables.get("correlation"):
         return [*said, *_by_size(frame, tests, tested), *_over_all(tested)]
@@ -58,7 +52,7 @@ def warnings(frame: "pd.DataFrame") -> list[str]:
 
 def called(name: object) -> str:
     """Shorten a name for sentences and headings; tables show the whole name."""
-    return shortened(str(name), _LONGEST)
+    return shortened(str(name))
 
 
 def _how_many(frame: "pd.DataFrame") -> str:

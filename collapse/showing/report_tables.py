@@ -117,7 +117,7 @@ def _flat(value: Any) -> Any:
 def store_table(store: Store) -> Table:
     """Return the identity and the provenance in the manifest of a store."""
     state = {"store": store.digest, "state": store.state, "model": store.model, **store.manifest["corpus"]}
-    return manifest_table(f"Store of {shortened(store.model, 60)}", state, store.manifest)
+    return manifest_table(f"Store of {shortened(store.model)}", state, store.manifest)
 
 
 def version_table() -> Table:

@@ -66,12 +66,7 @@ def gather(
     """Open all sources, and measure stores whose saved measurements are not from the installed metrics.
 
     Parts of a collection are not measured, because numbers from a part of the text differ from those of the whole text.
-
-    Args:
-        sources: Results tables or their files (.csv, .json, .parquet), rows, stores or their folders, or names of
-            stores on the Hub; or one of these.
-        progress: Called as progress(what, done, total).
-        where: Keep the rows whose column matches a glob, such as ``model=*_10L@9`` or ``width=64``.
+    The arguments are those of :func:`collapse.report` and :func:`collapse.save_figures`.
 
     Raises:
         UsageError: A source is neither a results table nor a store, or no row matches a filter.

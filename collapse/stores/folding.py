@@ -216,7 +216,7 @@ def usable(kinds: Kinds, held_by: Mapping[str, Any]) -> tuple[list[type[Statisti
 
 
 def _common(shards: Sequence[Shard], known: Kinds | None = None) -> list[type[Statistic]]:
-    """Return the known statistics that all shards hold; warn about statistics that are left out."""
+    """Return the known statistics that all shards hold; warn about statistics that are excluded."""
     installed = plugins().statistics if known is None else {kind.name: kind for kind in known}
     kinds = []
     for name in sorted({name for shard in shards for name in shard.header["statistics"]}):

@@ -52,6 +52,6 @@ def ordered(shards: Sequence[Shard]) -> list[Shard]:
             shared = (other.start, min(first.stop, other.stop))
             raise StoreError(
                 f"{first.folder} and {other.folder} overlap: both hold {first.phase} slices {spans([shared])} of "
-                f"{first.slices}. Leave one of them out"
+                f"{first.slices}. Merge without one of them"
             )
     return in_order

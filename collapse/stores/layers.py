@@ -53,7 +53,7 @@ def by_depth(layers: Iterable[str]) -> list[str]:
 
 
 def joined_states(states: Mapping[str, Mapping[str, V]]) -> dict[str, V]:
-    """Join the states of layers: the names of top's tensors stay, those of others begin with the layer.
+    """Join the states of layers: top's tensors keep their names, names of other layers' tensors get a prefix.
 
     >>> joined_states({"4": {"counts": 1}, "top": {"counts": 2}})
     {'4/counts': 1, 'counts': 2}

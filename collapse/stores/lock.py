@@ -40,7 +40,7 @@ def locked(
         folder: The folder to lock.
         option: The option that names the folder, for messages.
         wait: Wait until another holder releases the lock, with a warning.
-        part: Hold only the lock of the k-th of n parts, so that other processes can hold those of other parts.
+        part: Hold only the lock of the k-th of n parts, so that other processes can hold the locks of other parts.
         beside_parts: Do not wait for running parts.
 
     Raises:

@@ -13,7 +13,7 @@ class Named:
     """Names and identity shared by stores and by parts of a collection.
 
     Attributes:
-        about: The manifest, or those of its fields that are known so far.
+        about: The manifest, or the fields of it that are known so far.
         named: Names of the model, corpus and validation text in the user's request, the model's revision, step and
             tokens, and the folder of a local tokenizer. They can differ from the names in ``about``, because a store
             is found by its content.

@@ -1,6 +1,7 @@
 """A request describes what to collect, and compares it with what a folder already holds.
 
-Its identity is built in inputs/identity.py and inputs/features.py; ``differences`` in manifest.py compares two.
+Its identity is built in text_request.py, classifier_source.py and features.py in inputs/; ``differences`` in
+manifest.py compares two.
 """
 
 import logging
@@ -38,7 +39,6 @@ class Request:
         split_may_be_absent: Whether the validation split is a default, which the data set may lack.
         open_fields: Fields of the identity for which a published store may have any value.
         folder: Folder of the store; None for a store in memory.
-        published: Finds a published store, which is used if the folder has none; None if only the folder counts.
         part, batch_size, deterministic, recollect, without, layers: As in :func:`collapse.collect`.
     """
 
@@ -49,7 +49,6 @@ class Request:
     split_may_be_absent: bool = False
     open_fields: frozenset[str] = frozenset()
     folder: Path | None = None
-    published: Callable[[], Store | None] | None = None
     part: tuple[int, int] | None = None
     batch_size: int | str = "auto"
     deterministic: bool = False
@@ -90,7 +89,7 @@ class Request:
         return found + ([f"it is not complete ({store.state})"] if whole and self.lacks_validation(store) else [])
 
     def find_or_collect(self, collect_missing: Callable[[Path | None, Alone], Store | Part]) -> Store | Part:
-        """Open the store or part in the folder, or a published store; first collect what is missing.
+        """Open the store or part in the folder; first collect what is missing.
 
         Args:
             collect_missing: Function of a folder and a context that collects what the folder lacks. The folder is
@@ -104,11 +103,8 @@ class Request:
         folder = self.folder
         if folder is None:
             return collect_missing(None, nullcontext).with_names(self.shown_names)
-        done: Store | Part | None = None
-        if is_store(folder):
-            done = None if self.recollect else self._finished_store(folder)  # readers need no lock
-        elif self.published and (found := self.published()):
-            return found
+        # readers need no lock
+        done: Store | Part | None = None if self.recollect else self._finished_store(folder)
         if done is None:
             done = self._find_or_collect_locked(folder, collect_missing)
         if isinstance(done, Store):

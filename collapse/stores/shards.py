@@ -198,7 +198,7 @@ def repair_shards(folder: Path, part: tuple[int, int] | None = None) -> None:
                 shard.tensors()
         except StoreError as error:
             aside = path.with_suffix(".damaged")
-            log.warning("%s (kept as %s)", error, aside.name)
+            log.warning("%s; the damaged file is kept as %s", error, aside.name)
             path.replace(aside)
 
 

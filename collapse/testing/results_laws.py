@@ -79,7 +79,7 @@ def check_figure(
         function: A function decorated with ``@figure``.
         results: Rows that it can draw; None for 12 rows of random numbers, with one column for each installed
             measurement.
-        stores: Stores or parts that it can draw, for a figure of these; None for stores or parts of random features.
+        stores: For a figure of stores or parts: stores or parts that it can draw; None for random features.
         without: Names of laws to skip.
 
     Raises:

@@ -50,7 +50,7 @@ def two_classes(
 def value(function: Callable[..., Any], s: EmbeddingStatistics) -> Any:
     """Call a plugin's function with some statistics, as when a store is measured, and return its result.
 
-    Numbers are returned as Python numbers, values of classes or of all pairs as a tensor; remarks are left out.
+    Numbers are returned as Python numbers, values of classes or of all pairs as a tensor; remarks are excluded.
 
     >>> from collapse_metrics.nc1 import cdnv_ratio
     >>> value(cdnv_ratio, two_classes(4, (1, 5)))

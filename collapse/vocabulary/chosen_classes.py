@@ -44,16 +44,10 @@ def choose(
     variants: bool = False,
     every: bool = False,
 ) -> Chosen:
-    """Choose classes of a store by their texts and ids, before anything is measured.
+    """Choose classes of a store by their texts and ids, as :func:`collapse.tokens`, before anything is measured.
 
-    Args:
-        store: A store, its folder or name on the Hub, or an :class:`collapse.EmbeddingStatistics`.
-        tokens: Texts, verbatim.
-        ids: Token ids.
-        tokenizer: A folder, a Hub id, or a tokenizer of transformers; None for the store's own.
-        min_count: Classes with fewer samples are left out.
-        variants: Also choose the class of each text with a leading space added or removed.
-        every: Choose all classes if neither tokens nor ids are given.
+    With ``variants``, the class of each text with a leading space added or removed is also chosen; with ``every``, all
+    classes if neither tokens nor ids are given.
 
     Raises:
         UsageError: An id is not a class, no text is a class, or there is no tokenizer.
@@ -101,6 +95,6 @@ def _check_ids(ids: list[int], texts: TokenTexts, min_count: int) -> None:
         named = some([f"{each} ({texts.shown(each)})" if texts.text(each) else str(each) for each in absent], 10)
         fewer = f", or it has fewer than {min_count:,} samples" if min_count > 1 else ""
         raise UsageError(
-            f"{named}: no class of this store. In the training text, such a token is never the next token{fewer}. "
+            f"no class of this store: {named}. The token never follows another token in the training text{fewer}. "
             "Choose other ids"
         )

@@ -1,4 +1,4 @@
-"""Measure groups of classes: rare and frequent ones, those whose texts match a pattern, or those of a file.
+"""Measure groups of classes: by count, by patterns of their texts, or from a file.
 
 Shapes: C classes.
 """
@@ -65,7 +65,7 @@ def measure_groups(
 
     Raises:
         UsageError: A regular expression is invalid, a file lacks a column, or no group has two classes. A single group
-            with fewer than two is left out, with a warning.
+            with fewer than two is excluded, with a warning.
         CollapseError: As in :func:`collapse.measure`.
 
     >>> from collapse.testing import statistics_of

@@ -101,10 +101,7 @@ def _said_of_absent(compared: "Mapping[str, _Compared | None]", tokens: int) -> 
 def matched_classes(counts_C: NDArray[np.int64], at: NDArray[np.int64], matches: int) -> list[NDArray[np.int64]]:
     """Return for each token the positions of the classes of nearest count, ascending; more than ``matches`` for ties.
 
-    Args:
-        counts_C: Samples N_c of each class.
-        at: Positions of the tokens, which are not matched.
-        matches: Number of classes per token.
+    The tokens, given by their positions, are not matched.
 
     Raises:
         UsageError: There is no other class.

@@ -1,4 +1,4 @@
-"""Choose what an analysis compares: rows and columns by its options, groups, and remarks on what is left out."""
+"""Choose what an analysis compares: rows and columns by its options, groups, and remarks on what is excluded."""
 
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -161,7 +161,7 @@ def _wanted(frame: "pd.DataFrame", columns: Names, also: Sequence[str]) -> dict[
 
 
 def _readable(frame: "pd.DataFrame", goal: Column, wanted: Mapping[str, bool]) -> tuple[list[Column], list[str]]:
-    """Read the columns; a column that was not given by its own name is left out if it lacks a value in a row."""
+    """Read the columns; a column that was not given by its own name is excluded if it lacks a value in a row."""
     tested: list[Column] = []
     left_out: list[str] = []
     for name, itself in wanted.items():
@@ -182,7 +182,9 @@ def _varying(chosen: Chosen, left_out: list[str]) -> Chosen:
     model, equal = chosen.model, " and ".join([*chosen.within, *(each.label for each in chosen.controls)])
     constant = f"constant within equal {equal}" if equal else "constant"
     if model.degrees < 1:
-        raise CollapseError(f"{counted(len(chosen), 'row')} leave no degree of freedom with {equal}: give more rows")
+        raise CollapseError(
+            f"{counted(len(chosen), 'row')} are too few to subtract the effect of {equal}: give more rows"
+        )
     if model.explains(chosen.goal.values):
         raise CollapseError(f"{chosen.goal.label} is {constant}: nothing can correlate with it")
     tested = [each for each in chosen.tested if not model.explains(each.values)]

@@ -73,7 +73,7 @@ def correlation(
     Returns:
         A row per column, sorted by p: column, rows, r, r_low, r_high, spearman, spearman_low, spearman_high, predicted,
         agrees, R2, p, holm, bh; strata, strata_positive, strata_negative and strata_median_r (None without within). p
-        and intervals are None with fewer than 5 clusters, or if a column becomes constant when a cluster is left out.
+        and intervals are None with fewer than 5 clusters, or if a column becomes constant when a cluster is excluded.
 
     Raises:
         UsageError: A column or filter is unknown, or --strata is given without one column of --within.

@@ -10,12 +10,7 @@ from collapse_analyses.fits import Correlation, Floats, Jackknife
 
 
 def correlated(chosen: Chosen, left_kn: Floats, fits: Jackknife) -> list[tuple[dict[str, Any], Correlation]]:
-    """Correlate the residuals of each column, after groups and controls, with the residuals of the goal.
-
-    Args:
-        chosen: The columns.
-        left_kn: Residuals of each column, the goal last, shape (k, rows).
-        fits: The fits without each row or cluster.
+    """Correlate the residuals of each column, after groups and controls, with the residuals of the goal, the last row.
 
     Returns:
         For each column its r, r_low, r_high, predicted, agrees and R2; and the correlation.

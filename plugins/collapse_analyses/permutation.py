@@ -56,7 +56,7 @@ def permutation(
         A row per column, sorted by p: column, r, predicted ("r > 0", "r < 0" or None), R2, p, p_error, max_t_p; agrees
         (whether r has the predicted sign; None if its interval contains 0); p_is_bound and max_t_p_is_bound (whether no
         permutation reached |r|); r_low and r_high (95 % jackknife interval); r_without_one_low and r_without_one_high
-        (range of r when one row is left out).
+        (range of r when one row is excluded).
 
     Raises:
         UsageError: A column or filter is unknown, or an expression is invalid.

@@ -84,8 +84,8 @@ def scaling(
     records = _records(frame, sizes, {each.label: np.log(np.abs(each.values)) for each in fitted})
     if not records:
         raise CollapseError(
-            "no power law can be fitted: give rows in which a measurement never changes its sign, and in which one "
-            "size varies while the others are fixed"
+            "no power law can be fitted: give a measurement whose sign never changes, and rows in which one size "
+            "varies while the other sizes are equal"
         )
     notes = [*chosen.notes, *([f"not fitted: {', '.join(signs)} (zero, or of both signs)"] if signs else [])]
     notes += _explain(frame, records)

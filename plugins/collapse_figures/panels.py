@@ -77,15 +77,8 @@ def panel(
 ) -> Any:
     """Return the panel of a measurement against an axis, as points, or as lines with points.
 
-    Args:
-        frame: The table.
-        name: The measurement.
-        x: The horizontal axis.
-        colour: The colour of marks.
-        lines: Columns that, with the colour, divide the rows into lines; None for points.
-        hover: Columns to show in the tooltip.
-        below: A line below the title.
-        **more: Other channels.
+    ``lines`` are columns that, with the colour, divide the rows into lines; None for points. The tooltip shows the
+    columns ``hover``; ``below`` is a line below the title, and ``more`` are other channels.
     """
     import altair as alt
 

@@ -14,7 +14,6 @@ if TYPE_CHECKING:
     import pandas as pd
 
 _COLOURS = 8  # with more entries, a legend is hard to read, and a colour scale is drawn
-_LONGEST = 60  # shown characters of a name in a legend or caption
 _NUMBERS = {"val_loss", "n_params", "dim", "classes", "width", "depth", LAYER_DEPTH}
 
 
@@ -86,7 +85,7 @@ def measured(results: Results, needs: Sequence[str] = ()) -> "pd.DataFrame":
     """Return a table with the values in its models' names; columns of numbers hold finite numbers or NaN.
 
     ``width`` is d if names do not contain it, and ``called`` is a model's name without its owner or folder. Rows
-    without a number in each of ``needs`` are left out.
+    without a number in each of ``needs`` are excluded.
 
     Raises:
         CollapseError: No row has numbers in all of ``needs``.
@@ -193,7 +192,7 @@ def r_squared(x: Any, y: Any) -> float | None:
 
 def names_of(stores: Sequence[Store | Part]) -> list[str]:
     """Return a unique name for each store: its model, with a number and its digest if models share a name."""
-    names = [shortened(each.model, _LONGEST) for each in stores]
+    names = [shortened(each.model) for each in stores]
     if len(set(names)) == len(stores):
         return names
     pairs = enumerate(zip(names, stores, strict=True), start=1)

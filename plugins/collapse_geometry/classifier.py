@@ -59,7 +59,7 @@ def unit_classifier(classifier: Tensor) -> Tensor:
 def classifier_cosines(row_unit_classifier: Tensor, column_unit_classifier: Tensor) -> Tensor:
     """Cosine of two rows of the classifier; their std is the equiangularity of the classifier, 0 at full collapse.
 
-    Pairs with a row of zero are left out.
+    Pairs with a row of zero are excluded.
 
     Equation: cos(w_c, w_c′)
     Source: Papyan, Han & Donoho 2020, Figs. 3 and 4
@@ -77,7 +77,7 @@ def classifier_cosines(row_unit_classifier: Tensor, column_unit_classifier: Tens
 def margins(unit_classifier: Tensor, unit_means: Tensor) -> Tensor:
     """One-vs-rest margin of each class: cosine of its mean with its own row minus the largest with another row.
 
-    It is negative if another class has the larger cosine. Classes where the mean or the row is zero are left out.
+    It is negative if another class has the larger cosine. Classes where the mean or the row is zero are excluded.
 
     Equation: cos(w_c, μ_c − μ̄) − max_c′ cos(w_c′, μ_c − μ̄)
     Source: Jiang et al. 2023, of the class means

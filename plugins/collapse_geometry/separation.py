@@ -101,8 +101,8 @@ def directional_cdnv(
 ) -> Tensor:
     """Within-class variance along the line through two class means over their squared distance; 0 at full collapse.
 
-    The variance is that of all classes, Σ_W, not of the two: stores hold no covariance per class. Pairs of equal means
-    are left out.
+    The variance is pooled over all classes (Σ_W), because stores hold no covariance per class. Pairs of equal means
+    are excluded.
 
     Equation: uᵀΣ_W u / ‖Δ‖², Δ = μ_c − μ_c′, u = Δ/‖Δ‖
     Source: Luthra, Salunkhe & Galanti 2026, with the pooled covariance

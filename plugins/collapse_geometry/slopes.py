@@ -56,7 +56,7 @@ def bias_slope(counts: Tensor, bias: Tensor) -> Tensor | Noted:
 def variance_slope(counts: Tensor, variances: Tensor) -> Tensor | Noted:
     """Slope of the log within-class variance on log count, least squares over classes.
 
-    Classes without variance, such as those of one sample, are left out.
+    Classes without variance, such as those of one sample, are excluded.
 
     Equation: slope of log σ_c² on log N_c
     Source: as for the norms

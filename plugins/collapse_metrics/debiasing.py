@@ -2,7 +2,7 @@
 
 A class mean of N_c samples has a mean squared distance of σ̃_c²/N_c to the true mean. This noise makes every squared
 length between means too large, for any distribution of the embeddings, and is subtracted here. Classes with one sample
-have no variance estimate. They are left out, also from the global mean.
+have no variance estimate. They are excluded, also from the global mean.
 
 Shapes: K classes, d dimensions.
 """

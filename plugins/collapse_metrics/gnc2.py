@@ -65,7 +65,7 @@ def uniform_cov(C: int, d: int | float) -> float | None:
     LogMeanExp("gnc2.log_riesz_square", exponent=lambda d: 2 * (d - 2)),
 )
 def log_kernel(unit_sqdist: Tensor) -> Tensor:
-    """Logarithmic inverse distance of unit centred class means; pairs of equal directions are left out.
+    """Logarithmic inverse distance of unit centred class means; pairs of equal directions are excluded.
 
     ``gnc2.log_riesz`` is (1/s)·log mean‖u_c − u_c′‖^(−s) with s = d−2, computed by log-sum-exp.
     ``gnc2.log_riesz_square`` is the same with 2s; together they give the variance of the Riesz kernel.
@@ -89,7 +89,7 @@ def log_kernel(unit_sqdist: Tensor) -> Tensor:
 def uncentred_log_kernel(uncentred_unit_sqdist: Tensor) -> Tensor:
     """The logarithmic kernel without centring, as in the published Table 1 and Figure 1, but not as in Eq. 7.
 
-    It has no value at full collapse: that of a simplex depends on its common mean.
+    It has no value at full collapse, because its value for a simplex depends on the global mean.
 
     Equation: log‖μ_c/‖μ_c‖ − μ_c′/‖μ_c′‖‖⁻¹
     Source: Wu & Papyan 2024, Table 1 and Figure 1 as published

@@ -93,7 +93,7 @@ def cdnv_k2_ratio(variances: Tensor, mean_sqdist: Tensor) -> Tensor:
 def cdnv(variance_sum: Tensor, sqdist: Tensor) -> Tensor:
     """Class-distance normalized variance with k = 2, one over squared units of h; 0 at full collapse.
 
-    Pairs of equal means are left out.
+    Pairs of equal means are excluded.
 
     Equation: (σ_c² + σ_c′²) / (2‖μ_c − μ_c′‖⁴)
     Source: Wu & Papyan 2024, Eq. 4

@@ -59,7 +59,7 @@ def least_etf_error(C: int, d: int) -> float:
 def log_norms(norms: Tensor) -> Tensor:
     """Log norms of the centred class means. Their CoV, the paper's measure, depends on the unit of h.
 
-    Classes whose centred mean is zero are left out.
+    Classes whose centred mean is zero are excluded.
 
     Equation: log‖μ_c − μ̄‖
     Source: Wu & Papyan 2024, Eq. 5
@@ -176,7 +176,7 @@ def debiased_scaled_norm(debiased: Estimates, d: int) -> float:
 def debiased_interference(debiased: Estimates) -> Noted | float:
     """Mean cosine between centred class means, from debiased products and norms; −1/(C−1) at full collapse.
 
-    Classes with a debiased squared norm below a quarter of their noise are left out, because dividing by it would give
+    Classes with a debiased squared norm below a quarter of their noise are excluded, because dividing by it would give
     meaningless cosines. If they are more than 5 % of the classes, there is no number: which classes remain depends on
     noise, and this biases the mean. The sum over pairs is computed from sums over classes.
 

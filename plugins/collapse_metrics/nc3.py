@@ -15,7 +15,7 @@ from collapse_metrics.nc2 import etf_distance, least_etf_error
     CoV("unc3.uniform_duality", towards=0, headline=True),
 )
 def duality_cosines(classifier: Tensor, centred_means: Tensor) -> Tensor:
-    """Cosine of each classifier row with its centred class mean; classes where either is zero are left out.
+    """Cosine of each classifier row with its centred class mean; classes where either is zero are excluded.
 
     Equation: cos(w_c, μ_c − μ̄)
     Source: Wu & Papyan 2024, Eq. 8 (whose μ_c′ is a misprint for μ_c); UNC3: §3.6

@@ -179,7 +179,10 @@ def test_equal_residuals_tie_in_resamples_too():
         ({"columns": "log(a)"}, r"log\(a\) is nan in row"),
         ({"within": "g", "columns": "g**2"}, r"not tested \(constant within equal g, .*: g\*\*2"),
         ({"control": "val_loss"}, "val_loss is constant within equal val_loss"),
-        ({"control": "b,g", "where": "model=m[0-3]"}, "4 rows leave no degree of freedom with b and g: give more rows"),
+        (
+            {"control": "b,g", "where": "model=m[0-3]"},
+            "4 rows are too few to subtract the effect of b and g: give more rows",
+        ),
     ],
 )
 def test_what_cannot_be_correlated(options, said):

@@ -139,5 +139,5 @@ def test_the_shipped_table_is_the_published_one(shared):
 
 def test_the_docs_name_the_measurements_of_october():
     text = (Path(__file__).parents[2] / "docs" / "guides" / "zoo.md").read_text()
-    named = re.search(r"of May 2024, except\s(.*?), which are of\sOctober 2024", text, re.DOTALL)
+    named = re.search(r"of May 2024,\sexcept\s(.*?), which are of\sOctober 2024", text, re.DOTALL)
     assert re.findall(r"`(.*?)`", named[1]) == list(OCTOBER)

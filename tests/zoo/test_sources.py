@@ -21,11 +21,7 @@ def _offline(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize(
     ("names", "label"),
-    [
-        (["my, 2nd.jsonl"], "my.2nd"),
-        (["train.jsonl"], "wiki.en"),
-        (["a.jsonl", "b.jsonl"], "wiki.en"),
-    ],
+    [(["my, 2nd.jsonl"], "my.2nd"), (["train.jsonl"], "wiki.en"), (["a.jsonl", "b.jsonl"], "wiki.en")],
 )
 def test_a_run_is_named_after_its_text(tiny, tmp_path, names, label):
     files = [tmp_path / "wiki_en" / name for name in names]

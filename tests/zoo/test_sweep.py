@@ -3,9 +3,9 @@
 import os
 import re
 import sys
-import time
 
 import pytest
+from equal_stores import eventually
 
 import collapse
 from collapse.stores.lock import locked
@@ -50,10 +50,7 @@ def test_a_killed_sweep_goes_on_into_one_table(words, tmp_path, run, warm_here):
     options = words("--max-steps", 6, "--data-seeds", "0,1", "--output", output)
     command = ["zoo", "sweep", "1x16,32", *options]
     started = warm_here.start(command, tmp_path / "log", environment=dict(os.environ))
-    deadline = time.monotonic() + 120
-    while len(stamps(output)) < 2:
-        assert time.monotonic() < deadline, (tmp_path / "log").read_text()
-        time.sleep(0.01)
+    eventually(lambda: len(stamps(output)) >= 2, 120)
     assert warm_here.kill(started)
     before = stamps(output)
     listed = {each["member"]: each for each in status(output)}
@@ -129,21 +126,8 @@ def slurm(tmp_path, monkeypatch):
 
 def test_slurm_gets_what_was_asked_for_and_a_failed_job_says_why(words, tmp_path, slurm, run):
     command = ["zoo", "sweep", "1,2x16", *words("--max-steps", 4, "--precision", "float32"), "--launcher", "slurm"]
-    asked = [
-        "--partition",
-        "gpu",
-        "--account",
-        "mine",
-        "--qos",
-        "low",
-        "--constraint",
-        "h200",
-        "--gpus",
-        1,
-        "--cpus",
-        3,
-    ]
-    asked += ["--memory", 20, "--hours", 1.5, "--parallel", 7]
+    asked = "--partition gpu --account mine --qos low --constraint h200 --gpus 1 --cpus 3 --memory 20".split()
+    asked += ["--hours", 1.5, "--parallel", 7]
     assert "2 measurements of 2 members" in run(*command, *asked, "--output", tmp_path / "runs").stdout
     (batch,) = slurm.glob("batch-*.sh")
     lines = [line.removeprefix("#SBATCH --") for line in batch.read_text().splitlines() if "#SBATCH --" in line]
