@@ -8,36 +8,21 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from equal_stores import same
 from reference import present
 
 import collapse
 from collapse.errors import StoreError
-from collapse.stores.store import Store
 
-PARTS = 11  # one per slice of the training text
-
-
-@pytest.fixture(scope="module")
-def whole(tiny, tmp_path_factory) -> Store:
-    return collapse.collect(
-        tiny.model, store=tmp_path_factory.mktemp("whole") / "store", batch_size=4, **tiny.options()
-    )
+PARTS = 4
 
 
 @pytest.fixture(scope="module")
 def parts(tiny, tmp_path_factory) -> list[Path]:
     folder = tmp_path_factory.mktemp("parts")
     for k in range(1, PARTS + 1):
-        collapse.collect(tiny.model, store=folder / str(k), batch_size=4, part=(k, PARTS), **tiny.options())
+        collapse.collect(tiny.model, store=folder / str(k), part=(k, PARTS), **tiny.options())
     return [folder / str(k) for k in range(1, PARTS + 1)]
-
-
-def close(mine: Store, theirs: Store, name: str) -> None:
-    a, b = mine.tensors(name), theirs.tensors(name)
-    assert a.keys() == b.keys()
-    for key in a:
-        scale = float(a[key].double().abs().max()) or 1.0
-        assert torch.allclose(a[key].double(), b[key].double(), rtol=0, atol=1e-12 * scale), f"{name}/{key}"
 
 
 def test_numbers_equal_float64_on_embeddings_of_plain_transformers(tiny, whole, reference, tmp_path):
@@ -79,11 +64,10 @@ def test_a_store_is_found_again_by_what_it_holds(tiny, own_home):
     assert collapse.collect(tiny.model, max_chunks=3, **tiny.options()).path != first.path
 
 
-def test_parts_of_one_slice_merged_in_any_order_equal_the_single_run(parts, whole, tmp_path):
+def test_parts_merged_in_any_order_equal_the_single_run(parts, whole, tmp_path):
     merged = collapse.merge(random.Random(0).sample(parts, PARTS), store=tmp_path / "merged")
     assert merged.state == "trained"
-    for name in ("train", "classifier", "covariance"):
-        close(merged, whole, name)
+    same(merged, whole, only=("train", "classifier", "covariance"))
     assert merged.identity == whole.identity
 
 
@@ -94,7 +78,7 @@ def test_a_merged_store_is_validated_alone(tiny, parts, whole, tmp_path):
     assert before.measurements["nc1.cdnv"] is not None
     assert any("collapse collect MODEL --store" in note.text for note in before.notes)
     done = collapse.collect(
-        tiny.model, store=tmp_path / "merged", validation_text=str(tiny.validation), chunk_length=32, batch_size=4
+        tiny.model, store=tmp_path / "merged", validation_text=str(tiny.validation), chunk_length=32
     )
     assert done.state == "complete"
     mine, theirs = (present(collapse.measure(each).measurements) for each in (done, whole))
@@ -105,18 +89,18 @@ def test_validation_in_parts_equals_one_pass(tiny, parts, whole, tmp_path):
     trained = collapse.merge(parts, store=tmp_path / "trained")
     copies = [trained.save(tmp_path / f"v{k}").path for k in (1, 2, 3)]
     for k, copy in enumerate(copies, start=1):
-        made = collapse.collect(tiny.model, store=copy, part=(k, 3), batch_size=4, **tiny.options())
+        made = collapse.collect(tiny.model, store=copy, part=(k, 3), **tiny.options())
         assert made.state == "trained"
     with pytest.raises(StoreError, match=r"validation slices .* are missing from the parts"):
         collapse.merge(copies[:2], store=tmp_path / "gap")
     merged = collapse.merge([copies[2], copies[0], copies[1]], store=tmp_path / "all")
     assert merged.state == "complete"
-    one = collapse.collect(tiny.model, store=tmp_path / "trained", batch_size=4, **tiny.options())
-    close(merged, one, "validation")
+    one = collapse.collect(tiny.model, store=tmp_path / "trained", **tiny.options())
+    same(merged, one)
     for k in (2, 3):  # on one machine the parts may go into one store, one after the other
-        again = collapse.collect(tiny.model, store=copies[0], part=(k, 3), batch_size=4, **tiny.options())
+        again = collapse.collect(tiny.model, store=copies[0], part=(k, 3), **tiny.options())
     assert again.state == "complete"
-    close(again, one, "validation")
+    same(again, one)
 
 
 def test_a_finished_part_is_found_without_the_model(tiny, parts, out, tmp_path):

@@ -94,13 +94,6 @@ def test_measure_keeps_its_headings_in_every_format_for_people(out, measured):
         assert all(heading.split(": ")[1] in shown for heading in headings)
 
 
-def test_words_of_every_command_may_follow_it(run, tmp_path):
-    plugin = tmp_path / "mine.py"
-    plugin.write_text("from collapse import metric\n\n@metric('mine.one')\ndef one(means):\n    return 1.0\n")
-    for words in (["-p", plugin, "metrics", "mine"], ["metrics", "mine", "-p", plugin], ["metrics", f"-p{plugin}"]):
-        assert "mine.one" in run(*words).stdout
-
-
 def test_latex_has_no_markup_of_the_texts():
     made = Table("", ["[a]", "b_c"], [["*x|y", "$μ <y"], ["-1.5 to -0.5", "‖u‖ 1.5e-05"]]).latex()
     assert r"{[}a] & b\_c \\" in made  # a bracket after the end of a line would be an argument
