@@ -32,9 +32,10 @@ _NUMBER = re.compile(r"\d[\d.,]*")
 
 
 def meaning_of(name: str, rows: Sequence[Row], yardsticks: Errors, different: Container[str]) -> str | None:
-    """Return whether B is better, worse, higher or lower than A, or why that is not known; None if it has no meaning.
+    """Return whether B is better, worse, higher or lower than A, or why that is not known.
 
-    If a yardstick explains the difference, the meaning is the yardstick's name. ``different`` has the fields in which A
+    If the difference is within the limit of a yardstick (noise or seeds), return the yardstick's name. Losses of
+    different tokenizers cannot be compared: return None. ``different`` has the fields in which A
     and B differ.
     """
     import pandas as pd

@@ -36,7 +36,7 @@ def nc3(
 def uniformity(
     h_Nd: Float[Tensor, "N d"], y_N: Int[Tensor, " N"], weight_Vd: Tensor | None = None, bias_V: Tensor | None = None
 ) -> Float[Tensor, ""]:
-    """Return the mean logarithmic inverse distance of unit centred class means; ½ ln((K−1)/(2K)) at a simplex.
+    """Return the mean log inverse distance between centred class means of length 1; ½ ln((K−1)/(2K)) at a simplex.
 
     That is the minimum, if K ≤ d+1. Pairs of equal directions are excluded. Needs memory for K² numbers.
 
