@@ -23,8 +23,8 @@ from collapse.errors import CollapseError, UsageError, first_line, near_names
 from collapse.hub.client import at_revision, is_repo_id, split_revision
 from collapse.hub.fingerprints import Folder
 from collapse.hub.remote import Remote, reach
+from collapse.inputs.chunks import RECORD, TRAINING, PackedText, find_packed
 from collapse.inputs.collection_spec import TextNames, text_names
-from collapse.inputs.packed_text import RECORD, TRAINING, PackedText, find_packed
 from collapse.inputs.textfiles import KINDS, find_files, kind_of, read_texts, show_names
 from collapse.stores.files import sha256_file, sha256_of
 
