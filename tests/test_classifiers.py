@@ -128,7 +128,7 @@ def test_classes_are_matched_by_their_names_or_by_their_order(made, tmp_path, ca
         assert caplog.text.count(said) == (kind == "synsets")
 
 
-def test_images_in_rows_are_measured_as_those_in_folders(made, tmp_path):
+def test_images_in_rows_and_on_the_hub_are_measured_as_those_in_folders(made, tmp_path, hub, as_user):
     import datasets
 
     images = sorted((made / "train").rglob("*.png"))
@@ -139,6 +139,13 @@ def test_images_in_rows_are_measured_as_those_in_folders(made, tmp_path):
         for data in (tmp_path / "images.parquet", made / "train")
     )
     assert of_rows.measurements == of_folder.measurements
+    content = {f"train/{each.parent.name}/{each.name}": each.read_bytes() for each in images}
+    hub.add("owner/images", content, kind="datasets")
+    words = ["--task", IMAGES, "--data", "owner/images", "--ood-data", "owner/images", "--output", "images.json"]
+    as_user("measure", made / "vit", *words, cwd=tmp_path)
+    (row,) = collapse.Results.read(tmp_path / "images.json").rows
+    of_files = collapse.measure(made / "vit", task=IMAGES, data=made / "train", ood_text=made / "train")
+    assert row.measurements == of_files.measurements
 
 
 def test_a_decoder_classifies_the_last_token(made, tmp_path):

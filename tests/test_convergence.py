@@ -37,7 +37,7 @@ def test_the_last_row_is_the_whole_and_samples_grow(tiny, parts, tmp_path):
         else:
             assert last[name] == pytest.approx(value, rel=1e-9), name
     assert "nc1.covariance_ratio" in table.columns
-    assert "measurements left out, because parts have no numbers for them" in table.notes[0]
+    assert "measurements excluded, because parts have no numbers for them" in table.notes[0]
 
 
 def test_rows_are_those_of_the_parts_alone(parts):

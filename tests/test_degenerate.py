@@ -73,7 +73,7 @@ def test_means_equal_to_rounding_are_left_out_with_a_note():
     means = torch.tensor([[0.1, 0.7], [0.1 + 2**-56, 0.7 - 2**-53], [1.0, 0.0], [-1.0, 3.0]], dtype=torch.float64)
     row = collapse.measure(statistics(means), metrics=["nc1.cdnv"])
     assert row.excluded == {"nc1.cdnv": 1}
-    assert notes(row, "nc1.cdnv") == ["1 pair left out as equal up to float64 rounding"]
+    assert notes(row, "nc1.cdnv") == ["1 pair excluded as equal up to float64 rounding"]
     assert row.measurements["nc1.cdnv"] < 10
 
 
@@ -112,7 +112,7 @@ def test_a_classifier_row_of_zero_costs_its_class_only():
     assert row.measurements["unc3.uniform_duality"] == pytest.approx(float(cosines.std(correction=0) / cosines.mean()))
     assert None not in row.measurements.values()
     for name in ("nc3.self_duality", "nc3.duality_distance_std", "unc3.uniform_duality"):
-        assert notes(row, name)[0] == "1 class with a classifier row of zero left out"
+        assert notes(row, name)[0] == "1 class with a classifier row of zero excluded"
     equal = collapse.measure(
         statistics(means, classifier=torch.full((6, 4), 0.1)), metrics=["nc3.self_duality_centred"]
     )

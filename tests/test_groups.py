@@ -124,7 +124,7 @@ def test_a_small_group_is_left_out(whole, told):
     table["group"] = ["one" if at == 0 else "others" for at in range(len(table))]
     table.to_csv("groups.csv")
     said = told(0, "measure", whole.path, "--group-by", "groups.csv", "--metrics", "nc2.norm,gnc2.log_kernel")
-    assert "the group one has 1 class, but a measurement needs two: it is left out" in said
+    assert "the group one has 1 class, but a measurement needs two: it is skipped" in said
 
 
 def test_the_heading_and_the_note_of_equal_groups(whole, out):

@@ -4,13 +4,14 @@ import json
 import shutil
 from pathlib import Path
 
+import pytest
 import torch
 from safetensors.torch import load_file, save_file
 from tiny_model import edit_json
 
 import collapse
 from collapse.inputs.collection_spec import CollectionSpec
-from collapse.inputs.model_loading import load_model
+from collapse.inputs.model_loading import load_model, load_tokenizer
 from collapse.inputs.references import find_model
 from collapse.inputs.text_request import asked_model, text_request
 from collapse.stores.request import Request
@@ -36,6 +37,17 @@ def test_a_subfolder_is_hashed_and_read(tiny, tmp_path):
     options = {"max_chunks": 8, "model_args": given, **tiny.options(), "validation_text": None}
     store = collapse.collect(nested, store=tmp_path / "s", **options)
     assert store.identity["tokenizer"] == there.identity["tokenizer"]
+
+
+def test_files_that_change_between_hashing_and_loading_are_refused(tiny, tmp_path):
+    model = Path(shutil.copytree(tiny.model, tmp_path / "model"))
+    found = find_model(str(model))
+    weights = load_file(model / "model.safetensors")
+    save_file({name: each * 2 for name, each in weights.items()}, model / "model.safetensors")
+    edit_json(model / "tokenizer_config.json", model_max_length=77)
+    for load in (lambda: load_model(found, CollectionSpec()), lambda: load_tokenizer(found)):
+        with pytest.raises(collapse.CollapseError, match="model changed while it was loaded: run the same command"):
+            load()
 
 
 def test_secrets_in_arguments_are_recorded_as_hashes(run, tiny, tmp_path):

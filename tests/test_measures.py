@@ -145,4 +145,4 @@ def test_the_values_of_excluded_classes_are_nan(monkeypatch):
     assert values.isnan().tolist() == [False, True, True]
     row = collapse.measure(s, metrics=["mine"])
     assert row.measurements["mine.ratio"] == float(values[0])
-    assert [note.text for note in row.notes] == ["2 classes left out: 2 infinite"]
+    assert [note.text for note in row.notes] == ["2 classes excluded: 2 infinite"]

@@ -121,7 +121,7 @@ def test_a_statistic_that_parts_do_not_share_is_left_out(parts, trained, made, t
     merged = collapse.merge(some, store=tmp_path / "merged")
     assert merged.manifest["statistics"] == merged.manifest["statistics_by"] == {}
     assert "top/covariance.safetensors" not in merged.manifest["files"]
-    assert "statistic covariance is left out: " in caplog.text
+    assert "statistic covariance is excluded: " in caplog.text
     assert "did not fill it" in caplog.text
     for name, tensor in merged.tensors("train").items():
         assert torch.equal(tensor, trained.tensors("train")[name])
@@ -149,7 +149,7 @@ def test_statistics_of_the_validation_pass_are_merged(trained, validated, made, 
     assert merged.manifest["statistics"] == {"covariance": 1, "seen": 1}
     lacking = collapse.merge([*some[:2], validated[3, 3]], store=tmp_path / "lacking")
     assert lacking.manifest["statistics"] == {"covariance": 1}
-    assert "statistic seen is left out" in caplog.text
+    assert "statistic seen is excluded" in caplog.text
 
 
 def test_validation_parts_need_the_same_means_and_results(tiny, trained, validated, made, tmp_path):

@@ -147,7 +147,7 @@ def test_values_that_are_not_finite_are_left_out_and_counted_by_kind(measured):
     row, notes = measured(of_variances(0.0, 0.0, 0.0, 2.0, 4.0), "q.ratio")
     assert row.measurements == {"q.ratio": 0.75}
     assert row.excluded == {"q.ratio": 9}
-    assert notes == {("q.ratio", "left_out"): "9 pairs left out: 3 NaN, 6 infinite"}
+    assert notes == {("q.ratio", "left_out"): "9 pairs excluded: 3 NaN, 6 infinite"}
 
 
 def test_what_lacks_is_noted(measured):

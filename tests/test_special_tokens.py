@@ -105,5 +105,5 @@ def test_ids_are_checked(model, tiny):
     every = range(len(AutoTokenizer.from_pretrained(model)))
     with pytest.raises(UsageError, match="--ignore-tokens 99999: the tokenizer has only the ids 0 to "):
         collapse.collect(model, text=str(tiny.text), **CUT, ignore_tokens=[3, 99999])
-    with pytest.raises(UsageError, match="--ignore-tokens leaves out every sample of the train text"):
+    with pytest.raises(UsageError, match="--ignore-tokens excludes every sample of the train text"):
         collapse.collect(model, text=str(tiny.text), **CUT, ignore_tokens=every)

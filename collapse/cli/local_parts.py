@@ -17,7 +17,7 @@ from collapse.stores.coverage import covered
 def run_parts(
     commands: Mapping[int, Sequence[str]], store: Path, phase: str, parts: int, folder: Path
 ) -> dict[int, str]:
-    """Run the command lines that collect parts, and wait for them; return how each one ended, as an error message.
+    """Run the command lines that collect parts, and wait for them; return an error message for each part.
 
     Args:
         commands: Words of the command lines by part. Each process gets its share of the threads, and one of the GPUs.

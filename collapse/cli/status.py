@@ -20,7 +20,7 @@ def command(stores: tuple[str, ...], format_: str | None, output: str | None) ->
     """Show the progress of collections, also while they run.
 
     STORE is the folder of a store, of an unfinished collection or of a part, or a folder that holds several. Each row
-    is a phase of a collection or a part of one, with its saved slices, its speed and the time left.
+    is a phase of a collection, or a part of a phase, with its saved slices, its speed and the time left.
 
     \b
     collapse status stores/a

@@ -71,18 +71,17 @@ def collect(
 ) -> Store | Part:
     """Collect a model's embedding statistics into a store, or open the store that already holds them.
 
-    Without ``store``, this looks for an existing store in the local cache, then in the model's own repository. For a
-    published store, text, chunk length and number of chunks count only if the options specify them.
+    Without ``store``, this looks for an existing store in the local cache, then in the model's own repository. A
+    published store may have any text, chunk length and number of chunks, unless the options specify them.
 
-    A loaded model is run in place: it is neither saved nor copied, and is left in the mode and on the devices that it
-    has, also inside a training loop. Repeat the call with the same ``store`` to resume it, while the model still
-    computes the same embeddings.
+    A loaded model is run in place: it is not saved, copied or changed, so this also works inside a training loop. To
+    resume, repeat the call with the same ``store``. The model must then still compute the same embeddings.
 
     Args:
         model: A local folder, a Hub id (``repo@revision``), a features file, or a loaded model of transformers. For a
             loaded model, give ``tokenizer``, which may be a loaded tokenizer; texts may be lists of strings.
-        store: Folder of the store; None for the local cache, where stores are found by their identity (for a features
-            file or a loaded model: for a store in memory).
+        store: Folder of the store. None means the local cache or, for a features file or a loaded model, a store in
+            memory.
         name: A loaded model's name in tables; None for the last part of ``model.name_or_path``.
         progress: Called as progress(what, done, total).
         {options}

@@ -54,21 +54,21 @@ def measure(
     """Measure a model, a store, or embeddings in memory, as ``collapse measure`` does.
 
     Args:
-        model: A store, its folder or its name on the Hub, or an :class:`collapse.EmbeddingStatistics`; or a model or
-            features file, which is collected as by :func:`collapse.collect` if it has no store yet; or a loaded model,
-            which is collected in place. None to measure ``features``.
+        model: What to measure: a store, its folder or its name on the Hub; an :class:`collapse.EmbeddingStatistics`; a
+            model, a features file or a loaded model. A model without a store is collected first, as by
+            :func:`collapse.collect`. None to measure ``features``.
         store: Folder of the model's store, or a repository of stores on the Hub; None for the local cache. Without
             ``model``, the store to measure.
         metrics: Measurement names or prefixes (``"gnc2"``, ``["nc1.cdnv", "nc2"]``), or functions that are decorated
-            as metrics, whose plugin need not be installed; None means all, except measurements of opt-in plugins.
+            as metrics. None means all measurements, except those of opt-in plugins.
         min_count: Keep the classes with at least this many samples; μ̄ is the mean over the kept classes. NC4 is not
             affected.
-        classes_of: Keep only classes that this store, or each of several stores, also has, to compare texts of unequal
-            length.
-        ood_text: An out-of-distribution text for NC5, on which the model is collected too; or a store of one, or its
+        classes_of: Keep only the classes that this store (or each of these stores) also has. This makes texts of
+            unequal length comparable.
+        ood_text: An out-of-distribution text for NC5, on which the model is collected too; or its store or
             :class:`collapse.EmbeddingStatistics`.
-        device: Device for the computation and for the model; None for the device of the statistics, and auto for the
-            model.
+        device: Device for the model and the computation. None: "auto" for the model, and the device of the statistics
+            for the computation.
         progress: Called as progress(what, done, total).
         step: The model's training step; None for the step in the model's name, if there is one.
         features: Training embeddings, shape (N, d), torch or numpy, instead of a store. Give them with ``labels`` and,
@@ -81,8 +81,8 @@ def measure(
         A row; a measurement that is not available is None, with a note that says why.
 
     Raises:
-        UsageError: A metric or device is unknown, an option does not apply, or not exactly one of a model or store and
-            features is given.
+        UsageError: A metric or device is unknown, an option does not apply, or there is nothing to measure, or both a
+            model (or store) and features.
         CollapseError: Fewer than two classes are left, the store is incomplete or was altered, or an array is wrong; or
             as in :func:`collapse.collect`.
 

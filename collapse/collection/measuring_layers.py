@@ -38,8 +38,8 @@ def measure_layers(
     The nearest class means are the layer's own.
 
     Args:
-        model: A model, also a loaded one, which is collected first; or a store, its folder or its name on the Hub.
-        layers: ``"all"`` (of a store, all that it holds), ``"every:4"``, or numbers such as ``[0, 4, -2]``. Layer l is
+        model: A store, its folder or its name on the Hub; or a model or loaded model, which is collected first.
+        layers: ``"all"`` (for a store: all layers in it), ``"every:4"``, or numbers such as ``[0, 4, -2]``. Layer l is
             the input of block l. The last layer, -1, is always measured.
         store, metrics, min_count, classes_of, ood_text, device, progress, name: As in :func:`collapse.measure`.
         {options}

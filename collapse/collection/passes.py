@@ -66,9 +66,9 @@ class Collection:
     _clock: Clock = field(init=False)
 
     def run(self, store: Store | None = None) -> Store | Part:
-        """Run the passes that an existing store lacks for some of the source's layers; return the store.
+        """Run the passes that the store does not hold yet, for the layers that lack them; return the store.
 
-        While slices are missing, return the store as it was, or the part if there is no store.
+        If slices of other parts are still missing, return the given store unchanged, or without a store, this part.
         """
         keep_freed_memory()
         source, self._clock = self.source, self.source.clock

@@ -104,7 +104,7 @@ def json_of(files: Files, name: str) -> dict[str, Any]:
     try:
         content = read_json(file)
     except (ValueError, OSError) as error:
-        raise CollapseError(f"{file} cannot be read as JSON: {error}") from error
+        raise CollapseError(f"{file} cannot be read as JSON: {error}. Correct it, or download it again") from error
     return content if isinstance(content, dict) else {}
 
 
@@ -155,7 +155,9 @@ def adapter_weights(files: Files) -> tuple[str, str]:
     for name in ("adapter_model.safetensors", "adapter_model.bin"):
         if files.has(name) and files.has(ADAPTER):
             return name, _fingerprint({each: files.sha256(each) for each in (name, ADAPTER)})
-    raise CollapseError(f"{files.name} is not a PEFT adapter (no {ADAPTER} with adapter_model.safetensors)")
+    raise CollapseError(
+        f"{files.name} is not a PEFT adapter: give a folder or repository with {ADAPTER} and adapter_model.safetensors"
+    )
 
 
 def _no_model(files: Files, prefix: str, lacking: str) -> CollapseError:

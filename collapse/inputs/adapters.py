@@ -62,8 +62,8 @@ def apply_adapter(model: Any, reference: ModelReference, *, merge: bool) -> Any:
     assert adapter is not None  # the caller has found one
     if any(each.is_meta for each in model.parameters()):  # peft would leave them as they are
         raise CollapseError(
-            f"the adapter {adapter.name} cannot be applied to offloaded weights: use a device map without disk, and "
-            "without CPU beside GPUs; or merge the adapter into its base model first"
+            f"the adapter {adapter.name} cannot be applied to offloaded weights: use a device map that places all "
+            "weights on GPUs, or all on the CPU; or merge the adapter into its base model first"
         )
     weights = adapter.files.fetch(adapter_weights(adapter.files)[0])
     folder = str(adapter.files.fetch(ADAPTER).parent)
@@ -84,8 +84,8 @@ def apply_adapter(model: Any, reference: ModelReference, *, merge: bool) -> Any:
     except (ValueError, RuntimeError, KeyError, TypeError) as error:  # of peft
         said = first_line(error)
     raise CollapseError(
-        f"the adapter {adapter.name} does not fit {reference.name} ({type(model).__name__}): {said}. Use a complete "
-        f"copy, with its own base model ({adapter.json(ADAPTER).get('base_model_name_or_path')})"
+        f"the adapter {adapter.name} does not fit {reference.name} ({type(model).__name__}): {said}. Use the complete "
+        f"adapter, and its base model ({adapter.json(ADAPTER).get('base_model_name_or_path')})"
     )
 
 

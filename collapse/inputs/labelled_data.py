@@ -48,8 +48,7 @@ def find_data(spec: CollectionSpec, task: Task) -> Texts:
         raise UsageError(f"--task {task.name} needs its data: give --data")
     training = _find(spec.data, spec, task, spec.split)
     validation = None
-    is_labelled = not training.column.endswith(",")
-    if spec.validation_data or spec.validation_split or (training.remote and is_labelled):
+    if spec.validation_data or spec.validation_split or (training.remote and not _is_unlabelled(training.column)):
         named = spec.validation_data or spec.data
         validation = _find(named, spec, task, spec.validation_split, validation=True)
     return Texts(training, validation, optional=not (spec.validation_data or spec.validation_split))
@@ -61,9 +60,14 @@ def _find(names: TextNames, spec: CollectionSpec, task: Task, split: str | None,
     if not _are_images(found.files):
         return found
     name = Path(text_names(names)[0]).resolve().name
-    if columns.endswith(","):  # the names of folders are not read
+    if _is_unlabelled(columns):
         return replace(found, name=name, column=",", sha256=sha256_of(found.hashes))
     return replace(found, name=name, column="", sha256=sha256_of([_folders(found.files), found.hashes]))
+
+
+def _is_unlabelled(columns: str) -> bool:
+    """Whether labels are not read, as in ``text,``: all samples are then one class."""
+    return columns.endswith(",")
 
 
 def _folders(files: Sequence[str]) -> list[str]:
@@ -89,12 +93,13 @@ def read_data(corpus: Corpus, task: Task, report: Report | None = None) -> Label
         remote.download([glob.escape(name) for name in names], report=report)
         files = [str(remote.fetch(name)) for name in names]
     if _are_images(files):
-        return Labelled(corpus.name, (files,), None if corpus.column else _folders(files), hashes=corpus.hashes)
+        labels = None if _is_unlabelled(corpus.column) else _folders(files)
+        return Labelled(corpus.name, (files,), labels, hashes=corpus.hashes)
     rows = _rows(corpus, files, task)
     if not remote:
         check_unchanged(corpus)
-    *inputs, labels = corpus.column.split(",") if task.name != "masked-lm" else (corpus.column, "")
-    for column in (*inputs, labels):
+    *inputs, label = corpus.column.split(",") if task.name != "masked-lm" else (corpus.column, "")
+    for column in (*inputs, label):
         if column and column not in rows.column_names:
             hint = near_names(column, rows.column_names)
             how = f"give names of its columns, as in --columns {task.columns}"
@@ -105,10 +110,10 @@ def read_data(corpus: Corpus, task: Task, report: Report | None = None) -> Label
         import datasets
 
         rows = rows.cast_column(inputs[0], datasets.Image())
-    feature = rows.features[labels] if labels else None
+    feature = rows.features[label] if label else None
     classes = getattr(getattr(feature, "feature", feature), "names", None)  # also of a list of classes
     columns = tuple(rows[each] for each in inputs)
-    return Labelled(corpus.name, columns, list(rows[labels]) if labels else None, classes)
+    return Labelled(corpus.name, columns, list(rows[label]) if label else None, classes)
 
 
 def _rows(corpus: Corpus, files: Sequence[str], task: Task) -> Any:
@@ -130,7 +135,7 @@ def _rows(corpus: Corpus, files: Sequence[str], task: Task) -> Any:
 
 
 def class_ids(data: Labelled, classes: Mapping[int, str]) -> list[Any]:
-    """Return the labels of data as the numbers of a model's classes, with the same nesting; 0 without labels.
+    """Return the labels of data as numbers of the model's classes, with the same nesting; all 0 if there are no labels.
 
     ``classes`` has the names of the model's classes (``id2label``).
     """

@@ -12,7 +12,13 @@ from collapse.core import ranks
 from collapse.core.progress import Report
 from collapse.core.settings import environment, gguf_reported, quiet
 from collapse.errors import CollapseError
-from collapse.hub.fingerprints import inside, tokenizer_files, weight_files
+from collapse.hub.fingerprints import (
+    inside,
+    tokenizer_files,
+    tokenizer_fingerprint,
+    weight_files,
+    weights_fingerprint,
+)
 from collapse.inputs.adapters import apply_adapter
 from collapse.inputs.checkpoints import check_code, check_kernels, check_kind, loading_error
 from collapse.inputs.collection_spec import CollectionSpec
@@ -118,7 +124,13 @@ def _trained(
         check_gguf(reference.name, files[0], model)
         files = []  # check_loaded() cannot read GGUF
     check_loaded(reference.name, model, info, files, task)
+    if weights_fingerprint(reference.files, reference.model_args) != reference.weights:
+        raise _changed(reference)
     return model
+
+
+def _changed(reference: ModelReference) -> CollapseError:
+    return CollapseError(f"{reference.location} changed while it was loaded: run the same command again")
 
 
 def _untrained(reference: ModelReference, spec: CollectionSpec, arguments: dict[str, Any], task: Task) -> Any:
@@ -166,16 +178,19 @@ def load_tokenizer(reference: ModelReference, *, trust_remote_code: bool = False
         check_code(reference, reference.json("tokenizer_config.json"), "tokenizer_class", "AutoTokenizer")
     with _loading, quiet("transformers"):
         try:
-            return transformers.AutoTokenizer.from_pretrained(
+            loaded = transformers.AutoTokenizer.from_pretrained(
                 **reference.source, trust_remote_code=trust_remote_code, **reference.model_args
             )
         except Exception as error:  # as above
             said = loading_error(reference, "a tokenizer", error)
             raise CollapseError(f"{said}. Or give another tokenizer with --tokenizer") from error
+    if tokenizer_fingerprint(reference.files, reference.model_args) != reference.tokenizer:
+        raise _changed(reference)
+    return loaded
 
 
 def load_processor(reference: ModelReference, *, trust_remote_code: bool = False) -> Any:
-    """Load the image processor of a model. If there are several, it is the one that uses Pillow."""
+    """Load the image processor of a model. If there are several, load the one that uses Pillow."""
     import transformers
 
     with _loading, quiet("transformers"):

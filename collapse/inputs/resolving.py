@@ -70,7 +70,7 @@ def find_store(reference: ModelReference, spec: CollectionSpec) -> Store | None:
 
 
 def find_store_at(place: str, model: str, spec: CollectionSpec) -> Store | None:
-    """Find a model's store in the repository, or the folder of one, that ``--store`` names; None if it has no stores.
+    """Find a model's store in the repository that ``--store`` names, or in a folder of it; None if it has no stores.
 
     If stores are there, but none matches, the error lists all of them.
     """

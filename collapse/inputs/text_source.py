@@ -120,7 +120,7 @@ class TextPhase(Phase):
         runs = (labels[start : start + self.slice_units] for start in range(0, self.units, self.slice_units))
         samples = sum(int(np.isin(run, ignored, invert=True).sum()) for run in runs)
         if not samples:
-            raise UsageError(f"--ignore-tokens leaves out every sample of the {self.name} text: give fewer ids")
+            raise UsageError(f"--ignore-tokens excludes every sample of the {self.name} text: give fewer ids")
         return {**about, "samples": samples}
 
     def provenance(self) -> dict[str, Any]:

@@ -30,7 +30,7 @@ def check_loaded(name: str, model: Any, info: Mapping[str, Any], files: list[Pat
     missing, unexpected = sorted(info["missing_keys"]), sorted(info["unexpected_keys"])
     kind = type(model).__name__
     if mismatched := sorted(info["mismatched_keys"]):
-        shapes = [f"{key} has {_shape(there)}, by config.json {_shape(wanted)}" for key, there, wanted in mismatched]
+        shapes = [f"{key} has {_shape(a)}, but config.json gives {_shape(b)}" for key, a, b in mismatched]
         raise CollapseError(
             f"{name}: its checkpoint and config.json differ in the shape of {counted(len(mismatched), 'weight')} "
             f"of {kind} ({some(shapes)}): use the checkpoint that belongs to this config.json"

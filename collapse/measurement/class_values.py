@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 
 class Vector(NamedTuple):
-    """Token ids, and a value of each."""
+    """Token ids, and one value for each."""
 
     ids: Tensor
     values: Tensor
@@ -48,13 +48,13 @@ def vectors(store: Measurable, name: str, *, min_count: int = 1) -> Vector:
 
     Args:
         store: A store or its folder, or an :class:`collapse.EmbeddingStatistics`.
-        name: A measurement. One of pairs, such as a mean or std, is taken over the pairs of each class. One of the
-            validation text, such as nc4.agreement or val_loss, has a value per label. Also ``counts`` or ``variances``.
+        name: A measurement, or ``counts`` or ``variances``. A measurement of pairs is computed over the pairs of each
+            class. A measurement of the validation text, such as nc4.agreement or val_loss, has a value per label.
         min_count: As in :func:`collapse.measure`.
 
     Returns:
-        Token ids and values, both of the same length, to unpack or as ``.frame()``; nan for a class that the
-        measurement excludes.
+        Token ids and values, of the same length. Unpack them, or call ``.frame()``. The value is nan for a class that
+        the measurement excludes.
 
     Raises:
         UsageError: There is no such measurement, or it has no value per class.

@@ -31,7 +31,7 @@ def convergence(
         progress: Called as progress(what, done, total).
 
     Returns:
-        A table with a row per merge. Its columns are parts, samples, classes and each measurement with any number.
+        A table with a row per merge. Its columns are parts, samples, classes, and the measurements that have a number.
         ``frame()`` returns it as a pandas DataFrame.
 
     Raises:
@@ -52,5 +52,5 @@ def convergence(
         f"{part.model} on growing shares of {part.corpus}",
         ["parts", "samples", "classes", *(names[at - 3] for at in known)],
         [[row[at] for at in (0, 1, 2, *known)] for row in rows],
-        [f"{counted(lacking, 'measurement')} left out, because parts have no numbers for them"] if lacking else [],
+        [f"{counted(lacking, 'measurement')} excluded, because parts have no numbers for them"] if lacking else [],
     )

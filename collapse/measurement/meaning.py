@@ -32,9 +32,10 @@ _NUMBER = re.compile(r"\d[\d.,]*")
 
 
 def meaning_of(name: str, rows: Sequence[Row], yardsticks: Errors, different: Container[str]) -> str | None:
-    """Return whether B is better, worse, higher or lower than A, or why that is not known; None if it has no meaning.
+    """Return whether B is better, worse, higher or lower than A, or why that is not known.
 
-    If a yardstick explains the difference, the meaning is the yardstick's name. ``different`` has the fields in which A
+    If the difference is within the limit of a yardstick (noise or seeds), return the yardstick's name. Losses of
+    different tokenizers cannot be compared: return None. ``different`` has the fields in which A
     and B differ.
     """
     import pandas as pd
@@ -90,8 +91,8 @@ def _needs(name: str) -> set[str]:
 def _joined(said: Mapping[str, str]) -> str:
     """Join a caveat of A with the same caveat of B, which differs only in numbers.
 
-    >>> _joined({"A": "1 of 9 left out", "B": "2 of 9 left out"}), _joined({"B": "1 of 9 left out"})
-    ('1 and 2 of 9 left out', 'B: 1 of 9 left out')
+    >>> _joined({"A": "1 of 9 excluded", "B": "2 of 9 excluded"}), _joined({"B": "1 of 9 excluded"})
+    ('1 and 2 of 9 excluded', 'B: 1 of 9 excluded')
     """
     (side, text), *others = said.items()
     if not others:

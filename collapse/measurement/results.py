@@ -121,7 +121,7 @@ class Results:
         write_table(path, self)
 
     def data(self) -> list[dict[str, Any]]:
-        """Return the rows for JSON; rows of a table from elsewhere have a value per column, None where missing."""
+        """Return the rows for JSON; if another program wrote the table, a value per column (None if missing)."""
         if self._frame is None:
             return [row.to_dict() for row in self.rows]
         # notna() is True for a list, even for a list of missing values

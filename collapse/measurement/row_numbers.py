@@ -112,9 +112,9 @@ def _reasons_left_out(each: MetricResult, found: Evaluation) -> dict[str, str]:
     fields, said = each.metric.reads & _EXPLAINED, dict[str, str]()
     if each.tally.nan + each.tally.infinite:
         if fields & _DIRECTIONS and (zero := int((s.norms == 0).sum())):
-            said["zero_mean"] = f"{counted(zero, 'class')} with a centred mean of zero left out"
+            said["zero_mean"] = f"{counted(zero, 'class')} with a centred mean of zero excluded"
         if rounded := max((found.pair_counts[name] for name in fields), default=0):
-            said["rounded"] = f"{counted(rounded, 'pair')} left out as equal up to float64 rounding"
+            said["rounded"] = f"{counted(rounded, 'pair')} excluded as equal up to float64 rounding"
         if not fields:
             said["left_out"] = _of_other_values(each.tally, "pair")
     if fields & {"sqdist", "distance"} and (close := found.pair_counts["close"]):
@@ -126,10 +126,10 @@ def _reasons_left_out(each: MetricResult, found: Evaluation) -> dict[str, str]:
 def _classes_left_out(tally: Tally, without_C: Tensor, s: EmbeddingStatistics) -> dict[str, str]:
     said, zero_mean_C = {}, without_C & (s.norms == 0)
     if number := int(zero_mean_C.sum()):
-        said["zero_mean"] = f"{counted(number, 'class')} with a centred mean of zero left out"
+        said["zero_mean"] = f"{counted(number, 'class')} with a centred mean of zero excluded"
     others_C = without_C & ~zero_mean_C
     if s.classifier is not None and (number := int((others_C & ~s.classifier.any(dim=1)).sum())):
-        said["zero_row"] = f"{counted(number, 'class')} with a classifier row of zero left out"
+        said["zero_row"] = f"{counted(number, 'class')} with a classifier row of zero excluded"
         others_C &= s.classifier.any(dim=1)
     if bool(others_C.any()):
         said["left_out"] = _of_other_values(tally, "class")
@@ -138,7 +138,7 @@ def _classes_left_out(tally: Tally, without_C: Tensor, s: EmbeddingStatistics) -
 
 def _of_other_values(tally: Tally, noun: str) -> str:
     parts = [f"{number:,} {what}" for number, what in ((tally.nan, "NaN"), (tally.infinite, "infinite")) if number]
-    return f"{counted(tally.nan + tally.infinite, noun)} left out: {', '.join(parts)}"
+    return f"{counted(tally.nan + tally.infinite, noun)} excluded: {', '.join(parts)}"
 
 
 def _note_singletons(made: Numbers, found: Evaluation) -> None:

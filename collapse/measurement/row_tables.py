@@ -240,7 +240,7 @@ def remarks_by_text(row: Row, shown: Collection[str] | None, *, errors: bool = F
         if shown is None or name in shown:
             of_pairs = name in known and known[name][0].kind == "pair"
             what = f"{counted(left_out, 'pair')} of classes" if of_pairs else counted(left_out, "class")
-            grouped.setdefault(f"{what} left out (equal, zero, or of value 0)", []).append(name)
+            grouped.setdefault(f"{what} excluded (equal, zero, or of value 0)", []).append(name)
     return grouped
 
 

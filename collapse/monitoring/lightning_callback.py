@@ -45,9 +45,9 @@ def lightning_callback(
 ) -> Any:
     """Return a callback for the Trainer of Lightning, which measures neural collapse while it trains a classifier.
 
-    It is like :class:`collapse.CollapseCallback`. The numbers are logged with ``pl_module.log_dict``, so that
-    ``log_every_n_steps`` must divide ``every``. The rows are in ``results.parquet`` of ``default_root_dir``. Batches
-    are pairs (inputs, labels), and ``forward`` of the module takes the inputs.
+    It is like :class:`collapse.CollapseCallback`. The numbers are logged with ``pl_module.log_dict``, so ``every`` must
+    be a multiple of ``log_every_n_steps``. The rows are in ``results.parquet`` of ``default_root_dir``. Batches must be
+    pairs (inputs, labels), and ``forward`` of the module must take the inputs.
 
     Args:
         every, dataset, batches, validation, metrics, classes, head: As for :class:`collapse.CollapseCallback`.

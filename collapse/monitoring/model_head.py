@@ -98,10 +98,10 @@ class ModelHead:
         return LinearHead(weight, bias, logits)
 
     def take(self) -> Tensor:
-        """Return the input of the last call, once.
+        """Return the input of the last call, and forget it.
 
         Raises:
-            UsageError: There was no call since the last time.
+            UsageError: There was no call since the last :meth:`take`.
         """
         if self.h is None:
             raise UsageError(

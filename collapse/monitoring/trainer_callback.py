@@ -21,8 +21,8 @@ class CollapseCallback(TrainerCallback):
     Args:
         every: Steps between measurements.
         dataset: The samples, in the form of the training set; None for the training set.
-        batches: How many batches of each process are measured, drawn once with a fixed seed.
-        validation: Samples for NC4, the loss and the NC1 of validation samples, or None; the same number of batches.
+        batches: How many batches of each process are measured. They are drawn once, with a fixed seed.
+        validation: Validation samples, for NC4, the loss and ``val_nc1.…``, or None. As many batches are measured.
         metrics: As for :class:`collapse.Monitor`; None means the headline measurements.
         classes: The number of classes; None if it is unknown, as for tokens.
         head: As for :meth:`collapse.Monitor.attach`.

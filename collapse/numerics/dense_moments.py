@@ -14,7 +14,7 @@ from collapse.numerics.class_moments import Scratch, row_squares
 from collapse.numerics.finite import LARGEST
 
 IGNORED = -100
-"""The label of samples that are left out, as in ``torch.nn.functional.cross_entropy``."""
+"""The label of samples that are skipped, as in ``torch.nn.functional.cross_entropy``."""
 
 
 class DenseMoments:

@@ -34,7 +34,7 @@ class Logits:
         return rows if self.scale == 1 else rows.double() * self.scale
 
     def record(self) -> dict[str, Any]:
-        """Return what a store's identity records: what differs from a plain linear head."""
+        """Return the entries of a store's identity: the scale and the cap, if there are any."""
         return {name: value for name, value in vars(self).items() if value != getattr(Logits, name)}
 
 

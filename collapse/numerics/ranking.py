@@ -61,8 +61,8 @@ class Ranking:
 
     Args:
         matrix: Of any dtype, shape (V, d).
-        groups: Groups of rows, ascending within each. The candidates include the best rows of the first group, of the
-            first two together, and so on.
+        groups: Groups of rows, ascending within each group. Candidates include the best rows of group 1, of groups 1
+            and 2 together, and so on.
         bias: A bias for each row of the matrix, shape (V,), or None.
         centre, scale: The rows to search are those of the matrix minus this vector, shape (d,), divided by this power
             of two.

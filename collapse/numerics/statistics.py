@@ -61,9 +61,9 @@ class ValidationStatistics:
         return int(self.counts.sum())
 
     def of_labels(self, labels: Int[Tensor, " K"]) -> "ValidationStatistics | None":
-        """Return the counts of the samples with some labels in one block; None if there are none.
+        """Return the counts of the samples with these labels, as one block; None if there are no such samples.
 
-        How often each class is predicted for these samples is not known: both counts of predictions are 0.
+        It is not known how often each class is predicted for these samples, so both counts of predictions are 0.
         """
         kept = torch.isin(self.classes, labels.to(self.classes.device))
         made = {name: getattr(self, name)[kept] for name in _PER_LABEL}

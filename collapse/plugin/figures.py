@@ -21,7 +21,7 @@ class Drawing:
         spec: A Vega-Lite specification with its data inside: a dictionary, or an Altair chart.
         caption: A caption in sentences, as in a paper: what is drawn, from which data.
         title: A title that replaces the declared one, or "".
-        notes: Remarks, such as rows left out for missing values.
+        notes: Remarks, such as rows excluded for missing values.
     """
 
     spec: Any

@@ -75,7 +75,7 @@ class Measure:
         return None if scale is None or isinstance(scale, str) else float(scale)
 
     def at(self, C: int, d: int) -> "Measure":
-        """Return the measure for C classes in d dimensions."""
+        """Return the measure with its parameters set for C classes in d dimensions; most have none."""
         return self
 
     def state(self, values: "Tensor", sums: "Tensor") -> "Tensor":

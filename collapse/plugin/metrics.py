@@ -69,7 +69,7 @@ class Declared:
         return (self.function.__doc__ or "").strip().split("\n")[0]
 
     def line(self, heading: str) -> str:
-        """Return what follows a heading in its docstring, such as ``Equation:``, or ""."""
+        """Return the text after a heading in its docstring, such as ``Equation:``, or ""."""
         found = re.search(rf"^{heading}:[ ]*(.+)$", getdoc(self.function) or "", re.MULTILINE)
         return found[1].strip() if found else ""
 

@@ -22,7 +22,7 @@ HELD = {
     "dtype": "dtype of the embeddings, such as 'float32'",
     "min_count": "least number of samples of a class",
     "left_out": "number of classes that --min-count or --classes-of excludes",
-    "seen": "token ids of all classes in training, those left out included; None if none is left out",
+    "seen": "token ids of all classes in training, also the excluded ones; None if none is excluded",
     **OF_OTHERS,
 }
 """Values from the store or from the options of the measurement."""

@@ -67,9 +67,9 @@ def globals_of(function: Callable[..., Any]) -> dict[str, Any]:
 def closure(
     function: Callable[..., Any], *, required: bool = False, within: tuple[Callable[..., Any], ...] = ()
 ) -> Iterator[Asked]:
-    """Yield what a function asks for, directly or through other functions. For a block, this is the class value.
+    """Yield what a function asks for, directly or through other functions; for a block of a tile, the class value.
 
-    With ``required``, optional values are skipped. ``within`` has the functions through which this one is asked for.
+    With ``required``, optional values are skipped. ``within`` has the functions that ask for this one, to find cycles.
 
     Raises:
         PluginError: A function asks for itself.

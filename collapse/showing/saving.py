@@ -32,7 +32,7 @@ class SavedFigure:
         problem: Why it was not drawn, or "".
         title: Title of the figure.
         caption: What is drawn, from which data.
-        notes: Remarks, such as rows left out.
+        notes: Remarks, such as excluded rows.
     """
 
     name: str

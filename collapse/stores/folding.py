@@ -221,7 +221,7 @@ def _common(shards: Sequence[Shard], known: Kinds | None = None) -> list[type[St
     kinds = []
     for name in sorted({name for shard in shards for name in shard.header["statistics"]}):
         if why := _why_not(installed.get(name), shards):
-            log.warning("statistic %s is left out: %s", name, why)
+            log.warning("statistic %s is excluded: %s", name, why)
         else:
             kinds.append(installed[name])
     return kinds

@@ -58,7 +58,7 @@ def rounded(features: Features) -> Features:
 
 
 def without(features: Features, samples: Tensor) -> Features:
-    """Leave out the marked training samples."""
+    """Remove the marked training samples."""
     return features | {name: features[name][~samples] for name in ("train_features", "train_labels")}
 
 

@@ -47,13 +47,13 @@ def measure_groups(
     """Measure groups of a store's classes, as ``collapse measure --group-by`` does.
 
     A group is measured like a store that has only these classes: μ̄ is the mean over the group. Validation measurements
-    are of the samples with a label of the group; they have no standard error.
+    use the samples whose label is in the group, and have no standard error.
 
     Args:
         store: A store or its folder, or an :class:`collapse.EmbeddingStatistics`.
-        by: ``"count"`` for four groups of about equally many classes, from the rarest to the most frequent; or regular
-            expressions, each a group of the classes whose text it matches somewhere; or a .csv, .json or .parquet file
-            with the columns ``id`` and ``group``.
+        by: ``"count"`` for four groups of about equally many classes, from the rarest to the most frequent. Or regular
+            expressions: the classes whose text contains a match are a group. Or a .csv, .json or .parquet file with the
+            columns ``id`` and ``group``.
         layer: The layer of a store.
         metrics, min_count: As in :func:`collapse.measure`.
         tokenizer: As in :func:`collapse.tokens`; only for regular expressions.
@@ -64,8 +64,8 @@ def measure_groups(
         A row per group, with its name in the column ``group``.
 
     Raises:
-        UsageError: A regular expression is invalid, a file lacks a column, or no group has two classes. A single group
-            with fewer than two is excluded, with a warning.
+        UsageError: A regular expression is invalid, a file lacks a column, or no group has two classes. (If only
+            some groups have fewer than two classes, they are skipped with a warning.)
         CollapseError: As in :func:`collapse.measure`.
 
     >>> from collapse.testing import statistics_of
@@ -88,7 +88,7 @@ def measure_groups(
             del groups[name]
             if not groups:
                 raise UsageError(few)
-            log.warning("%s: it is left out", few)
+            log.warning("%s: it is skipped", few)
     how = {"layer": layer, "metrics": metrics, "min_count": min_count, "progress": progress, **options}
     return Results(measure_store(opened, group=each, **how) for each in groups.items())
 

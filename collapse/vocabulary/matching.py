@@ -99,7 +99,7 @@ def _said_of_absent(compared: "Mapping[str, _Compared | None]", tokens: int) -> 
 
 
 def matched_classes(counts_C: NDArray[np.int64], at: NDArray[np.int64], matches: int) -> list[NDArray[np.int64]]:
-    """Return for each token the positions of the classes of nearest count, ascending; more than ``matches`` for ties.
+    """Return for each token the positions of the classes of nearest count, ascending, also of those tied with the last.
 
     The tokens, given by their positions, are not matched.
 

@@ -144,7 +144,7 @@ def _complete(frame: "pd.DataFrame", columns: Sequence[Column], names: Sequence[
     kept = ~np.any(list(missing.values()), axis=0)
     if not kept.all():
         lacking = ", ".join(f"{label} in {int(rows.sum()):,}" for label, rows in missing.items() if rows.any())
-        notes.append(f"{counted(int((~kept).sum()), 'row')} left out for missing values: {lacking}")
+        notes.append(f"{counted(int((~kept).sum()), 'row')} excluded for missing values: {lacking}")
     return kept
 
 
@@ -189,12 +189,10 @@ def _varying(chosen: Chosen, left_out: list[str]) -> Chosen:
         raise CollapseError(f"{chosen.goal.label} is {constant}: nothing can correlate with it")
     tested = [each for each in chosen.tested if not model.explains(each.values)]
     left_out += [each.label for each in chosen.tested if each not in tested]
-    note = [f"not tested ({constant}, or without a number in each row): {', '.join(left_out)}"] if left_out else []
+    note = [f"not tested ({constant}, or without a number in some row): {', '.join(left_out)}"] if left_out else []
     if not tested:
-        raise CollapseError(
-            f"no column to test against {chosen.goal.label}: {note[0] if note else 'the table has no measurement'}; "
-            "name columns or expressions with --columns"
-        )
+        why = note[0] if note else "the table has no measurement"
+        raise CollapseError(f"no column can be tested against {chosen.goal.label}: {why}. Name others with --columns")
     return replace(chosen, tested=tested, notes=[*chosen.notes, *note])
 
 

@@ -97,7 +97,7 @@ def _explain(chosen: Chosen, pairs: _Pairs) -> list[str]:
     of = f" of the {units} architectures" if units < len(pairs.units_n) else ""
     return [
         f"pairs are equal in {', '.join(pairs.equal) or 'no known column'}",
-        *([f"{counted(left, 'row')} without a counterpart left out"] if left else []),
+        *([f"{counted(left, 'row')} without a counterpart excluded"] if left else []),
         f"better: pairs in which {pairs.values[1]} is better; p: sign test of rises against falls{of}, two-sided, not "
         "corrected",
         f"r: correlation of the differences with {chosen.goal.label}'s; intervals: jackknife of the pairs{of}, "
@@ -158,9 +158,10 @@ def _pairs_of(frame: "pd.DataFrame", by: str, values: str | None, equal: str | S
     rows = frame[[by, *names]].assign(place=np.arange(len(frame)), of="one")[frame[by].isin([one, two])]
     if (again := rows.duplicated([by, *names])).any():
         row = frame.iloc[rows["place"][again].iloc[0]]
+        equally = f" and are equal in {', '.join(names)}" if names else ""
         raise CollapseError(
-            f"several rows (such as {row.get('model', row.name)}) have {by} = {row[by]} and are equal in "
-            f"{', '.join(names) or 'no other column'}: choose rows with --where, or give more columns with --equal"
+            f"several rows (such as {row.get('model', row.name)}) have {by} = {row[by]}{equally}: choose rows with "
+            "--where, or give more columns with --equal"
         )
     alike = rows.groupby(["of", *names], dropna=False, sort=False).ngroup()
     pairs = rows.assign(alike=alike).pivot(index="alike", columns=by, values="place").dropna().astype(np.int64)

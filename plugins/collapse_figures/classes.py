@@ -70,7 +70,7 @@ def _values(stores: Sequence[Store], name: str, log: bool, notes: list[str]) -> 
         if len(counts):
             found.append(pd.DataFrame({"store": called, "value": values[kept], "count": counts}))
         if not kept.all():
-            notes.append(f"{name} of {called}: {counted(int((~kept).sum()), 'class')} without a value left out")
+            notes.append(f"{name} of {called}: {counted(int((~kept).sum()), 'class')} without a value excluded")
     return pd.concat(found, ignore_index=True) if found else pd.DataFrame()
 
 

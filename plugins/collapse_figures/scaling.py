@@ -82,9 +82,9 @@ def _named(results: Results, parts: Sequence[str]) -> "tuple[pd.DataFrame, list[
         frame["trained"] = frame["checkpoint"] + 1
     kept = frame[frame[having(frame, ["seed", "init_seed"])].isna().all(axis=1)]
     if kept.empty:
-        raise CollapseError("needs models without a seed in their names; all are repeats with other seeds")
+        raise CollapseError("needs models that are not repeats: all models have a seed in their names")
     repeats = len(frame) - len(kept)
-    return kept, [f"left out: {counted(repeats, 'row')} that repeat a recipe with another seed"] if repeats else []
+    return kept, [f"excluded: {counted(repeats, 'row')} that repeat a recipe with another seed"] if repeats else []
 
 
 def _drawn(

@@ -167,7 +167,7 @@ def models(frame: "pd.DataFrame") -> str:
 
 def remarks(frame: "pd.DataFrame", left_out: int = 0) -> tuple[str, ...]:
     """Return remarks on the rows of a figure, and on rows left out for missing values."""
-    more = [f"{counted(left_out, 'row')} left out for missing values"] if left_out else []
+    more = [f"{counted(left_out, 'row')} excluded for missing values"] if left_out else []
     return (*remarks_on(frame), *more)
 
 

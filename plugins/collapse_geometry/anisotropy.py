@@ -11,7 +11,7 @@ COLLAPSE_OPT_IN = True
 
 @derived
 def contributions(means: Tensor) -> Float[Tensor, " d"] | Noted:
-    """Mean over pairs of classes of û_ci û_c′i for each coordinate i, û_c = μ_c/‖μ_c‖; their sum is the mean cosine."""
+    """For each coordinate i: mean of û_ci û_c′i over pairs of classes, û_c = μ_c/‖μ_c‖. The sum is the mean cosine."""
     units = unit_rows(means)
     units = units[units.isfinite().all(dim=1)]
     if len(units) < 2:

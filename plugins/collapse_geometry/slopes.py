@@ -76,4 +76,4 @@ def _slope(counts: Int[Tensor, " C"], values: Float[Tensor, " C"]) -> Tensor | N
     if not x.any():
         return Noted(None, "the classes with a value have equally many samples")
     slope, without = x @ values[kept] / (x @ x), int((~kept).sum())
-    return Noted(slope, f"{without:,} of {len(kept):,} classes have the value 0 and are left out") if without else slope
+    return Noted(slope, f"{without:,} of {len(kept):,} classes have the value 0 and are excluded") if without else slope

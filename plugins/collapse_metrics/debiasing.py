@@ -92,7 +92,7 @@ def debiased(
     found = Estimates(s.counts, s.centred_means, noise_K * s.counts, noise_K, sqnorms_K, s.classifier)
     if not alone:
         return found
-    text = f"{alone:,} of {len(counts):,} classes have one sample and are left out"
+    text = f"{alone:,} of {len(counts):,} classes have one sample and are excluded"
     return Noted(found, f"{text}: compare with the plain measurement at --min-count 2", "singletons")
 
 

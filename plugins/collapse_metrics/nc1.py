@@ -58,7 +58,7 @@ def cdnv_ratio(variances: Tensor, mean_sqdist: Tensor) -> Tensor:
 def debiased_cdnv_k2_ratio(resolved: Estimates) -> float:
     """Mean variance over (mean squared distance)² (k = 2), without the bias of few samples; 0 at full collapse.
 
-    Its unit is one over squared units of h.
+    Its unit is that of 1/h².
 
     Equation: mean σ̃_c² / (mean D̃)²
     Source: ratio of unbiased means, after Wu & Papyan 2024, Eq. 4
@@ -72,7 +72,7 @@ def debiased_cdnv_k2_ratio(resolved: Estimates) -> float:
 
 @metric("nc1.cdnv_k2_ratio", towards=0, scale=-2)
 def cdnv_k2_ratio(variances: Tensor, mean_sqdist: Tensor) -> Tensor:
-    """Mean variance over (mean squared distance)² (k = 2), one over squared units of h; 0 at full collapse.
+    """Mean variance over (mean squared distance)² (the paper's k = 2), in units of 1/h²; 0 at full collapse.
 
     Equation: mean σ_c² / (mean ‖μ_c − μ_c′‖²)²
     Source: ratio of means, after Wu & Papyan 2024, Eq. 4
@@ -91,7 +91,7 @@ def cdnv_k2_ratio(variances: Tensor, mean_sqdist: Tensor) -> Tensor:
     scale=-2,
 )
 def cdnv(variance_sum: Tensor, sqdist: Tensor) -> Tensor:
-    """Class-distance normalized variance with k = 2, one over squared units of h; 0 at full collapse.
+    """Class-distance normalized variance with the paper's k = 2, in units of 1/h²; 0 at full collapse.
 
     Pairs of equal means are excluded.
 

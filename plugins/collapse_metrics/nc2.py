@@ -200,4 +200,4 @@ def debiased_interference(debiased: Estimates) -> Noted | float:
     shared = 2 / C * ((v_K * q_K).sum() * q_K.sum() - (v_K * q_K.square()).sum())
     centre = total / C**2 * (q_K.sum().square() - q_K.square().sum())
     mean = float(products + shared - centre) / (len(q_K) * (len(q_K) - 1))
-    return Noted(mean, f"{said} and are left out", "singletons") if weak else mean
+    return Noted(mean, f"{said} and are excluded", "singletons") if weak else mean

@@ -18,7 +18,7 @@ def agreement_by_label(validation: ValidationStatistics) -> tuple[Tensor, Tensor
 
 @derived
 def agreed(chunks: ValidationTotals) -> Tensor:
-    """Share of all validation samples on which both rules agree."""
+    """Share of all validation samples on which the linear and the nearest-class-centre classifier agree."""
     return chunks.agreements / chunks.samples
 
 

@@ -72,7 +72,7 @@ def test_classes_of_one_sample_are_left_out_and_counted(simulation):
     alone = int((s.counts == 1).sum())
     for name in [name for name in names if name != "nc2.interference_debiased"]:  # has no number, with a reason
         (text,) = [note.text for note in row.notes if note.measurement == name]
-        assert text.startswith(f"{alone} of {s.n_classes} classes have one sample and are left out"), name
+        assert text.startswith(f"{alone} of {s.n_classes} classes have one sample and are excluded"), name
     assert not [note for note in without.notes if "one sample" in note.text]
 
 

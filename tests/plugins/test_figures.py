@@ -74,7 +74,7 @@ def test_scaling_draws_one_recipe_without_repeats(paper):
     drawing = collapse.draw("scaling-width", paper)
     assert {row["width"] for row in numbers_of(drawing.spec)} == {64, 128, 256, 512, 768, 1024}
     assert "recipe 10L@9" in drawing.caption
-    assert drawing.notes == ("left out: 20 rows that repeat a recipe with another seed",)
+    assert drawing.notes == ("excluded: 20 rows that repeat a recipe with another seed",)
     rows = numbers_of(collapse.draw("scaling-decay", paper).spec)
     assert sorted({row["decay"] for row in rows}) == [0.0005, 0.1]
     with pytest.raises(CollapseError, match="needs two checkpoints of one run"):
@@ -119,7 +119,7 @@ def test_curves_of_a_run_have_the_same_notes_as_points():
     results, kept = Results(rows).frame(), ["nc1.cdnv", "unc3.uniform_duality"]
     for against in ("val_loss", "step"):
         drawing = FIGURES["loss"].function(Results.from_frame(results), columns=kept, against=against)
-        assert drawing.notes[-2:] == ("1 row left out for missing values", "not in the table: unc3.uniform_duality")
+        assert drawing.notes[-2:] == ("1 row excluded for missing values", "not in the table: unc3.uniform_duality")
 
 
 def test_the_null_is_that_of_the_permutation_test(paper):

@@ -43,7 +43,7 @@ def test_pairs_are_equal_in_everything_else_that_names_say():
     assert back["mean"] == pytest.approx(-loss["mean"])
     lone = pair(frame[:-1])
     assert lone.records()[0]["pairs"] == 7
-    assert "1 row without a counterpart left out" in lone.notes
+    assert "1 row without a counterpart excluded" in lone.notes
 
 
 @pytest.mark.parametrize("tables", [50, pytest.param(2_000, marks=pytest.mark.slow)])

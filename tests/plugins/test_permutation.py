@@ -127,7 +127,7 @@ def test_by_default_all_measurements_that_can_be_tested():
     assert "p is exact: all 24 orders of val_loss were used" in found.notes
     prefix = permutation(results, columns="NC1, nc4.agreement")
     assert [row["column"] for row in prefix.records()] == ["nc4.agreement", "nc1.cdnv"]
-    assert "1 row left out for missing values: nc4.agreement in 1" in prefix.notes  # it was named
+    assert "1 row excluded for missing values: nc4.agreement in 1" in prefix.notes  # it was named
 
 
 def test_groups_are_of_equal_values_of_all_columns_and_rows_without_one_are_left_out():
@@ -139,7 +139,7 @@ def test_groups_are_of_equal_values_of_all_columns_and_rows_without_one_are_left
     frame = frame_of(8).assign(g=["a", "a", "a", "b", "b", None, np.nan, ""])
     found, complete = (permutation(Results.from_frame(each), columns="a", within="g") for each in (frame, frame[:5]))
     assert found.rows == complete.rows
-    assert "3 rows left out for missing values: g in 3" in found.notes
+    assert "3 rows excluded for missing values: g in 3" in found.notes
 
 
 @pytest.mark.parametrize(

@@ -42,7 +42,7 @@ def demo(folder: str | Path, *, epochs: Sequence[int] = (3, 9, 27, 81, 243), pro
 
     Raises:
         InUseError: Another process trains in the same folder.
-        UsageError: The folder holds other files, or a demo of other epochs.
+        UsageError: The folder holds other files, or a demo with other epochs.
     """
     folder, name = Path(folder), parse(f"stories-2x128_{epochs[-1]}L")
     run = Run(folder / str(name))

@@ -36,7 +36,7 @@ def nc3(
 def uniformity(
     h_Nd: Float[Tensor, "N d"], y_N: Int[Tensor, " N"], weight_Vd: Tensor | None = None, bias_V: Tensor | None = None
 ) -> Float[Tensor, ""]:
-    """Return the mean logarithmic inverse distance of unit centred class means; ½ ln((K−1)/(2K)) at a simplex.
+    """Return the mean log inverse distance between centred class means of length 1; ½ ln((K−1)/(2K)) at a simplex.
 
     That is the minimum, if K ≤ d+1. Pairs of equal directions are excluded. Needs memory for K² numbers.
 
@@ -54,7 +54,7 @@ def cdnv(
 ) -> Float[Tensor, ""]:
     """Return the mean class variance over the mean squared distance of class means, no unit; 0 at full collapse.
 
-    A ratio of means, because the mean of the ratios of pairs would follow the few pairs of near means.
+    This is a ratio of means, because few pairs of near means would dominate a mean of ratios.
 
     Equation: mean σ_c² / mean ‖μ_c − μ_c′‖²
     Source: nc1.cdnv_ratio of the batch, after Galanti et al. 2021

@@ -111,7 +111,8 @@ def work(run: Run, source: Source | None = None, progress: Report | None = None)
         torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(processes)]
         done = subprocess.run([*torchrun, "-m", "collapse_zoo.sweeping", str(run.path)], check=False)
         if done.returncode:
-            raise CollapseError(run.record.get("problem") or f"torchrun ended with exit code {done.returncode}")
+            ended = f"torchrun ended with exit code {done.returncode}: see its output above"
+            raise CollapseError(run.record.get("problem") or ended)
         return
     source = source or find_source(**here["texts"], tokenizer=here["tokenizer"])
     train(run.recipe, source, run.path, name=run.name, measure=record["measure"], progress=progress, **here["training"])

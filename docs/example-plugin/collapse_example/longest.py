@@ -20,7 +20,7 @@ class Longest(Statistic):
 
 @class_metric(Mean("spread.longest"), translation=False)
 def longest(example_longest, ids, means):
-    """Length of a class's longest embedding over that of its mean; left out where the mean is 0.
+    """Length of a class's longest embedding over that of its mean; excluded where the mean is 0.
 
     Equation: max ‖h_i‖ / ‖μ_c‖
     """

@@ -21,7 +21,7 @@ def dimensions(centred_means):
 
 @class_metric(Mean("spread.within", towards=0), Max("spread.within_max", towards=0))
 def within(variances, norms):
-    """Variance of a class over the squared length of its centred mean; infinite, and so left out, where that is 0.
+    """Variance of a class over the squared length of its centred mean; infinite, and so excluded, where the mean is 0.
 
     Equation: σ_c² / ‖μ_c − μ̄‖²
     """

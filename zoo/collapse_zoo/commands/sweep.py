@@ -129,4 +129,4 @@ def _numbers(name: str, text: str) -> list[int]:
     try:
         return [int(part) for part in text.split(",") if part.strip()]
     except ValueError as error:
-        raise UsageError(f"{flag_of(name)} must be whole numbers, such as 0,1,2, got {text}") from error
+        raise UsageError(f"{flag_of(name)} {text}: give whole numbers, such as 0,1,2") from error
