@@ -128,15 +128,6 @@ def reference(folder: Path, **more: object) -> ModelReference:
     return ModelReference("m", Folder(folder), **more)
 
 
-def test_a_folder_is_known_by_its_files(tmp_path):
-    folder = made(tmp_path / "small", ONE + "tokenizer.json s/t/config.json s/t/pytorch_model.bin README.md")
-    found = find_model(str(folder))
-    weights, tokenizer = (each(Folder(folder), {}) for each in (weights_fingerprint, tokenizer_fingerprint))
-    assert found == ModelReference("small", Folder(folder), weights, tokenizer)
-    deep = find_model(str(folder), model_args={"subfolder": "s/t/"})
-    assert deep.weights == weights_fingerprint(Folder(folder / "s" / "t"), {}) != found.weights
-
-
 @pytest.fixture
 def hub(tmp_path, monkeypatch) -> Path:
     """The client's cache of owner/m and other/code, of which main is commit A, v1 is commit B; no network."""
