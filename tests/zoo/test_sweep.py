@@ -76,7 +76,7 @@ def test_what_is_no_grid(words, run, tmp_path, monkeypatch):
         assert refused.returncode == 2
         assert said in refused.stderr
     refused = run("zoo", "sweep", "1x64", "--seeds", "1,x", "--generated", ok=False, cwd=tmp_path)
-    assert "--seeds must be whole numbers" in refused.stderr
+    assert "--seeds 1,x: give whole numbers" in refused.stderr
     assert len(run("zoo", "sweep", "seeds", "--vary", "both", "--dry-run").stdout.splitlines()) == 21
     assert "150 runs, 210 measurements" in run("zoo", "sweep", "paper", "--dry-run").stderr
     assert run("zoo", "status", tmp_path / "none", ok=False).returncode == 2
