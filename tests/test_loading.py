@@ -57,7 +57,9 @@ WRONG = {
     r"GPTNeoForCausalLM, which does not use 13 tensors of the checkpoint \(transformer\.h\.1": lambda folder: edit_json(
         folder / "config.json", num_layers=1, attention_layers=["global"], attention_types=[[["global"], 1]]
     ),
-    r"wte\.weight has 512×48, but config\.json gives 600×48": lambda folder: edit_json(folder / "config.json", vocab_size=600),
+    r"wte\.weight has 512×48, but config\.json gives 600×48": lambda folder: edit_json(
+        folder / "config.json", vocab_size=600
+    ),
     "copied cannot be loaded .*: a file of its weights is damaged or incomplete: download it again": lambda folder: (
         os.truncate(folder / "model.safetensors", 1000)
     ),
