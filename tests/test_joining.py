@@ -149,3 +149,14 @@ def test_whole_numbers_stay_whole_beside_missing_ones(out, files):
     (files / "b.csv").write_text("model,val_loss\nb,1.5\n")
     out("results", files / "a.csv", files / "b.csv", "--output", files / "made.csv")
     assert (files / "made.csv").read_text() == "model,seed,count,val_loss\na,3,2,\nb,,,1.5\n"
+
+
+def test_rows_keep_their_nulls_beside_tables_without_rows(files):
+    nulled = replace(row("m", 2.0), nulls={"shuffled": {"nc4.agreement": 0.1}})
+    Results([nulled]).write(files / "null.json")
+    for paths in (["null.json", "a.csv"], ["a.csv", "null.json", "a.csv"]):
+        made = join([files / each for each in paths])
+        assert made.rows == [nulled]
+        assert len(made) == 2 * len(paths) - 1
+        (saved,) = collapse.save_figures([files / each for each in paths], files / "out", names="nulls", formats="csv")
+        assert saved.notes == ("2 rows without nulls not drawn",)

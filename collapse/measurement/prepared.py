@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from collapse.errors import counted, shortened, some
 from collapse.measurement.comparable import mixed
 from collapse.measurement.model_names import ARCHITECTURE, with_parts
-from collapse.measurement.results import Results
+from collapse.measurement.results import Results, chosen
 from collapse.stores.layers import TOP
 
 if TYPE_CHECKING:
@@ -102,9 +102,8 @@ def of_top(results: Results, options: Mapping[str, Any] | None = None) -> tuple[
     named = any("layer" in re.split(r"[\s,]+", text.strip()) for text in texts)
     if named or not below.any() or below.all():
         return results, []
-    rows = [row for row in results.rows if row.layer == TOP]
-    top = Results(rows) if rows else Results.from_frame(frame[~below])
-    return top, [f"{counted(int(below.sum()), 'row')} of other layers than top not used"]
+    note = f"{counted(int(below.sum()), 'row')} of other layers than top not used"
+    return chosen(results, frame.index[~below]), [note]
 
 
 def remarks_on(frame: "pd.DataFrame") -> list[str]:

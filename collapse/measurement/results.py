@@ -33,8 +33,8 @@ class Results:
     """A results table: rows measured here, or a table from elsewhere.
 
     Attributes:
-        rows: The rows, as :func:`collapse.measure` returns them. Empty for CSV and Parquet files and other tables,
-            which have only a :meth:`frame`.
+        rows: The rows, as :func:`collapse.measure` returns them, with notes and nulls. Rows of CSV and Parquet files
+            and of other tables are only in the :meth:`frame`.
     """
 
     def __init__(self, rows: Iterable[Row] = ()) -> None:
@@ -42,6 +42,7 @@ class Results:
         if not all(isinstance(each, Row) for each in self.rows):  # stores, for example
             raise UsageError("Results needs rows: give the results of collapse.measure")
         self._frame: pd.DataFrame | None = None
+        self._each: list[Row | None] = []  # beside the frame: the row of each of its lines, if it has one
 
     def __len__(self) -> int:
         return len(self.frame())
@@ -101,6 +102,7 @@ class Results:
         """
         made = cls()
         made._frame = frame.reset_index(drop=True).copy()  # in few blocks, as frame_of() does
+        made._each = [None] * len(frame)
         return made
 
     @classmethod
@@ -159,15 +161,35 @@ def join(
     frame = _concatenated([each.frame() for each in read])
     named = with_parts(frame)
     kept = choose_rows(named, where)
-    if not columns and not parts and all(each._frame is None for each in read):  # keep rows, which also have notes
-        rows = [row for each in read for row in each.rows]
-        return Results(rows[int(at)] for at in kept.index)
+    if not columns and not parts:  # keep rows, which also have notes and nulls
+        return _beside(kept[list(frame.columns)], [row for each in read for row in _each(each)], kept.index)
     frame = kept if parts else kept[list(frame.columns)]
     for name, value in (columns or {}).items():
         if name in frame:
             raise UsageError(f"--set {name}={value}: the table already has this column; choose another name")
         frame = frame.assign(**{name: value})
     return Results.from_frame(frame)
+
+
+def chosen(results: Results, kept: Iterable[Any]) -> Results:
+    """Return the lines of a table at some places, with their rows."""
+    places = list(kept)
+    return _beside(results.frame().iloc[places], _each(results), places)
+
+
+def _each(results: Results) -> Sequence[Row | None]:
+    return results.rows if results._frame is None else results._each
+
+
+def _beside(frame: "pd.DataFrame", each: Sequence[Row | None], places: Iterable[Any]) -> Results:
+    """Return the rows at some places, or a frame with those that exist."""
+    found = [each[int(at)] for at in places]
+    rows = [row for row in found if row is not None]
+    if rows and None not in found:
+        return Results(rows)
+    made = Results.from_frame(frame)
+    made.rows, made._each = rows, found
+    return made
 
 
 def _concatenated(frames: "Sequence[pd.DataFrame]") -> "pd.DataFrame":

@@ -12,7 +12,7 @@ from collapse.measurement.drawing import drawn
 from collapse.measurement.last_results import keep_row, kept_row
 from collapse.measurement.measuring import measure_store
 from collapse.measurement.output import RESULTS
-from collapse.measurement.results import Results, Row, file_of, join
+from collapse.measurement.results import Results, Row, chosen, file_of, join
 from collapse.plugin.figures import Drawing, Figure, Of
 from collapse.plugin.plugin_manager import plugins
 from collapse.stores.manifest import is_part
@@ -98,9 +98,7 @@ def _each_once(results: Results) -> Results:
     if "store" not in frame:
         return results
     again = frame["store"].fillna("").ne("") & frame.duplicated([name for name in _SAME if name in frame])
-    if results.rows:
-        return Results(row for row, left_out in zip(results.rows, again, strict=True) if not left_out)
-    return Results.from_frame(frame[~again])
+    return chosen(results, frame.index[~again])
 
 
 def _open(source: Source) -> Results | Store | Part:

@@ -79,11 +79,11 @@ def _with_nulls(results: Results) -> Results:
     """Return a table with a row per null of each row, named by the column ``of``."""
     import pandas as pd
 
-    frame = results.frame().assign(of="model")
+    frame, of_rows = results.frame().assign(of="model"), Results(results.rows).frame()
     for kind in dict.fromkeys(kind for row in results.rows for kind in row.nulls):
         nulls = {at: row.nulls[kind] for at, row in enumerate(results.rows) if kind in row.nulls}
         values = {name: [null.get(name) for null in nulls.values()] for name in plugins().headlines()}
-        frame = pd.concat([frame, frame.iloc[list(nulls)].assign(of=kind, **values)])
+        frame = pd.concat([frame, of_rows.iloc[list(nulls)].assign(of=kind, **values)])
     return Results.from_frame(frame)
 
 
