@@ -114,10 +114,13 @@ class Monitor:
             y: Labels, integers of shape (B,) or (…). Samples with the label −100 are excluded.
 
         Raises:
-            UsageError: Shapes do not fit, labels are not integers, or there was no forward pass.
+            UsageError: There are no labels, shapes do not fit, labels are not integers, or there was no forward pass.
         """
+        if y is None:
+            raise UsageError("update() needs labels: call update(h, y), or update(y=labels) for an attached model")
         if h is None:
             h = self._attached().take()
+        self._row = None
         with torch.inference_mode(False), torch.no_grad():
             h_Bd, y_B = _flat(h, y, self._dim)
             device = float64_device(h_Bd.device)
@@ -185,17 +188,17 @@ class Monitor:
         return {name: math.nan if value is None else value for name, value in row.items() if name not in missing}
 
     def to_row(self, name: str = "model", step: int | None = None) -> Row:
-        """Return the last result of :meth:`compute` as a row of a table, ``collapse.Results([row, …])``.
+        """Return the result of :meth:`compute` as a row of a table, ``collapse.Results([row, …])``.
 
         Args:
             name: Name of the model or run.
             step: The training step.
 
         Raises:
-            UsageError: ``compute`` was not called.
+            UsageError: ``compute`` was not called, or samples were added since.
         """
         if self._row is None:
-            raise UsageError("to_row() returns the last result of compute(): call compute() first")
+            raise UsageError("to_row() returns the result of compute() for all samples so far: call compute() first")
         return replace(self._row, model=name, step=step)
 
     def merge(self, other: "Monitor") -> None:
@@ -206,6 +209,7 @@ class Monitor:
         """
         if (other.classes, other._kinds) != (self.classes, self._kinds):
             raise UsageError("merge() needs a monitor with the same classes and metrics")
+        self._row = None
         if other._moments is not None:
             total = merged([self._state(), other._state()], self._trained)
             if self._moments is None:
