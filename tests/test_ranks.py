@@ -12,6 +12,7 @@ import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import pytest
 from equal_stores import eventually, same
@@ -194,6 +195,26 @@ def test_torchrun_starts_ranks(tmp_path):
     done = subprocess.run([*torchrun, *map(str, words)], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     assert len(json.loads(done.stdout)) == 1
+
+
+THREADS = """
+from pathlib import Path
+from collapse.core import ranks
+with ranks.left_at_the_end():
+    ranks.join([], silent=False)
+    import transformers.modeling_utils
+names = [each.read_text() for each in Path("/proc/self/task").glob("*/comm")]
+assert not [each for each in names if "gloo" in each], names
+"""
+
+
+@pytest.mark.skipif(not Path("/proc/self/task").is_dir(), reason="reads Linux's list of threads")
+def test_no_thread_of_the_group_is_left_at_the_end(tmp_path):
+    """Otherwise it could abort the process as it exits."""
+    (tmp_path / "threads.py").write_text(THREADS)
+    torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+    done = subprocess.run([*torchrun, tmp_path / "threads.py"], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
 
 
 def test_a_process_that_inherits_a_rank_is_told_so(run, tiny, tmp_path):
