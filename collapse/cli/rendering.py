@@ -54,7 +54,7 @@ def print_table(table: Table) -> None:
     width = out.width
     for some in _divided(columns[: table.keys], columns[table.keys :], width):
         out.width = max(_width(some), width)  # rich would cut a name that is longer than the line
-        out.print(_rich(some, table.keys))
+        out.print(_rich(some, table.keys, out.width))
     out.width = width
     for note in table.notes:
         _print_line(out, f"  {note}", "dim")
@@ -133,17 +133,22 @@ def _divided(keys: list[_Column], others: list[_Column], width: int) -> Iterator
     yield table
 
 
-def _rich(columns: Sequence[_Column], keys: int) -> "RichTable":
-    """Return some columns as a table. Rows that are empty in all of these columns are excluded."""
+def _rich(columns: Sequence[_Column], keys: int, width: int) -> "RichTable":
+    """Return some columns as a table of at most this width. Rows that are empty in all of them are excluded.
+
+    The columns of prose get the spare width from left to right: rich may make a table too wide, and cut it.
+    """
     from rich import box
     from rich.table import Table as RichTable
 
     table = RichTable(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False, show_edge=False)
+    spare = width - _width(columns)
     for column in columns:
         justify: Any = "right" if column.numeric else "left"
-        table.add_column(
-            Text(column.heading), justify=justify, no_wrap=not column.prose, min_width=column.least, overflow="fold"
-        )
+        more = min(spare, max(map(cell_len, column.cells), default=0) - column.least) if column.prose else 0
+        spare -= more
+        wide = column.least + more
+        table.add_column(Text(column.heading), justify=justify, no_wrap=not column.prose, width=wide, overflow="fold")
     # rich drops the blanks that align decimal points, unless a cell fills its column
     shown = [[each.rjust(column.least) if column.numeric else each for each in column.cells] for column in columns]
     for cells in zip(*shown, strict=True):

@@ -85,6 +85,7 @@ def join(words: Sequence[str], *, silent: bool = True) -> None:
         return
     os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "FATAL")  # c10d prints stack traces of lost connections
     import torch.distributed as dist
+    import torch.distributed.nn  # noqa: F401 - if imported later, its defaults keep the group and its threads alive
 
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # torchrun ends the other ranks of a dead one
     try:

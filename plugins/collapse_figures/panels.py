@@ -18,14 +18,15 @@ def axis(channel: str, name: str, numbers: Iterable[Any], *, title: str = "", lo
     """Return the axis ("x" or "y") of a column for the given numbers; ``more`` are options of its labels."""
     import altair as alt
 
-    scale = alt.Scale(nice=False, padding=_PADDING, **({"type": "log"} if log else {"zero": False}))
-    marked = ticks(numbers, log)
+    ends = _ends(numbers, log)  # also where a panel lacks rows: ticks outside its domain would be wrong
+    scale = alt.Scale(domain=ends, nice=False, padding=_PADDING, **({"type": "log"} if log else {"zero": False}))
+    marked = ticks(ends, log)
     linear = len(marked) > 1 and not log
     power = math.floor(math.log10(marked[1] - marked[0]) + 1e-9) if linear else 0
     labels = {
         "labelOverlap": "parity" if channel == "x" else False,  # an axis y has few labels
         "values": marked,
-        "format": f",.{max(-power, 0)}f" if linear else "~g",  # Vega's rounds 2.5 to 3
+        "format": f",.{max(-power, 0)}f" if linear else ".6~g",  # with Vega's digits, 2.5 becomes 3
         **more,
     }
     kind = {"x": alt.X, "y": alt.Y}[channel]
@@ -40,8 +41,7 @@ def ticks(values: Iterable[Any], log: bool = False) -> list[float]:
     >>> ticks([0.06, 0.21]), ticks([0.0002, 0.3], log=True), ticks([30.0, 70.0], log=True)
     ([0.1, 0.15, 0.2], [0.001, 0.01, 0.1], [30.0, 40.0, 50.0, 60.0, 70.0])
     """
-    known = [float(each) for each in values if each == each and (each > 0 or not log)]
-    low, high = min(known, default=0.0), max(known, default=1.0)
+    low, high = _ends(values, log)
     if log and high >= 10 * low:
         powers = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
         for digits in ((1,), (1, 3), (1, 2, 3, 5, 7)):
@@ -50,13 +50,18 @@ def ticks(values: Iterable[Any], log: bool = False) -> list[float]:
                 break
         return inside[:: -(-len(inside) // 6)]
     if high <= low:
-        return [float(f"{low:.3g}")]
+        return [low]
     power = math.floor(math.log10(high - low))
     for step in (float(f"{digit}e{below}") for below in (power, power - 1) for digit in (5, 2, 1)):
         first, last = math.ceil(low / step), math.floor(high / step)
         if last - first >= 2:
             break
     return [float(f"{each * step:.12g}") for each in range(first, last + 1)]
+
+
+def _ends(values: Iterable[Any], log: bool) -> list[float]:
+    known = [float(each) for each in values if each == each and (each > 0 or not log)]
+    return [min(known, default=0.0), max(known, default=1.0)]
 
 
 def logged(frame: "pd.DataFrame", name: str) -> bool:

@@ -1,5 +1,6 @@
 """The built-in figures obey every law, draw the numbers of the paper and its table, and describe what they draw."""
 
+import re
 from dataclasses import replace
 
 import numpy as np
@@ -191,7 +192,21 @@ def test_ticks_are_few_and_inside(power, decades, log):
 
 
 @pytest.mark.parametrize(
-    ("ends", "digits"), [((-2.6, -0.6), ",.1f"), ((0.06, 0.21), ",.2f"), ((64, 1024), ",.0f"), ((0.25, 0.25), "~g")]
+    ("ends", "digits"), [((-2.6, -0.6), ",.1f"), ((0.06, 0.21), ",.2f"), ((64, 1024), ",.0f"), ((0.25, 0.25), ".6~g")]
 )
 def test_labels_of_ticks_have_the_digits_of_their_step(ends, digits):
     assert axis("y", "nc4.agreement", ends).to_dict(validate=False)["axis"]["format"] == digits
+
+
+def test_labels_of_ticks_say_where_they_are(tmp_path):
+    numbers = {"val_loss": 1.5647, "nc2.effective_dimension": 33.75, "nc3.self_duality": 0.859}
+    one = row("a", measurements=numbers | {"unc3.uniform_duality": 0.123})
+    other = row("b", 2, measurements=numbers | {"val_loss": 4.0})  # without UNC3
+    collapse.save_figures([one], tmp_path, formats="svg", names="dimension")
+    collapse.save_figures([one, other], tmp_path, formats="svg", names="duality")
+    points, pairs = ((tmp_path / f"{name}.svg").read_text() for name in ("dimension", "duality"))
+    assert all(f">{label}</text>" in points for label in ("1.5647", "33.75"))
+    assert all(f">{label}</text>" in pairs for label in ("0.859", "0.123"))
+    labels = re.findall(r"translate\(([^,]*),11\)[^>]*>([\d.]+)</text>", pairs)
+    assert labels[:3] == labels[3:]  # the losses of both models, also where UNC3 has one value
+    assert len(dict(labels)) == 3
