@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from collapse.errors import CollapseError, UsageError
+from collapse.errors import UsageError
 from collapse.measurement.measuring import measure_store
 from collapse.measurement.rows import Row
 from collapse.monitoring.buffered_moments import BufferedMoments
@@ -23,7 +23,6 @@ from collapse.monitoring.validating import validated, with_validation
 from collapse.numerics.dense_moments import DenseMoments
 from collapse.numerics.devices import float64_device
 from collapse.numerics.finite import check_classifier
-from collapse.numerics.statistics import EmbeddingStatistics
 from collapse.plugin.guarding import outside_inference_mode
 from collapse.plugin.plugin_manager import plugins
 from collapse.plugin.registry import Wanted
@@ -175,7 +174,7 @@ class Monitor:
         head = self._classifier(classifier, bias)
         device, of_validation = None, None
         if head is not None:
-            s, device = _with_classifier(s, head), str(head.weight.device)
+            s, device = head.added_to(s), str(head.weight.device)
         if validation is not None:
             with closing(self._validation_batches(validation)) as batches:
                 s, of_validation = validated(s, head, batches, self._kinds)
@@ -264,24 +263,6 @@ class Monitor:
             return None
         check_classifier(head.weight, head.bias, ("the classifier", "the classifier's bias"))
         return head
-
-
-def _with_classifier(s: EmbeddingStatistics, head: LinearHead) -> EmbeddingStatistics:
-    """Add the classifier's rows of the classes that occur."""
-    weight, bias, logits = head
-    if (last := int(s.classes[-1])) >= len(weight):
-        raise CollapseError(
-            f"there is a label {last:,}, but the classifier has only the rows 0 to {len(weight) - 1:,}: "
-            "give one row for each label"
-        )
-    if weight.shape[1] != s.dim:
-        raise UsageError(
-            f"the classifier has {weight.shape[1]:,} columns, but the embeddings have {s.dim:,} dimensions: "
-            "give the classifier that reads these embeddings"
-        )
-    rows = s.classes.to(weight.device)
-    of_classes = None if bias is None else logits.classifier(bias[rows]).double().cpu()
-    return replace(s, classifier=logits.classifier(weight[rows]).double().cpu(), bias=of_classes)
 
 
 def _flat(h: Any, y: Any, dim: int) -> tuple[Tensor, Tensor]:
