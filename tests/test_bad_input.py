@@ -58,6 +58,7 @@ MISTAKES = [
     (1, "measure no-store", "neither a store"),
     (2, "measure model", "--text roneneldan/TinyStories"),
     (2, "measure model --text none.jsonl", "no file matches"),
+    (2, f"measure model --text {'text' * 100}", "is too long for the name of a file or data set: write the text to"),
     (2, f"{MEASURE} --tokenizer absent.json", "--tokenizer absent.json"),
     (2, f"{COLLECT} --dtype float23", "float32"),
     (2, f"{COLLECT} --device tpu", "device 'tpu' is not available"),

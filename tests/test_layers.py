@@ -120,6 +120,9 @@ def test_what_is_wrong_costs_one_line(tiny, whole, told, tmp_path):
     features = Path(__file__).parent / "frozen" / "few.safetensors"
     assert "--layers does not apply" in told(2, "measure", features, "--layers", "all")
     assert "--null measures only the top layer" in told(2, "measure", *tiny.words("--layers", "all", "--null"))
+    for words in ((), ("--group-by", "count")):
+        said = told(1, "measure", GOLDEN, "--layers", "all", *words)
+        assert "holds only the layer top: to collect the others, name the model and its text" in said
     assert "holds top, but not layer 1" in told(1, "measure", GOLDEN, "--layers", 1)
     with pytest.raises(UsageError, match=r"use collapse\.measure_layers"):
         collapse.measure(GOLDEN, layers="all")

@@ -55,6 +55,9 @@ def test_the_numbers_are_those_of_a_store(classes, spread, without):
     assert_equal(found, expected)
     row = monitor.to_row("run", 7)
     assert (row.model, row.step, row.samples) == ("run", 7, 300)
+    filled(monitor, held)
+    with pytest.raises(collapse.CollapseError, match="call compute"):  # samples were added since
+        monitor.to_row()
 
 
 def test_the_validation_samples_have_their_own_nc1():
@@ -160,6 +163,7 @@ def test_mistakes_are_refused_in_a_line():
         (lambda: monitor.update(x, y.float()), "integer labels"),
         (lambda: monitor.update(h, y), "embeddings have 16 dimensions, but earlier embeddings have 20"),
         (lambda: monitor.update(y=y), "no model is attached"),
+        (lambda: attached.update(y), r"call update\(h, y\), or update\(y=labels\)"),
         (
             lambda: monitor.compute(classifier=h[:4, :]),
             "there is a label 4, but the classifier has only the rows 0 to 3",

@@ -106,6 +106,12 @@ def test_the_table_has_both_nulls_and_the_quotients(run, tiny, monkeypatch):
     assert [float(each.strip("| ")) for each in line[-4:]] == pytest.approx(expected, rel=1e-3)
 
 
+def test_a_file_without_nulls_is_said(run, file, tmp_path):
+    words = ("measure", file, "--null", "--metrics", "nc2.norm", "--output")
+    assert "results.csv does not contain the nulls" in run(*words, tmp_path / "results.csv").stderr
+    assert "does not contain" not in run(*words, tmp_path / "results.json").stderr
+
+
 def test_features_have_shuffled_labels_only(run, file):
     (row,) = json.loads(run("measure", file, "--null", "--metrics", "nc2.norm", "--json").stdout)
     assert list(row["nulls"]) == ["shuffled"]

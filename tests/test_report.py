@@ -198,6 +198,8 @@ def test_standard_errors_and_nulls_stand_beside_the_measurements(page):
     assert found["nc4.agreement ±"]["b"] == 0.02
     assert found["nc4.agreement"]["a, untrained"] == 0.25
     assert found["nc4.agreement"]["b ÷ untrained"] == rows[1]["nc4.agreement"] / 0.25
+    assert "untrained model" not in page(Results(rows[:2])).text
+    assert "untrained model" in page(Results(rows_of(["a", "b"]))).text
     many = page(Results(rows)).data["data-measurements"]
     assert many["columns"][many["columns"].index("nc4.agreement") + 1] == "nc4.agreement ±"
     assert many["rows"][0][-1] == 0.02

@@ -157,6 +157,8 @@ def command(
         shown = None if all_ or metrics else plugins.headlines(("ood",) if ood_text else ())
         by_row = (revisions or given.get("layers") or group_by) and not null
         deliver(format_, output, (table_by_step if by_row else whole_table_of)(rows, shown))
+        if null and output and Path(output).suffix.lower() in (".csv", ".parquet"):
+            say_aside(f"{output} does not contain the nulls: write a .json file to keep them")
         say_failures(rows)
     if failed:
         say_error(f"{failed} of {len(names)} models are not measured, for the reasons above")

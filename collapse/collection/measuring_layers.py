@@ -6,13 +6,14 @@ from typing import Any
 
 from collapse.collection.named_store import Measured, how_to_measure, open_or_collect
 from collapse.core.progress import Report, shows_progress
+from collapse.errors import StoreError
 from collapse.inputs.accepted_options import NO_PART, accepts
 from collapse.inputs.collection_spec import CollectionSpec
 from collapse.measurement.measuring import Classes, Other, measure_store, open_measurable
 from collapse.measurement.results import Results
 from collapse.measurement.rows import Row
 from collapse.plugin.registry import Wanted
-from collapse.stores.layers import layers_of
+from collapse.stores.layers import TOP, layers_of
 from collapse.stores.store import Store
 
 
@@ -39,8 +40,8 @@ def measure_layers(
 
     Args:
         model: A store, its folder or its name on the Hub; or a model or loaded model, which is collected first.
-        layers: ``"all"`` (for a store: all layers in it), ``"every:4"``, or numbers such as ``[0, 4, -2]``. Layer l is
-            the input of block l. The last layer, -1, is always measured.
+        layers: ``"all"`` (for a store: all layers in it, and an error if it holds only ``top``), ``"every:4"``, or
+            numbers such as ``[0, 4, -2]``. Layer l is the input of block l. The last layer, -1, is always measured.
         store, metrics, min_count, classes_of, ood_text, device, progress, name: As in :func:`collapse.measure`.
         {options}
 
@@ -92,5 +93,16 @@ def rows_of_layers(
 
 
 def layers_held(store: Store, asked: Any) -> list[str]:
-    """Return the layers that ``--layers`` names, in order of depth; ``all`` means every layer that the store holds."""
-    return store.layers if asked == "all" else layers_of(asked, store.depth())
+    """Return the layers that ``--layers`` names, in order of depth; ``all`` means every layer that the store holds.
+
+    Raises:
+        StoreError: ``all`` is asked of a store that holds only ``top``.
+    """
+    if asked != "all":
+        return layers_of(asked, store.depth())
+    if store.layers == [TOP]:
+        raise StoreError(
+            f"{store} holds only the layer {TOP}: to collect the others, name the model and its text: "
+            "collapse measure MODEL --text FILES --layers all"
+        )
+    return store.layers

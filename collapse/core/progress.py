@@ -53,6 +53,8 @@ def progress_bar(out: "Console") -> Iterator[Report]:
             bar.update(tasks[what], completed=done, total=total, rate=visible(note) or _shown(speed))
             if total is not None and done >= total:
                 bar.remove_task(tasks.pop(what))
+                if not tasks:
+                    bar.refresh()  # now, because the caller may print
 
         yield report
 

@@ -107,6 +107,11 @@ def find_corpus(
         CollapseError: The Hub cannot be reached, and nothing is cached.
     """
     given, column = text_names(text), text_column or "text"
+    if wrong := [each for each in given if any(len(part) > 255 for part in Path(each).parts)]:
+        raise UsageError(
+            f"{wrong[0][:40]!r}… is too long for the name of a file or data set: write the text to a file; only a "
+            "loaded model takes texts as strings"
+        )
     option = "--validation-split" if validation else "--split"
     if len(given) > 1 or _is_local(given[0], known):
         packed = find_packed(Folder(expanded(given[0])), validation=validation) if len(given) == 1 else None

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import torch
@@ -14,6 +15,7 @@ from collapse.inputs.suitability import find_logits
 from collapse.monitoring.rank_states import buffers_of_rank_0
 from collapse.numerics.dense_moments import IGNORED
 from collapse.numerics.logits import LINEAR, Logits
+from collapse.numerics.statistics import EmbeddingStatistics
 
 _ROUNDING = 0.02
 """Largest relative difference of logits that rounding and quantization can cause."""
@@ -25,6 +27,23 @@ class LinearHead(NamedTuple):
     weight: Tensor
     bias: Tensor | None = None
     logits: Logits = LINEAR
+
+    def added_to(self, s: EmbeddingStatistics) -> EmbeddingStatistics:
+        """Return statistics with the classifier's rows of the classes that occur."""
+        weight, bias, logits = self
+        if (last := int(s.classes[-1])) >= len(weight):
+            raise CollapseError(
+                f"there is a label {last:,}, but the classifier has only the rows 0 to {len(weight) - 1:,}: "
+                "give one row for each label"
+            )
+        if weight.shape[1] != s.dim:
+            raise UsageError(
+                f"the classifier has {weight.shape[1]:,} columns, but the embeddings have {s.dim:,} dimensions: "
+                "give the classifier that reads these embeddings"
+            )
+        rows = s.classes.to(weight.device)
+        of_classes = None if bias is None else logits.classifier(bias[rows]).double().cpu()
+        return replace(s, classifier=logits.classifier(weight[rows]).double().cpu(), bias=of_classes)
 
 
 class ModelHead:

@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from collapse.errors import CollapseError, UsageError
+from collapse.errors import UsageError
 from collapse.measurement.measuring import measure_store
 from collapse.measurement.rows import Row
 from collapse.monitoring.buffered_moments import BufferedMoments
@@ -23,7 +23,6 @@ from collapse.monitoring.validating import validated, with_validation
 from collapse.numerics.dense_moments import DenseMoments
 from collapse.numerics.devices import float64_device
 from collapse.numerics.finite import check_classifier
-from collapse.numerics.statistics import EmbeddingStatistics
 from collapse.plugin.guarding import outside_inference_mode
 from collapse.plugin.plugin_manager import plugins
 from collapse.plugin.registry import Wanted
@@ -114,10 +113,13 @@ class Monitor:
             y: Labels, integers of shape (B,) or (…). Samples with the label −100 are excluded.
 
         Raises:
-            UsageError: Shapes do not fit, labels are not integers, or there was no forward pass.
+            UsageError: There are no labels, shapes do not fit, labels are not integers, or there was no forward pass.
         """
+        if y is None:
+            raise UsageError("update() needs labels: call update(h, y), or update(y=labels) for an attached model")
         if h is None:
             h = self._attached().take()
+        self._row = None
         with torch.inference_mode(False), torch.no_grad():
             h_Bd, y_B = _flat(h, y, self._dim)
             device = float64_device(h_Bd.device)
@@ -172,7 +174,7 @@ class Monitor:
         head = self._classifier(classifier, bias)
         device, of_validation = None, None
         if head is not None:
-            s, device = _with_classifier(s, head), str(head.weight.device)
+            s, device = head.added_to(s), str(head.weight.device)
         if validation is not None:
             with closing(self._validation_batches(validation)) as batches:
                 s, of_validation = validated(s, head, batches, self._kinds)
@@ -185,17 +187,17 @@ class Monitor:
         return {name: math.nan if value is None else value for name, value in row.items() if name not in missing}
 
     def to_row(self, name: str = "model", step: int | None = None) -> Row:
-        """Return the last result of :meth:`compute` as a row of a table, ``collapse.Results([row, …])``.
+        """Return the result of :meth:`compute` as a row of a table, ``collapse.Results([row, …])``.
 
         Args:
             name: Name of the model or run.
             step: The training step.
 
         Raises:
-            UsageError: ``compute`` was not called.
+            UsageError: ``compute`` was not called, or samples were added since.
         """
         if self._row is None:
-            raise UsageError("to_row() returns the last result of compute(): call compute() first")
+            raise UsageError("to_row() returns the result of compute() for all samples so far: call compute() first")
         return replace(self._row, model=name, step=step)
 
     def merge(self, other: "Monitor") -> None:
@@ -206,6 +208,7 @@ class Monitor:
         """
         if (other.classes, other._kinds) != (self.classes, self._kinds):
             raise UsageError("merge() needs a monitor with the same classes and metrics")
+        self._row = None
         if other._moments is not None:
             total = merged([self._state(), other._state()], self._trained)
             if self._moments is None:
@@ -260,24 +263,6 @@ class Monitor:
             return None
         check_classifier(head.weight, head.bias, ("the classifier", "the classifier's bias"))
         return head
-
-
-def _with_classifier(s: EmbeddingStatistics, head: LinearHead) -> EmbeddingStatistics:
-    """Add the classifier's rows of the classes that occur."""
-    weight, bias, logits = head
-    if (last := int(s.classes[-1])) >= len(weight):
-        raise CollapseError(
-            f"there is a label {last:,}, but the classifier has only the rows 0 to {len(weight) - 1:,}: "
-            "give one row for each label"
-        )
-    if weight.shape[1] != s.dim:
-        raise UsageError(
-            f"the classifier has {weight.shape[1]:,} columns, but the embeddings have {s.dim:,} dimensions: "
-            "give the classifier that reads these embeddings"
-        )
-    rows = s.classes.to(weight.device)
-    of_classes = None if bias is None else logits.classifier(bias[rows]).double().cpu()
-    return replace(s, classifier=logits.classifier(weight[rows]).double().cpu(), bias=of_classes)
 
 
 def _flat(h: Any, y: Any, dim: int) -> tuple[Tensor, Tensor]:

@@ -138,7 +138,7 @@ def _content(
             if tables or notes or name == "overview" or any(drawing for _, drawing, _ in pictures)
         ],
         "warnings": warnings(frame),
-        "findings": findings(frame, tests),
+        "findings": findings(frame, tests, has_nulls=any(row.nulls for row in results.rows)),
         "themes": {name: theme(dark=name == "dark", text=_TEXT) for name in ("light", "dark")},
     }
 
