@@ -146,8 +146,8 @@ def test_groups_are_of_equal_values_of_all_columns_and_rows_without_one_are_left
     ("options", "said"),
     [
         ({"against": "val_los"}, r"no column is called 'val_los'; did you mean val_loss\?"),
-        ({"columns": [","]}, "no column to test against val_loss"),
-        ({"columns": ["nc2.norm"]}, r"no column to test against val_loss: not tested \(constant, .*: nc2\.norm"),
+        ({"columns": [","]}, "no column can be tested against val_loss"),
+        ({"columns": ["nc2.norm"]}, r"no column can be tested against val_loss: not tested \(constant, .*: nc2\.norm"),
         ({"where": "model=m[01]"}, r"only 2 rows to compare \(2 of 4 rows, with model=m\[01\]\).*3"),
         ({"within": "model"}, "--within model puts every row into a group of its own"),
         ({"within": "dim", "against": "classes"}, "classes is constant within equal dim"),
