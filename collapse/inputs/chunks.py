@@ -104,7 +104,7 @@ class PackedText:
 
     Attributes:
         files: The folder or repository.
-        part: Its folder in them: "train" or "validation".
+        part: The folder of this text in ``files``: "train" or "validation".
         record: What ``chunks.json`` records: the text, its tokenizer and the options of packing.
     """
 

@@ -140,7 +140,7 @@ def open_texts(
 ) -> Source:
     """Load a model and pack texts.
 
-    ``trained`` is the store that lacks only its validation, or layers, or None.
+    ``trained`` is an existing store that lacks only its validation or some layers, or None.
     """
     clock = Clock()
     check_kind(reference, {**reference.json("config.json"), **reference.model_args})  # before the texts are packed

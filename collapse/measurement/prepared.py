@@ -123,6 +123,6 @@ def size_of(frame: "pd.DataFrame") -> str | None:
 
 
 def sizes_said(frame: "pd.DataFrame") -> str:
-    """Say how many sizes the models have: rows of different sizes are not exchangeable. "" for models of one size."""
+    """Say how many sizes the models have, because such rows are not exchangeable; "" if all have one size."""
     size = size_of(frame)
     return f"the models have {frame[size].nunique()} values of {size}" if size else ""

@@ -39,7 +39,7 @@ class Shard:
         phase: "train" or "validation".
         start, stop: The slices.
         header: Description: identity, model, corpus and coverage as in a manifest; the layers; versions and makers of
-            their statistics; the batch size in use and the first one (``first_batch``), which resuming reads; the
+            their statistics; the batch size in use and that of the start (``first_batch``), which resuming reads; the
             ``seconds`` of the last run; provenance; for a validation, the hash of the training files (``trained``).
         path: The file, or None for a shard in memory.
         held: The tensors of a shard in memory.

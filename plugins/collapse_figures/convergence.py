@@ -11,7 +11,7 @@ from collapse_figures.tables import Colour, drawn_in, names_of
 
 @figure("convergence", title="Measurements against the amount of text", of="parts")
 def converging(parts: Sequence[Part]) -> Drawing:
-    """Measurements of the first part of a collection, the first two parts, and so on, against their samples."""
+    """Measurements of the first part of a collection, the first two parts, and so on, against the number of samples."""
     import pandas as pd
 
     groups: dict[str, list[Part]] = {}

@@ -123,7 +123,7 @@ def one_of(frame: "pd.DataFrame", names: Sequence[str]) -> list[str]:
 
 
 def colour_of(frame: "pd.DataFrame", names: str = "called") -> Colour | None:
-    """Return the colour that distinguishes sizes of models: width, number of parameters, or a column with few names."""
+    """Return the column that colours models by size, else the column ``names`` if it has few names, else None."""
     for column, title in (("width", "width d"), ("n_params", "parameters"), ("dim", "width d")):
         different = frame[column].nunique() if column in frame else 0
         if different > _COLOURS and (frame[column] > 0).all():
