@@ -1,4 +1,4 @@
-"""Packing: chunks equal a direct computation; which changes give other chunks.
+"""Packing: chunks equal a direct computation and datasets.map; which changes give other chunks.
 
 The text that is read is the text that was hashed.
 """
@@ -18,6 +18,7 @@ from collapse.errors import CollapseError, UsageError
 from collapse.inputs.collection_spec import CollectionSpec
 from collapse.inputs.corpus import Corpus, find_corpus
 from collapse.inputs.packing import pack
+from collapse_zoo.stories import stories
 
 
 class Letters:
@@ -43,6 +44,37 @@ def words(texts, verbose=True):
 def packed(corpus, tokenizer=None, *, key="letters", progress=None, **options):
     spec = CollectionSpec(**{"chunk_length": 7, "shards": 1, **options})
     return pack(corpus, tokenizer or Letters(), spec, tokenizer_key=key, progress=progress)
+
+
+REFERENCE = """
+import sys, datasets, numpy
+path, shards, cache, out = sys.argv[1], int(sys.argv[2]), sys.argv[3], sys.argv[4]
+datasets.disable_progress_bars()
+def tokenize(batch):
+    return {"input_ids": [[sum(map(ord, word)) % 997 for word in text.split()] for text in batch["text"]]}
+def group(batch):
+    flat = [token for row in batch["input_ids"] for token in row]
+    stop = len(flat) // 128 * 128
+    return {"input_ids": [flat[i : i + 128] for i in range(0, stop, 128)]}
+rows = datasets.load_dataset("json", data_files=path, split="train", cache_dir=cache)
+rows = rows.map(tokenize, batched=True, remove_columns=["text"])
+rows = rows.map(group, batched=True, num_proc=shards if shards > 1 else None)
+numpy.save(out, numpy.array(rows["input_ids"][:], dtype="<i4"))
+"""
+
+
+def test_chunks_equal_datasets_map_byte_for_byte(tmp_path):
+    many, seen = tmp_path / "many.jsonl", set()
+    many.write_text("".join(json.dumps({"text": text}) + "\n" for text in stories(4_650, seed=9)))
+    for shards in (1, 2, 3):
+        out = tmp_path / f"{shards}.npy"
+        cache = tmp_path / f"hf{shards}"  # a fresh one: map may answer with what another num_proc gave
+        command = [sys.executable, "-c", REFERENCE, str(many), str(shards), str(cache), str(out)]
+        subprocess.run(command, check=True, capture_output=True)
+        ours = packed(find_corpus(str(many)), words, chunk_length=128, shards=shards)
+        assert ours.tokens.tobytes() == np.load(out).tobytes()
+        seen.add(ours.tokens.tobytes())
+    assert len(seen) == 3
 
 
 @pytest.fixture(scope="module")
