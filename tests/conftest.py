@@ -22,8 +22,8 @@ from tiny_model import Tiny, make_tiny
 ROOT = Path(__file__).resolve().parents[1]
 SHARED = ROOT.parent / "shared"
 
-if "PYTEST_XDIST_WORKER" in os.environ:  # the workers share the cores: threads that wait for each other only cost
-    os.environ.setdefault("OMP_NUM_THREADS", "1")
+# Workers share the cores. Without them, too, equal runs then give equal bytes in this process and in others.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 # Programs, not modules to look for doctests in.
 collect_ignore = ["mutate.py", "sequences.py", "lowest_versions.py"]
