@@ -24,7 +24,7 @@ from collapse.stores.layers import TOP
 
 log = logging.getLogger("collapse")
 
-_SHARE = 1 / 40
+_SHARE = 1 / 100
 """Saving states takes at most about this share of a pass's time."""
 
 Add = Callable[[dict[str, Tensor], Tensor, int, int], None]
@@ -49,7 +49,7 @@ def run_slices(
 ) -> Saved:
     """Run slices, and save the state after the first slice, the last slice, and some in between.
 
-    Saving takes longer with more classes and dimensions. So the next save begins only after 40 times its duration.
+    Saving takes longer with more classes and dimensions. So the next save begins only after 100 times its duration.
 
     Args:
         phase: The samples.

@@ -151,17 +151,20 @@ class LanguageModel:
         return self.layers(tokens_BT, (TOP,))[TOP]
 
     @torch.no_grad()  # not inference_mode: a model may keep tensors, and be trained afterwards
-    def layers(self, tokens_BT: Int[Tensor, "B T"], layers: Sequence[str]) -> dict[str, Float[Tensor, "B T d"]]:
+    def layers(
+        self, tokens_BT: Int[Tensor, "B T"], layers: Sequence[str], stop: int | None = None
+    ) -> dict[str, Float[Tensor, "B T d"]]:
         """Return h of some layers, in order of depth: the inputs of blocks, and of the output embedding for top.
 
-        The forward pass stops at the last of them.
+        The forward pass stops at the last of them. Only positions before ``stop`` are returned.
         """
         found: dict[str, Tensor] = {}
 
         def keep(layer: str) -> Callable[[torch.nn.Module, tuple[Any, ...], dict[str, Any]], None]:
             def hook(_: torch.nn.Module, inputs: tuple[Any, ...], named: dict[str, Any]) -> None:
                 for tensor in (each for each in (*inputs, *named.values()) if isinstance(each, Tensor)):
-                    found[layer] = tensor if layer == TOP else tensor.clone()  # a block may change its input
+                    h_BTd = tensor[:, :stop]
+                    found[layer] = h_BTd if layer == TOP else h_BTd.clone()  # a block may change its input
                     break
                 if layer == layers[-1] and not self._is_sharded:
                     raise Reached

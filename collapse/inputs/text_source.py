@@ -80,8 +80,8 @@ class TextPhase(Phase):
 
     def embeddings(self, start: int, stop: int, layers: Sequence[str]) -> dict[str, Tensor]:
         """Return the embeddings of some chunks, except at their last tokens, which have no next token."""
-        found = self.model.layers(self.tokens(start, stop), layers)
-        return {layer: h_BTd[:, :-1].reshape(-1, h_BTd.shape[-1]) for layer, h_BTd in found.items()}
+        found = self.model.layers(self.tokens(start, stop), layers, stop=-1)
+        return {layer: h_BTd.reshape(-1, h_BTd.shape[-1]) for layer, h_BTd in found.items()}
 
     def labels_at(self, places: Tensor) -> Tensor:
         """Return the next tokens of any samples."""

@@ -1,8 +1,9 @@
 """Accumulate batches of embeddings (h, y) into class moments, in one pass; accumulators can be merged.
 
-Every batch gives class counts, batch means and squared deviations from the *batch* mean. Two sides are merged with the
-update of Chan, Golub & LeVeque (1983), which is accurate even if the variance is 1e-10 of ‖μ‖²; the difference
-E‖h‖² − ‖μ‖² would lose all digits. No one-hot matrix is formed: the code uses scatter-adds over the occurring classes.
+A batch's squared deviations are taken from a point between its own class mean and the class mean so far, which makes
+them the increase of the sum. Two accumulators are merged with the update of Chan, Golub & LeVeque (1983). Both are
+accurate even if the variance is 1e-10 of ‖μ‖²; the difference E‖h‖² − ‖μ‖² would lose all digits. No one-hot matrix is
+formed: the code uses scatter-adds over the occurring classes.
 
 Shapes: B samples of a batch, K classes of a batch, C classes seen so far, d dimensions.
 """
@@ -14,12 +15,15 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from collapse.numerics.finite import LARGEST, check_finite, largest, within_range
+from collapse.numerics.finite import LARGEST, check_finite, largest
 from collapse.numerics.statistics import EmbeddingStatistics
 from collapse.plugin.batch import Batch, Side
 from collapse.plugin.filling import Filled
 from collapse.plugin.statistic import Statistic
 
+_PADDING = (
+    8  # columns; if d is a power of 2, the elements of a column would fall into few sets of the processor's cache
+)
 _CONSTANT = 1e-9  # the mean of a class with a smaller spread, relative to the mean, is corrected
 
 
@@ -52,15 +56,19 @@ class Scratch:
     The accumulators of several layers may share it.
     """
 
-    def __init__(self, dim: int, device: str | torch.device, arrays: int = 2) -> None:
-        self._memory = torch.empty(arrays, 0, dim, dtype=torch.float64, device=device)
+    def __init__(self, dim: int, device: str | torch.device) -> None:
+        self._first = torch.empty(0, dim, dtype=torch.float64, device=device)
+        self._second = self._first.new_empty(0, dim + _PADDING)
 
-    def rows(self, count: int) -> Tensor:
-        """Return uninitialized memory, shape (arrays, count, d), which the next batch reuses."""
-        arrays, rows, dim = self._memory.shape
-        if count > rows:
-            self._memory = self._memory.new_empty(arrays, count, dim)
-        return self._memory[:, :count]
+    def rows(self, count: int) -> tuple[Tensor, Tensor]:
+        """Return two arrays of uninitialized memory, each of shape (count, d), which the next batch reuses.
+
+        The rows of the second are not adjacent: products of its columns are faster.
+        """
+        if count > len(self._first):
+            dim = self._first.shape[1]
+            self._first, self._second = self._first.new_empty(count, dim), self._first.new_empty(count, dim + _PADDING)
+        return self._first[:count], self._second[:count, : self._first.shape[1]]
 
 
 class ClassMoments:
@@ -88,30 +96,35 @@ class ClassMoments:
         Raises:
             NotFinite: An embedding is NaN or infinite; the message and ``error.row`` give its row.
         """
-        batch, squares_K = self._by_class(h_Bd, y_B if isinstance(y_B, Labels) else Labels.of(y_B, self.device))
-        before = self._merge(batch.side, squares_K)
+        labels = y_B if isinstance(y_B, Labels) else Labels.of(y_B, self.device)
+        size = largest(h_Bd)
+        if not size < LARGEST:  # also for NaN
+            check_finite(h_Bd)
+        rows_K, before = self._before(labels.classes)
+        batch, squares_K = self._by_class(h_Bd, labels, before, size)
+        self._update(rows_K, before, batch.side, squares_K)
         if self.filled:
-            self.filled.take(batch, before)
+            self.filled.take(batch)
 
     @torch.inference_mode()  # so that torch refuses a write by a statistic
-    def _by_class(self, h_Bd: Tensor, labels: Labels) -> tuple[Batch, Tensor]:
-        """Return a batch by class, in memory that the next batch reuses, and the squared deviations of each class."""
+    def _by_class(self, h_Bd: Tensor, labels: Labels, before: Side, size: float) -> tuple[Batch, Tensor]:
+        """Return a batch by class, in memory that the next batch reuses, and by how much each class's squares increase.
+
+        Deviations are taken from t = m_b − √(n_a / n)·δ, where δ is the batch mean m_b minus the mean of the n_a
+        samples before. Their products then add up to those of deviations from m_b, plus δδᵀ n_a n_b / n.
+        """
         memory_Bd, deviations_Bd = self.scratch.rows(len(h_Bd))
         h_Bd = memory_Bd.copy_(h_Bd)
         y_B, classes_K, inverse_B, counts_K = labels
         means_Kd = h_Bd.new_zeros(len(classes_K), self.dim)
         means_Kd.index_add_(0, inverse_B, h_Bd).div_(counts_K.unsqueeze(1))
-        size = largest(means_Kd)
-        # this memory first holds each sample's class mean, then the deviation from it
-        torch.index_select(means_Kd, 0, inverse_B, out=deviations_Bd)
+        share_K1 = (before.counts / (before.counts + counts_K)).sqrt_().unsqueeze(1)
+        points_Kd = torch.lerp(means_Kd, before.means, share_K1)
+        # this memory first holds the point t of each sample's class, then the deviation from it
+        torch.index_select(points_Kd, 0, inverse_B, out=deviations_Bd)
         torch.sub(h_Bd, deviations_Bd, out=deviations_Bd)
         squares_K = h_Bd.new_zeros(len(classes_K))
         squares_K.index_add_(0, inverse_B, row_squares(deviations_Bd))
-        # The condition also holds for NaN. If only the squares are large, check_finite() finds every embedding valid.
-        if not (size < LARGEST and within_range(squares_K)):
-            check_finite(h_Bd)
-        if _may_be_constant(squares_K, counts_K, self.dim * size**2):
-            self._average_again(means_Kd, deviations_Bd, squares_K, inverse_B, counts_K)
         batch = Batch(
             h=h_Bd,
             y=y_B,
@@ -121,50 +134,56 @@ class ClassMoments:
             means=means_Kd,
             deviations=deviations_Bd,
         )
+        if _may_be_constant(squares_K, counts_K, self.dim * size**2):
+            self._average_again(batch, squares_K, points_Kd, before.means, share_K1)
         return batch, squares_K
 
     def _average_again(
-        self, means_Kd: Tensor, deviations_Bd: Tensor, squares_K: Tensor, inverse_B: Tensor, counts_K: Tensor
+        self, batch: Batch, squares_K: Tensor, points_Kd: Tensor, before_Kd: Tensor, share_K1: Tensor
     ) -> None:
         """Correct the rounding error of the means of classes whose samples are almost equal.
 
         The mean of n equal samples has a rounding error of up to n·ε/2, which could dominate its distance to another
-        such class. Deviations from this mean are exact, so adding their mean corrects it.
+        such class. Deviations from a point this close are exact, so the point plus their mean is the exact mean.
         """
-        constant_K = (squares_K <= counts_K * _CONSTANT**2 * row_squares(means_Kd)) & (counts_K > 1)
+        constant_K = (squares_K <= batch.counts * _CONSTANT**2 * row_squares(batch.means)) & (batch.counts > 1)
         if not bool(constant_K.any()):
             return
-        here = constant_K[inverse_B].nonzero().squeeze(1)
-        which = inverse_B[here]
-        correction_Kd = torch.zeros_like(means_Kd).index_add_(0, which, deviations_Bd[here])
-        correction_Kd /= counts_K.unsqueeze(1)
-        means_Kd += correction_Kd
-        deviations_Bd[here] -= correction_Kd[which]
+        here = constant_K[batch.inverse].nonzero().squeeze(1)
+        which = batch.inverse[here]
+        sums_Kd = torch.zeros_like(batch.means).index_add_(0, which, batch.deviations[here])
+        exact_Kd = points_Kd + sums_Kd / batch.counts.unsqueeze(1)
+        batch.means[constant_K] = exact_Kd[constant_K]
+        points_Kd = torch.lerp(batch.means, before_Kd, share_K1)
+        batch.deviations[here] = batch.h[here] - points_Kd[which]
         squares_K[constant_K] = 0
-        squares_K.index_add_(0, which, row_squares(deviations_Bd[here]))
+        squares_K.index_add_(0, which, row_squares(batch.deviations[here]))
 
     def merge(self, other: "ClassMoments") -> None:
         """Merge another accumulator, as if its samples had been added here."""
         used = other._used
         side = Side(classes=other._classes[:used], counts=other._counts[:used].double(), means=other._means[:used])
-        before = self._merge(side, other._squares[:used])
+        rows_K, before = self._before(side.classes)
+        # Chan et al. 1983: M2 = M2a + M2b + ‖δ‖² na nb / n
+        between_K = (
+            row_squares(side.means - before.means) * before.counts * (side.counts / (before.counts + side.counts))
+        )
+        self._update(rows_K, before, side, other._squares[:used] + between_K)
         if self.filled:
             self.filled.merge(other.filled, before, side)
 
-    def _merge(self, theirs: Side, squares_K: Tensor) -> Side:
-        """Merge counts, means and squares; return the counts and means from before, which statistics need."""
-        rows_K = self._ensure_rows(theirs.classes)
-        before_counts_K = self._counts[rows_K].double()
-        before_means_Kd = self._means.index_select(0, rows_K)
-        total_K = before_counts_K + theirs.counts
-        share_K = theirs.counts / total_K
-        delta_Kd = theirs.means - before_means_Kd
-        # Chan et al. 1983: M2 = M2a + M2b + ‖δ‖² na nb / n, mean = mean_a + δ nb / n, with share_K = nb / n.
-        # A new class has na = 0 and mean_a = 0, so it gets exactly the other mean.
-        self._squares[rows_K] += squares_K + row_squares(delta_Kd) * (before_counts_K * share_K)
-        self._means[rows_K] = torch.addcmul(before_means_Kd, delta_Kd, share_K.unsqueeze(1), out=delta_Kd)
+    def _before(self, classes_K: Tensor) -> tuple[Tensor, Side]:
+        """Return the rows of some classes, which are added if they are new, with their counts and means so far."""
+        rows_K = self._ensure_rows(classes_K)
+        means_Kd = self._means.index_select(0, rows_K)
+        return rows_K, Side(classes=classes_K, counts=self._counts[rows_K].double(), means=means_Kd)
+
+    def _update(self, rows_K: Tensor, before: Side, theirs: Side, squares_K: Tensor) -> None:
+        """Add counts and squares, and move the means by δ n_b / n; a new class gets exactly their mean."""
+        total_K = before.counts + theirs.counts
+        self._squares[rows_K] += squares_K
+        self._means[rows_K] = torch.lerp(before.means, theirs.means, (theirs.counts / total_K).unsqueeze(1))
         self._counts[rows_K] = total_K.long()
-        return Side(classes=theirs.classes, counts=before_counts_K, means=before_means_Kd)
 
     def _ensure_rows(self, classes_K: Tensor) -> Tensor:
         """Add the classes that are missing, and return the row of each class; rows are in the order of adding."""

@@ -20,7 +20,8 @@ class Batch:
         inverse: Row of each sample's label in ``classes``, shape (B,).
         counts: Samples per class, shape (K,).
         means: Class means of the batch, shape (K, d).
-        deviations: h minus its row of ``means``, shape (B, d).
+        deviations: h minus a point between the class's mean in the batch and the mean of its earlier samples, shape
+            (B, d). The sums of their products over all batches are those of deviations from the final class means.
     """
 
     h: Float[Tensor, "B d"]
@@ -40,6 +41,8 @@ class Batch:
 @dataclass(frozen=True, kw_only=True)
 class ValidationBatch(Batch):
     """One batch as a validation statistic sees it; ``means`` are the final class means, nan for labels without a mean.
+
+    ``deviations`` are taken from ``means``.
 
     Attributes:
         linear: Decisions of the linear classifier over the classes with a mean, shape (B,).

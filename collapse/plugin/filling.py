@@ -38,17 +38,12 @@ class Filled:
         """Distribution whose plugin fills each statistic, by name."""
         return {name: plugins().owner(type(each).__module__).maker for name, each in self._held.items()}
 
-    def take(self, batch: Batch, before: Side | None = None) -> None:
-        """Update every statistic with a batch.
-
-        Args:
-            batch: The batch; its tensors were made in inference mode, so that torch refuses a write.
-            before: Counts and means before this batch; None in the validation phase.
+    def take(self, batch: Batch) -> None:
+        """Update every statistic with a batch, whose tensors were made in inference mode: torch refuses a write.
 
         Raises:
             PluginError: A statistic raises, or writes to the batch.
         """
-        theirs = batch.side
         for each in self:
             of_batch = type(each)(batch.classes.clone(), batch.h.shape[1])
             try:
@@ -60,10 +55,10 @@ class Filled:
                     f"{error.text if isinstance(error, Failed) else error}. Correct the plugin, or add --without "
                     f"{each.name}, and run the same command again to resume after the last saved slice"
                 ) from error
-            each.merge(of_batch, before, theirs)  # before is None in the validation phase, which has no "chan"
+            each.merge(of_batch)
 
     def merge(self, other: "Filled", mine: Side | None = None, theirs: Side | None = None) -> None:
-        """Merge other statistics of the same kinds; training statistics need both sides' counts and means."""
+        """Merge other statistics of the same kinds; those of training need both sides' counts and means."""
         for each in self:
             each.merge(other._held[each.name], mine, theirs)
 

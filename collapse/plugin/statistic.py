@@ -32,8 +32,9 @@ class State:
             the statistic then also stores.
         dtype: dtype of the tensor.
         reduction: How two tensors are merged: "sum", "max", "min", or "chan". "chan" is for a sum over classes of
-            products of deviations from the class means, with shape (), ("d",) or ("d", "d"). Merging then also adds
-            the term for the difference between both sides' means (Chan, Golub & LeVeque 1983).
+            products of deviations from the class means, with shape (), ("d",) or ("d", "d"), made of
+            ``batch.deviations``. Merging two collections then also adds the term for the difference between both
+            sides' means (Chan, Golub & LeVeque 1983).
 
     Raises:
         PluginError: The declaration is invalid.
@@ -118,8 +119,11 @@ class Statistic:
                 declared, given = (", ".join(map(str, each)) for each in ((expected.shape, expected.dtype), found))
                 raise PluginError(f"tensor {name}: state declares shape and dtype {declared}, got {given}")
 
-    def merge(self, other: "Statistic", mine: Side | None, theirs: Side | None) -> None:
-        """Merge another statistic of the same kind; "chan" needs both sides' counts and means."""
+    def merge(self, other: "Statistic", mine: Side | None = None, theirs: Side | None = None) -> None:
+        """Merge another statistic of the same kind.
+
+        Without both sides' counts and means, the other is of one batch, whose deviations include the term of "chan".
+        """
         rows = self._ensure_rows(other)
         for name, each in self.state.items():
             held, added = getattr(self, name).to(getattr(other, name).device), getattr(other, name)
@@ -129,9 +133,7 @@ class Statistic:
                 held = held if held.numel() else added.clone()
             else:
                 held = _MERGED[each.reduction](held, added)
-            if each.reduction == "chan":
-                assert mine is not None
-                assert theirs is not None
+            if each.reduction == "chan" and mine is not None and theirs is not None:
                 held = _shifted(each, held, mine, theirs)
             setattr(self, name, held)
 

@@ -23,7 +23,7 @@ class WithinClassCovariance(Statistic):
     samples: Tensor
 
     def update(self, batch: Batch) -> None:
-        """Sum the outer products of a batch's deviations from its own class means."""
+        """Sum the outer products of a batch's deviations."""
         self.scatter = gram(batch.deviations)
         self.samples = batch.counts.sum().reshape(1)
 
