@@ -33,14 +33,15 @@ def find_adapted(
             log.warning("the adapter %s was trained on %s, but is applied to %s", adapter, base, name)
         return replace(found, adapter=own)
     if adapter is not None:
-        raise UsageError(f"{name} is itself a PEFT adapter: remove --adapter, or merge one of them into its model")
+        raise UsageError(f"{name} is itself a PEFT adapter: remove --adapter, or merge {name} into its base model")
     own, config = _adapter(found), found.json(ADAPTER)
     base = str(config.get("base_model_name_or_path"))
     try:
         return replace(find_model(base, revision=config.get("revision"), model_args=model_args), adapter=own)
     except CollapseError as error:
         raise type(error)(
-            f"{name} is a PEFT adapter, and its base model is not found: {error}. Give that model, and --adapter {name}"
+            f"{name} is a PEFT adapter, and its base model is not found: {error}. Give its base model, with "
+            f"--adapter {name}"
         ) from error
 
 
@@ -80,7 +81,7 @@ def apply_adapter(model: Any, reference: ModelReference, *, merge: bool) -> Any:
             if not (differ := differ or peft.set_peft_model_state_dict(adapted, held).unexpected_keys):
                 _untie(adapted.get_base_model())
                 return adapted.merge_and_unload() if merge else adapted.get_base_model()
-            said = f"{'it lacks' if lacking else 'they differ in'} {some(differ)}"
+            said = f"{'the adapter lacks' if lacking else 'their weights differ:'} {some(differ)}"
     except (ValueError, RuntimeError, KeyError, TypeError) as error:  # of peft
         said = first_line(error)
     raise CollapseError(
