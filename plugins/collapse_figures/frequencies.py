@@ -46,5 +46,5 @@ def class_frequencies(stores: Sequence[Store]) -> Drawing:
         f"most {most:,} ranks a curve are drawn. {'; '.join(said.values())}."
     )
     same = len(stores) - len(said)
-    notes = (f"{counted(same, 'store')} with the same counts as another one drawn once",) if same else ()
+    notes = (f"not drawn: {counted(same, 'store')} with the same counts as another",) if same else ()
     return Drawing(specification(chart), caption, notes=notes)
