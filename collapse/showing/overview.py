@@ -158,7 +158,7 @@ def _by_size(frame: "pd.DataFrame", tests: Associations, tested: Table) -> Itera
         if _is_sure(each) and (other := sure.get(each["column"])) and each["r"] * other["r"] < 0
     ]
     if turned:
-        yield f"The correlation reverses there, both times with {_SURE}: {some(turned, _MOST)}."
+        yield f"Compared with all rows, the correlation reverses, both times with {_SURE}: {some(turned, _MOST)}."
 
 
 def _is_sure(record: Mapping[str, Any]) -> bool:

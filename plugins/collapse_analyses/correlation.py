@@ -196,7 +196,7 @@ def _explain(
         predicted_note(chosen.goal.label),
     ]
     if without:
-        constant = f"it or {chosen.goal.label} is constant"
+        constant = f"the column or {chosen.goal.label} is constant"
         notes.append(f"no p for {', '.join(without)}: if one {values} is left out, {constant}")
     return notes + ([f"groups: equal {chosen.within[0]}, at least {FEWEST_ROWS} rows"] if chosen.within else [])
 
