@@ -58,10 +58,8 @@ def _side_by_side(results: Results) -> Table:
         of, measurement = part or of, f"{measurement} ±" if name == ERROR else name
         made.append([of, measurement, *(None if value == "" else value for value in values)])
     others = sorted({name for row in rows for name in row.measurements} - set(shared))
-    notes = [
-        *table.notes,
-        *([f"not shown (missing in a row, or plugin not installed): {', '.join(others)}"] if others else []),
-    ]
+    hidden = f"not shown (missing in a row, or plugin not installed): {', '.join(others)}"
+    notes = [*table.notes, *([hidden] if others else [])]
     return Table("", table.columns, made, notes)
 
 
