@@ -30,7 +30,7 @@ _SHOWN = {"measurement": "measurement", "A": "A", "B": "B", "difference": "B−A
 _SHOWN |= {"standard_error": "± error", "t": "t", "seeds_sd": "seeds' sd"}
 """Order and headings for people: in a terminal of 80 characters the meaning stands beside the difference."""
 _FIELDS = {**ONE_TEXT, "dtype": COMPARED["dtype"]}
-_FIELDS["tokenizer"] += ", so that nothing per token can be compared"
+_FIELDS["tokenizer"] += ", so their tokens cannot be compared"
 
 
 @shows_progress

@@ -86,8 +86,8 @@ class Filled:
 def conflict(kind: type[Statistic], version: int | None, maker: str | None) -> str:
     """Say how the installed plugin differs from the one that filled a stored statistic; "" if it does not."""
     if version != kind.version:
-        return f"has version {version} of it, and the installed plugin has version {kind.version}"
+        return f"has version {version} of it, but the installed plugin has version {kind.version}"
     now = plugins().owner(kind.__module__).maker
     if maker is not None and maker != now:
-        return f"filled it with the plugin of {maker}, and the installed one is of {now}"
+        return f"filled it with the plugin of {maker}, but the installed plugin is of {now}"
     return ""

@@ -66,7 +66,7 @@ def read_manifest(path: Path) -> dict[str, Any]:
         manifest: dict[str, Any] = json.loads(data)
         version = manifest["version"]
         if manifest["format"] == "collapse" and isinstance(version, int) and version != VERSION:
-            remedy = "pip install -U linguistic-collapse" if version > VERSION else "collect the store again"
+            remedy = "run pip install -U linguistic-collapse" if version > VERSION else "collect the store again"
             raise StoreError(
                 f"{file} has store format {version}, but this version of collapse reads {VERSION}: {remedy}"
             )
@@ -172,11 +172,11 @@ def why_absent(manifest: Mapping[str, Any], layer: str = TOP) -> dict[str, str]:
     why = {
         "n_params": f"{of} does not say how many parameters its model has",
         "ood": "no out-of-distribution text was given: add one with --ood-text",
-        "previous": "the table has no row before it, or one with another tokenizer",
+        "previous": "the table has no previous row, or the previous row has another tokenizer",
     }
     if manifest["coverage"]["validation"] is not None:
         no_lens = manifest["model"].get(NO_LENS)
-        not_yet = f"layer {layer} is not validated yet: collapse collect MODEL --store STORE --layers {layer}"
+        not_yet = f"layer {layer} is not validated yet: run collapse collect MODEL --store STORE --layers {layer}"
         return why | {"validation": f"layer {layer} has no decisions: {no_lens}" if no_lens else not_yet}
     if "features" in identity:
         why["validation"] = "no validation text was given: the features have no validation_features and labels"
@@ -187,7 +187,7 @@ def why_absent(manifest: Mapping[str, Any], layer: str = TOP) -> dict[str, str]:
     else:
         local = not (identity.get("validation") or {"revision": None}).get("revision")
         files = f" --validation-{what} FILES" if local else ""
-        why["validation"] = f"not validated yet: collapse collect MODEL --store STORE{files}"
+        why["validation"] = f"not validated yet: run collapse collect MODEL --store STORE{files}"
     return why
 
 
