@@ -94,7 +94,7 @@ def test_the_files_of_weights_are_those_that_are_read(tmp_path, files, arguments
             {"config.json": "{}", SAFE: index("a.safetensors")},
             {},
             CollapseError,
-            f"{SAFE} names a.safetensors, which is missing",
+            f"is incomplete: it lacks a.safetensors, named in {SAFE}",
         ),
         ({"config.json": "{", "model.safetensors": ""}, {}, CollapseError, r"config\.json cannot be read as JSON"),
     ],

@@ -217,7 +217,7 @@ def locate(name: str, revision: str | None, what: str, model_args: Mapping[str, 
 
 
 def find_revisions(name: str, patterns: str | Iterable[str]) -> list[str]:
-    """Find the checkpoints of a model: branches and tags on the Hub, or subfolders of a local folder, by step.
+    """Find the checkpoints of a model: branches and tags on the Hub, or subfolders of a local folder, sorted by step.
 
     Patterns have the wildcards of a shell; one text may hold several, separated by commas.
 

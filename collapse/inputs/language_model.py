@@ -65,8 +65,8 @@ class LanguageModel:
         blocks: The blocks, whose inputs are the inner layers; :func:`collapse.inputs.model_layers.find_layers` sets it.
         lens: The final norm, which maps the last block's output to the input of the output embedding; None if it was
             not searched or not found.
-        no_lens: Why there is no such module.
-        logits: How it makes logits from ⟨w, h⟩ + b.
+        no_lens: Why ``lens`` was not found, or "".
+        logits: How the model makes logits from ⟨w, h⟩ + b.
     """
 
     model: Any

@@ -64,7 +64,7 @@ def live_model(
     name = name or Path(str(getattr(model, "name_or_path", ""))).name or "model"
     for each in _OF_LOADING:
         if options.get(each) is not None:
-            raise UsageError(f"{each}= does not apply to a loaded model: remove it, and change the model yourself")
+            raise UsageError(f"{each}= does not apply to a loaded model: remove it, and load the model as you need it")
     if options.get("null") == "untrained":
         raise UsageError("null='untrained' does not apply to a loaded model: collect a model with its initial weights")
     model = getattr(model, "_orig_mod", model)  # of torch.compile

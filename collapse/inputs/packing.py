@@ -113,7 +113,7 @@ def pack(
 ) -> Chunks:
     """Return the chunks of a corpus from a folder; pack them if they are not there.
 
-    Of several processes, one packs, and the others wait for its chunks.
+    If several processes call this, one packs, and the others wait for its chunks.
 
     Args:
         corpus: The text. If it is packed, its chunks are read, and nothing is tokenized.

@@ -53,8 +53,8 @@ def _request(
 def find_store(reference: ModelReference, spec: CollectionSpec) -> Store | None:
     """Find a store in a model's folder or repository that makes collecting it unnecessary.
 
-    For a model on the Hub, any text, chunk length and number of chunks match that the options do not specify; stores of
-    whole texts are preferred.
+    For a model on the Hub, a store may have any text, chunk length and number of chunks, unless the options specify
+    them; stores of whole texts are preferred.
     """
     stores: list[Store] = []
     files = reference.files
@@ -62,7 +62,7 @@ def find_store(reference: ModelReference, spec: CollectionSpec) -> Store | None:
         try:
             stores.append(files.open(folder))
         except CollapseError as error:
-            log.warning("%s: this store is not used", error)
+            log.warning("ignoring a store: %s", error)
     if not stores:
         return None
     request = _request(reference, spec, leave_open=not reference.is_local)

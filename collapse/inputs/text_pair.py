@@ -20,8 +20,8 @@ class Texts:
     """The texts of a collection.
 
     Attributes:
-        training: The training text. None if a store may have been collected from any text, or if an existing store
-            already fixes its text.
+        training: The training text. None if a store of any text is accepted, or if the existing store determines the
+            text.
         validation: The validation text, or None.
         optional: Whether the validation split may be absent, because the user did not name it.
     """
@@ -64,7 +64,7 @@ class Texts:
         except NoSplit as error:
             if not self.optional:
                 raise
-            log.warning("%s: continuing without validation", error)
+            log.warning("skipping the validation: %s", error)
             return None
 
 

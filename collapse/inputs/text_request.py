@@ -50,8 +50,7 @@ def text_request(
         spec: The options.
         folder: Folder of the store, or None. If it holds a store, this store's text and limits apply unless the spec
             gives others.
-        leave_open: If True and the spec gives no text, length or limits, a store matches whatever its own text, length
-            or limits are.
+        leave_open: Whether a store may have any text, chunk length and limits, unless the spec gives them.
     """
     held = Store.load(folder) if folder and is_store(folder) and not spec.recollect else None
     tokenizer = find_tokenizer(spec.tokenizer) if spec.tokenizer else reference

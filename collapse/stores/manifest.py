@@ -165,7 +165,10 @@ def shape_of(manifest: Mapping[str, Any]) -> tuple[int, int]:
 
 
 def why_absent(manifest: Mapping[str, Any], layer: str = TOP) -> dict[str, str]:
-    """Return why a layer lacks what metrics need, and which command adds it; without paths, because it is published."""
+    """Return, for each need of metrics, why a layer may lack it and which command adds it.
+
+    The texts contain no paths, because they are published.
+    """
     identity = manifest["identity"]
     what = "data" if "task" in identity else "text"
     of = "a features file" if "features" in identity else "its source"
