@@ -7,11 +7,13 @@ from pathlib import Path
 from collapse.errors import CollapseError, UsageError
 from collapse.hub.client import split_name
 from collapse.hub.opening import in_folder, repo_of
+from collapse.inputs.checkpoints import check_kind
 from collapse.inputs.classifier_source import classifier_request
 from collapse.inputs.collection_spec import CollectionSpec
 from collapse.inputs.features import features_request, is_features_file
 from collapse.inputs.references import ModelReference
 from collapse.inputs.source_request import plugin_source, source_request
+from collapse.inputs.tasks import CAUSAL, TASKS
 from collapse.inputs.text_request import asked_model, text_request
 from collapse.stores.manifest import is_store
 from collapse.stores.request import Request, cached_folder
@@ -33,9 +35,12 @@ def resolve(model: str, spec: CollectionSpec, folder: Path | None) -> Request | 
     may_use_published = folder is None and not spec.recollect and not spec.null  # published nulls are not trusted
     try:
         request = _request(reference, spec, folder=folder)
-    except CollapseError:  # a published store may supply missing options
+    except CollapseError as error:  # a published store may supply missing options
         if may_use_published and (found := find_store(reference, spec)):
             return found
+        if spec.text is None or not isinstance(error, UsageError):  # the model may lack options of another task
+            config = {**reference.json("config.json"), **reference.model_args}
+            check_kind(reference, config, TASKS.get(str(spec.task), CAUSAL))
         raise
     if may_use_published and not is_store(str(request.folder)) and (found := find_store(reference, spec)):
         return found
