@@ -52,7 +52,7 @@ def benchmark(quick: bool, device: str) -> Record:
         sizes = {"folder": made, "length": length, "chunks": 4 * _BATCH}
         functions = {} if quick else {_BARE: bare, "collection": ours}
         peaks = {work: peak_growth(function, **sizes) for work, function in functions.items()}
-        classes = len(collapse.load(folder / TOP).tensors("train")["classes"])
+        classes = len(collapse.load(folder / f"{TOP}-{chunks}").tensors("train")["classes"])
     title = f"GPT-Neo {'2x64' if quick else '4x256'}, C = {classes:,}, {chunks} chunks of {length:,}"
     record.add(title, times, amount=chunks * length, unit="tokens", limit=_BARE, peaks=peaks)
     return record
@@ -131,7 +131,7 @@ def ours(folder: str, length: int, chunks: int, layers: str = TOP) -> Callable[[
     """Return a function that collects this number of chunks, each time from the beginning."""
     return lambda: collapse.collect(
         f"{folder}/model",
-        store=f"{folder}/{layers}",
+        store=f"{folder}/{layers}-{chunks}",
         layers=layers,
         text=f"{folder}/train.jsonl",
         chunk_length=length,

@@ -14,8 +14,8 @@ from transformers import AutoTokenizer
 from benchmarks.machine import ROOT
 from benchmarks.record import Record
 from benchmarks.timing import in_turn
+from collapse.hub.corpus import find_corpus
 from collapse.inputs.collection_spec import CollectionSpec
-from collapse.inputs.corpus import find_corpus
 from collapse.inputs.packing import pack
 from collapse_zoo.stories import stories, train_tokenizer, write_stories
 

@@ -10,9 +10,9 @@ from safetensors.torch import load_file, save_file
 from tiny_model import edit_json
 
 import collapse
+from collapse.hub.references import find_model
 from collapse.inputs.collection_spec import CollectionSpec
 from collapse.inputs.model_loading import load_model, load_tokenizer
-from collapse.inputs.references import find_model
 from collapse.inputs.text_request import asked_model, text_request
 from collapse.stores.request import Request
 

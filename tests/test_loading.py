@@ -14,10 +14,10 @@ from tiny_model import edit_json
 from transformers import AutoModelForCausalLM, GPTNeoConfig
 
 import collapse
+from collapse.hub.gguf import gguf_context
+from collapse.hub.references import find_model
 from collapse.inputs.collection_spec import CollectionSpec
-from collapse.inputs.gguf import gguf_context
 from collapse.inputs.model_loading import load_model
-from collapse.inputs.references import find_model
 
 
 @pytest.fixture

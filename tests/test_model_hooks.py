@@ -8,9 +8,9 @@ import torch
 from transformers import MistralConfig, MistralForCausalLM
 
 from collapse.errors import PluginError
+from collapse.hub.references import find_model
 from collapse.inputs.collection_spec import CollectionSpec
 from collapse.inputs.model_loading import load_model
-from collapse.inputs.references import find_model
 from collapse.plugin.plugin_manager import add_plugins, plugins
 
 CHANGES = {

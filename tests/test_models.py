@@ -5,9 +5,9 @@ import torch
 from random_models import saved
 
 import collapse
+from collapse.hub.references import find_model
 from collapse.inputs.collection_spec import CollectionSpec
 from collapse.inputs.model_loading import load_model
-from collapse.inputs.references import find_model
 from collapse.inputs.suitability import check_model
 
 

@@ -10,11 +10,11 @@ import transformers
 
 import collapse
 from collapse.errors import CollapseError
+from collapse.hub.corpus import find_corpus
+from collapse.hub.references import find_model
 from collapse.inputs.collection_spec import CollectionSpec
-from collapse.inputs.corpus import find_corpus
 from collapse.inputs.model_loading import load_tokenizer
 from collapse.inputs.packing import pack
-from collapse.inputs.references import find_model
 from collapse.numerics.decisions import Decider, ValidationTally
 from collapse.numerics.finite import check_classifier
 from collapse.testing import statistics_of

@@ -15,8 +15,8 @@ import numpy as np
 import pytest
 
 from collapse.errors import CollapseError, UsageError
+from collapse.hub.corpus import Corpus, find_corpus
 from collapse.inputs.collection_spec import CollectionSpec
-from collapse.inputs.corpus import Corpus, find_corpus
 from collapse.inputs.packing import pack
 from collapse_zoo.stories import stories
 
@@ -207,7 +207,7 @@ PACK = """
 import sys
 from collapse.inputs.packing import pack
 from collapse.inputs.collection_spec import CollectionSpec
-from collapse.inputs.corpus import find_corpus
+from collapse.hub.corpus import find_corpus
 def waiting(texts, verbose=True):
     print("tokenizing", flush=True)
     sys.stdin.readline()

@@ -13,10 +13,10 @@ from test_whole_models import add
 
 import collapse
 from collapse.errors import CollapseError
+from collapse.hub.references import find_model
 from collapse.inputs.collection_spec import CollectionSpec
 from collapse.inputs.language_model import LanguageModel
 from collapse.inputs.model_loading import load_model
-from collapse.inputs.references import find_model
 from collapse.inputs.suitability import check_model
 
 PARTS = ("model.embed_tokens", "model.layers.0", "model.layers.1", "model.norm", "model.rotary_emb", "lm_head")

@@ -18,8 +18,8 @@ from collapse.hub.fingerprints import (
     weight_files,
     weights_fingerprint,
 )
+from collapse.hub.references import ModelReference, code_of, find_model, find_tokenizer
 from collapse.hub.remote import Remote
-from collapse.inputs.references import ModelReference, code_of, find_model, find_tokenizer
 from collapse.stores.files import sha256_of
 
 

@@ -10,8 +10,8 @@ import pytest
 from client_cache import A, B, offline_cache
 
 from collapse.errors import CollapseError, UsageError
-from collapse.inputs.corpus import find_corpus, opened
-from collapse.inputs.textfiles import find_files, read_texts, show_names
+from collapse.hub.corpus import find_corpus, opened
+from collapse.hub.textfiles import find_files, read_texts, show_names
 from collapse.stores.files import sha256_of
 
 LATIN = os.fsdecode(b"caf\xe9.jsonl")

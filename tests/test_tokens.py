@@ -12,7 +12,7 @@ from transformers import AutoTokenizer
 
 import collapse
 from collapse.errors import CollapseError, UsageError
-from collapse.inputs.references import find_model, remember_tokenizer
+from collapse.hub.references import find_model, remember_tokenizer
 from collapse.testing import random_features
 from collapse.vocabulary.token_table import COLUMNS
 from collapse.vocabulary.token_texts import TokenTexts

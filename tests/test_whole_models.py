@@ -14,10 +14,10 @@ from safetensors.torch import load_file, save_file
 from tiny_model import edit_json
 
 import collapse
+from collapse.hub.references import find_model
 from collapse.inputs.collection_spec import CollectionSpec
 from collapse.inputs.language_model import LanguageModel
 from collapse.inputs.model_loading import load_model
-from collapse.inputs.references import find_model
 
 LAYER = "model.layers.1.self_attn"
 

@@ -21,7 +21,7 @@ revisions_option = click.option(
 
 def named_models(models: Sequence[str], revisions: str | None) -> list[str]:
     """Return the models or, if patterns of revisions are given, the matching revisions of each model."""
-    from collapse.inputs.references import find_revisions
+    from collapse.hub.references import find_revisions
 
     return [each for model in models for each in (find_revisions(model, revisions) if revisions else [model])]
 

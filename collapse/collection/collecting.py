@@ -7,7 +7,6 @@ folder already holds, or locks it and calls ``collect_missing`` in :func:`_with_
 
 import time
 from contextlib import nullcontext
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast, overload
 
@@ -107,8 +106,7 @@ def collect(
             f"collect() takes a folder, a Hub id or a loaded model of transformers, not a {type(model).__name__}"
         )
     with live_model(model, name, folder, options) as (reference, spec):
-        request = replace(text_request(reference, _checked(spec, store), folder=folder), folder=folder)
-        return _with_all_ranks(request, progress)
+        return _with_all_ranks(text_request(reference, _checked(spec, store), folder=folder), progress)
 
 
 @shows_progress
@@ -183,7 +181,8 @@ def _with_all_ranks(request: Request, report: Report | None) -> Store | Part:
             return _run_passes(request, report, *ranks.shared((folder, trained)), alone)
 
     if ranks.rank() == 0:
-        return ranks.shared(request.find_or_collect(collect_missing))
+        done = request.find_or_collect(collect_missing)
+        return ranks.shared(done)
     from_first: Any = ranks.shared(None)
     while isinstance(from_first, tuple):
         _check_shared(request.folder)

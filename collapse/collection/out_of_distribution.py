@@ -9,11 +9,10 @@ from collapse.collection.collecting import collect
 from collapse.core.paths import expanded
 from collapse.core.progress import Report
 from collapse.errors import UsageError
-from collapse.inputs.collection_spec import text_names
-from collapse.inputs.corpus import find_corpus
+from collapse.hub.corpus import find_corpus
+from collapse.hub.textfiles import KINDS, text_names
 from collapse.inputs.features import is_features_file
 from collapse.inputs.tasks import TASKS
-from collapse.inputs.textfiles import KINDS
 from collapse.measurement.measuring import open_measurable
 from collapse.numerics.statistics import EmbeddingStatistics
 from collapse.stores.manifest import is_store, shape_of

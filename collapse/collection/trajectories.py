@@ -10,9 +10,9 @@ from collapse.collection.measuring_layers import rows_of_layers
 from collapse.collection.named_store import how_to_measure, open_or_collect, store_among
 from collapse.core.progress import Report, numbered, shows_progress
 from collapse.errors import CollapseError
+from collapse.hub.references import find_revisions
 from collapse.inputs.accepted_options import NO_PART, accepts
 from collapse.inputs.collection_spec import CollectionSpec
-from collapse.inputs.references import find_revisions
 from collapse.measurement.results import Results
 from collapse.measurement.rows import Row
 from collapse.plugin.registry import Wanted

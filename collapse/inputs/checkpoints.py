@@ -11,7 +11,7 @@ from typing import Any
 from collapse.core.extras import missing_package
 from collapse.errors import CollapseError, UsageError, first_line
 from collapse.hub.client import hub_cache
-from collapse.inputs.references import ModelReference
+from collapse.hub.references import ModelReference
 from collapse.inputs.tasks import CAUSAL, TASKS, Task
 from collapse.stores.writing import ANOTHER_CACHE, raise_if_full
 

@@ -12,13 +12,11 @@ import numpy as np
 
 from collapse.core.reading import read_json
 from collapse.errors import UsageError
-from collapse.hub.fingerprints import Files, json_of
+from collapse.hub.packed_text import RECORD
 from collapse.stores.files import sha256_file
 from collapse.stores.manifest import differences
 from collapse.stores.writing import write_atomic
 
-RECORD = "chunks.json"
-TRAINING, VALIDATION = f"train/{RECORD}", f"validation/{RECORD}"
 FILES = ("tokens.bin", "starts.bin")
 NOT_COMPARED = frozenset(("libraries", "name", "rows", "sha256", "tokenization"))
 """Fields of the record that may differ from those of a request."""
@@ -96,32 +94,3 @@ def read_chunks(folder: Path, about: Mapping[str, Any]) -> Chunks | None:
     shape = record["rows"], record["chunk_length"]
     tokens = np.memmap(folder / FILES[0], dtype="<i4", mode="r", shape=shape)
     return Chunks(tokens, np.fromfile(folder / FILES[1], dtype="<i8"), record["sha256"][0])
-
-
-@dataclass(frozen=True)
-class PackedText:
-    """A packed text that was found, but not read yet.
-
-    Attributes:
-        files: The folder or repository.
-        part: The folder of this text in ``files``: "train" or "validation".
-        record: What ``chunks.json`` records: the text, its tokenizer and the options of packing.
-    """
-
-    files: Files
-    part: str
-    record: Mapping[str, Any]
-
-    @property
-    def name(self) -> str:
-        """The name for ``--text``."""
-        commit = getattr(self.files, "commit", None)
-        return f"{self.files.name}@{commit}" if commit else self.files.name
-
-
-def find_packed(files: Files, *, validation: bool) -> PackedText | None:
-    """Find a packed text in a folder or repository; for validation, the training text if no other was packed."""
-    for name in (VALIDATION, TRAINING) if validation else (TRAINING,):
-        if "corpus" in (record := json_of(files, name)):
-            return PackedText(files, name.split("/")[0], record)
-    return None

@@ -12,6 +12,7 @@ from torch import Tensor
 from collapse.core import ranks
 from collapse.core.progress import Report
 from collapse.hub.fingerprints import processor_fingerprint
+from collapse.hub.references import ModelReference, find_tokenizer
 from collapse.inputs.checkpoints import check_kind
 from collapse.inputs.classifier import Classifier
 from collapse.inputs.collection_spec import CollectionSpec
@@ -20,7 +21,6 @@ from collapse.inputs.labelled_data import find_data, matched_in_order, read_data
 from collapse.inputs.language_model import explaining_large_model
 from collapse.inputs.model_loading import load_pretrained
 from collapse.inputs.option_words import typed
-from collapse.inputs.references import ModelReference, find_tokenizer
 from collapse.inputs.samples import Samples
 from collapse.inputs.source import Source
 from collapse.inputs.source_request import OF_SOURCE, check_applies
@@ -30,7 +30,7 @@ from collapse.inputs.units import MASKED, MASKING_SEED, Units, prepare
 from collapse.measurement.comparable import MATCHED_IN_ORDER, SAME_TEXTS, same_texts
 from collapse.stores.layers import TOP
 from collapse.stores.provenance import Clock
-from collapse.stores.request import Request, cached_folder
+from collapse.stores.request import Request
 from collapse.stores.store import Store
 
 log = logging.getLogger("collapse")
@@ -68,7 +68,7 @@ def classifier_request(reference: ModelReference, spec: CollectionSpec, folder: 
         load=partial(_open, identity=identity, spec=spec, reference=reference, tokenizer=tokenizer, data=data),
         validates=data.validation is not None,
         split_may_be_absent=data.optional,
-        folder=folder or cached_folder(identity),
+        folder=folder,
         **spec.beside_identity,
     )
 

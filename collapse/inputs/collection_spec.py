@@ -12,11 +12,10 @@ from dataclasses import dataclass, fields, replace
 from typing import Any
 
 from collapse.errors import UsageError
+from collapse.hub.textfiles import TextNames, text_names
 from collapse.inputs.option_fields import Option, check_value, option
 from collapse.inputs.tasks import TASKS
 from collapse.stores.layers import FORM, TOP
-
-TextNames = str | os.PathLike[str] | Iterable[str | os.PathLike[str]]
 
 NULLS = ("untrained", "shuffled")
 """Nulls: the architecture with initial weights from a fixed seed; the embeddings with permuted labels."""
@@ -26,12 +25,6 @@ OF_PACKING = (
     *("max_validation_chunks", "shards", "eos_between", "special_tokens", "trust_remote_code"),
 )
 """Options on which the chunks of a text depend, besides the text."""
-
-
-def text_names(value: Any) -> tuple[Any, ...]:
-    """Convert one name, several names or None to a tuple of names, and paths to strings."""
-    some = value if isinstance(value, Iterable) and not isinstance(value, str) else () if value is None else (value,)
-    return tuple(os.fspath(each) if isinstance(each, os.PathLike) else each for each in some)
 
 
 # an empty list, for example of a glob that matches nothing, must not mean the default text

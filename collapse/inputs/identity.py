@@ -5,9 +5,9 @@ Two collections are the same if their identities are equal; ``differences`` in s
 
 from typing import Any
 
+from collapse.hub.references import ModelReference, code_of
 from collapse.inputs.collection_spec import CollectionSpec
 from collapse.inputs.placement import RUNNING_ARGS
-from collapse.inputs.references import ModelReference, code_of
 
 
 def model_identity(spec: CollectionSpec, reference: ModelReference, tokenizer: ModelReference) -> dict[str, Any]:

@@ -13,11 +13,11 @@ from collapse.core.paths import home
 from collapse.core.progress import Report
 from collapse.core.settings import environment, quiet
 from collapse.errors import CollapseError, UsageError, counted, first_line, near_names, some
-from collapse.inputs.collection_spec import CollectionSpec, TextNames, text_names
-from collapse.inputs.corpus import Corpus, check_unchanged, files_of_split, find_corpus
+from collapse.hub.corpus import Corpus, check_unchanged, files_of_split, find_corpus
+from collapse.hub.textfiles import TextNames, kind_of, text_names
+from collapse.inputs.collection_spec import CollectionSpec
 from collapse.inputs.tasks import IMAGES, Task
 from collapse.inputs.text_pair import Texts
-from collapse.inputs.textfiles import kind_of
 from collapse.numerics.dense_moments import IGNORED
 from collapse.stores.files import sha256_of
 from collapse.stores.writing import ANOTHER_HOME, raise_if_full

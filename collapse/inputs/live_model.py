@@ -15,12 +15,12 @@ import torch
 from collapse.core.settings import quiet
 from collapse.errors import CollapseError, UsageError, first_line
 from collapse.hub.fingerprints import Folder, tokenizer_fingerprint
+from collapse.hub.references import ModelReference, limit_of
+from collapse.hub.textfiles import KINDS, kind_of, text_names
 from collapse.inputs.adapters import refuse_prompts
-from collapse.inputs.collection_spec import CollectionSpec, text_names
+from collapse.inputs.collection_spec import CollectionSpec
 from collapse.inputs.evaluation_mode import evaluation_mode
 from collapse.inputs.language_model import LanguageModel
-from collapse.inputs.references import ModelReference, limit_of
-from collapse.inputs.textfiles import KINDS, kind_of
 from collapse.stores.manifest import is_store
 from collapse.stores.shards import shards_in
 from collapse.stores.store import Store

@@ -7,7 +7,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from collapse.errors import PluginError
-from collapse.inputs.references import limit_of
+from collapse.hub.references import limit_of
 from collapse.plugin.plugin_manager import plugins
 
 if TYPE_CHECKING:

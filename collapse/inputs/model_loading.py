@@ -19,14 +19,14 @@ from collapse.hub.fingerprints import (
     weight_files,
     weights_fingerprint,
 )
+from collapse.hub.gguf import check_gguf
+from collapse.hub.references import ModelReference
 from collapse.inputs.adapters import apply_adapter
 from collapse.inputs.checkpoints import check_code, check_kernels, check_kind, loading_error
 from collapse.inputs.collection_spec import CollectionSpec
-from collapse.inputs.gguf import check_gguf
 from collapse.inputs.language_model import LanguageModel, explaining_large_model
 from collapse.inputs.model_hooks import speed_up
 from collapse.inputs.placement import check_placed, placement
-from collapse.inputs.references import ModelReference
 from collapse.inputs.tasks import CAUSAL, Task
 from collapse.inputs.weight_checks import check_loaded
 from collapse.numerics.devices import pick_device

@@ -18,10 +18,11 @@ import numpy as np
 from collapse.core.paths import home
 from collapse.core.progress import Report
 from collapse.errors import CollapseError, UsageError, counted, first_line
-from collapse.inputs.chunks import FILES, NOT_COMPARED, RECORD, Chunks, PackedText, read_chunks, write_chunks
+from collapse.hub.corpus import Corpus, opened
+from collapse.hub.packed_text import RECORD, PackedText
+from collapse.hub.references import ModelReference, code_of
+from collapse.inputs.chunks import FILES, NOT_COMPARED, Chunks, read_chunks, write_chunks
 from collapse.inputs.collection_spec import CollectionSpec
-from collapse.inputs.corpus import Corpus, opened
-from collapse.inputs.references import ModelReference, code_of
 from collapse.stores.files import sha256_of
 from collapse.stores.lock import locked
 from collapse.stores.manifest import differences

@@ -7,16 +7,16 @@ from pathlib import Path
 from collapse.errors import CollapseError, UsageError
 from collapse.hub.client import split_name
 from collapse.hub.opening import in_folder, repo_of
+from collapse.hub.references import ModelReference
 from collapse.inputs.checkpoints import check_kind
 from collapse.inputs.classifier_source import classifier_request
 from collapse.inputs.collection_spec import CollectionSpec
 from collapse.inputs.features import features_request, is_features_file
-from collapse.inputs.references import ModelReference
 from collapse.inputs.source_request import plugin_source, source_request
 from collapse.inputs.tasks import CAUSAL, TASKS
 from collapse.inputs.text_request import asked_model, text_request
 from collapse.stores.manifest import is_store
-from collapse.stores.request import Request, cached_folder
+from collapse.stores.request import Request
 from collapse.stores.store import Store
 
 log = logging.getLogger("collapse")
@@ -30,11 +30,11 @@ def resolve(model: str, spec: CollectionSpec, folder: Path | None) -> Request | 
     if is_features_file(model):
         return features_request(Path(model), spec, folder)
     if (source := plugin_source(model, spec)) is not None:
-        return source_request(source, spec, folder or cached_folder(source.identity))
+        return source_request(source, spec, folder).in_folder(folder)
     reference = asked_model(model, spec)
     may_use_published = folder is None and not spec.recollect and not spec.null  # published nulls are not trusted
     try:
-        request = _request(reference, spec, folder=folder)
+        request = _request(reference, spec, folder=folder).in_folder(folder)
     except CollapseError as error:  # a published store may supply missing options
         if may_use_published and (found := find_store(reference, spec)):
             return found

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from collapse.inputs.textfiles import KINDS, TABLES
+from collapse.hub.textfiles import KINDS, TABLES
 
 IMAGES = dict.fromkeys((".png", ".jpg", ".jpeg", ".webp", ".bmp", ".gif", ".tif", ".tiff", ".ppm"), "image")
 """Suffixes of images, and their format."""

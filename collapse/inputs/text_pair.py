@@ -6,8 +6,9 @@ from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 from collapse.errors import UsageError
-from collapse.inputs.collection_spec import CollectionSpec, TextNames
-from collapse.inputs.corpus import Corpus, NoSplit, find_corpus
+from collapse.hub.corpus import Corpus, NoSplit, find_corpus
+from collapse.hub.textfiles import TextNames
+from collapse.inputs.collection_spec import CollectionSpec
 
 log = logging.getLogger("collapse")
 
@@ -92,5 +93,5 @@ def find_named_validation(spec: CollectionSpec) -> Corpus | None:
 
 
 def find_validation(spec: CollectionSpec, text: TextNames) -> Corpus:
-    """Find a validation text; raises the exceptions of :func:`collapse.inputs.corpus.find_corpus`."""
+    """Find a validation text; raises the exceptions of :func:`collapse.hub.corpus.find_corpus`."""
     return find_corpus(text, split=spec.validation_split, text_column=spec.text_column, validation=True)

@@ -8,19 +8,19 @@ from pathlib import Path
 from typing import Any
 
 from collapse.errors import UsageError
-from collapse.inputs.adapters import find_adapted
+from collapse.hub.adapted_models import find_adapted
+from collapse.hub.references import ModelReference, chunk_length_of, find_tokenizer
 from collapse.inputs.checkpoints import check_model_args
 from collapse.inputs.collection_spec import CollectionSpec, flag_of
 from collapse.inputs.held_options import options_held
 from collapse.inputs.identity import model_identity
-from collapse.inputs.references import ModelReference, chunk_length_of, find_tokenizer
 from collapse.inputs.text_pair import Texts, find_named_validation, find_texts, find_validation
 from collapse.inputs.text_source import open_texts
 from collapse.measurement.comparable import SAME_TEXTS, same_texts
 from collapse.plugin.plugin_manager import plugins
 from collapse.stores.layers import layers_of
 from collapse.stores.manifest import is_store
-from collapse.stores.request import Request, cached_folder
+from collapse.stores.request import Request
 from collapse.stores.store import Store
 
 log = logging.getLogger("collapse")
@@ -47,8 +47,8 @@ def text_request(
     Args:
         reference: The model.
         spec: The options.
-        folder: Folder of the store; None for a folder in the user's cache. If it holds a store, this store's text and
-            limits apply unless the spec gives others.
+        folder: Folder of the store, or None. If it holds a store, this store's text and limits apply unless the spec
+            gives others.
         leave_open: If True and the spec gives no text, length or limits, a store matches whatever its own text, length
             or limits are.
     """
@@ -87,7 +87,7 @@ def text_request(
         load=partial(open_texts, identity=identity, spec=full, reference=reference, tokenizer=tokenizer, texts=texts),
         validates=texts.validation is not None,
         split_may_be_absent=texts.optional,
-        folder=folder or cached_folder(identity),
+        folder=folder,
         open_fields=open_fields,
         **spec.beside_identity,
     )

@@ -17,16 +17,16 @@ from torch import Tensor
 from collapse.core import ranks
 from collapse.core.progress import Report
 from collapse.errors import CollapseError, UsageError
+from collapse.hub.corpus import Corpus
+from collapse.hub.references import ModelReference, remember_tokenizer
 from collapse.inputs.checkpoints import check_kind
 from collapse.inputs.chunks import Chunks
 from collapse.inputs.collection_spec import CollectionSpec
-from collapse.inputs.corpus import Corpus
 from collapse.inputs.language_model import LanguageModel, explaining_large_model
 from collapse.inputs.model_layers import find_layers
 from collapse.inputs.model_loading import load_model, load_tokenizer
 from collapse.inputs.option_words import typed
 from collapse.inputs.packing import pack, tokenizer_key
-from collapse.inputs.references import ModelReference, remember_tokenizer
 from collapse.inputs.source import Phase, Source
 from collapse.inputs.suitability import check_model, find_logits
 from collapse.inputs.text_pair import Texts

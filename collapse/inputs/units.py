@@ -18,9 +18,9 @@ from torch.nn.utils.rnn import pad_sequence
 
 from collapse.core.settings import quiet
 from collapse.errors import CollapseError, UsageError, first_line
+from collapse.hub.references import ModelReference, limit_of, remember_tokenizer
 from collapse.inputs.labelled_data import Labelled, class_ids
 from collapse.inputs.model_loading import load_processor, load_tokenizer
-from collapse.inputs.references import ModelReference, limit_of, remember_tokenizer
 from collapse.inputs.shuffling import permuted
 from collapse.inputs.tasks import Task
 from collapse.numerics.dense_moments import IGNORED

@@ -8,7 +8,7 @@ import logging
 import shutil
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -55,6 +55,10 @@ class Request:
     recollect: bool = False
     without: Sequence[str] = ()
     layers: str | None = None
+
+    def in_folder(self, folder: Path | None) -> "Request":
+        """Return this request for a store in a folder; None for its folder in the user's cache."""
+        return replace(self, folder=folder or home() / "stores" / sha256_of([VERSION, self.identity])[:40])
 
     def identity_differences(self, identity: Mapping[str, Any], *, trained: bool = False) -> list[str]:
         """List the fields in which a stored identity differs from the requested one.
@@ -209,11 +213,6 @@ class Request:
             layers = store.lacking(phase, store.layers_with(self.layers))
         stored, requested = ({"layers": ", ".join(each)} for each in (header["layers"], layers))
         return differences(stored, requested) + self.identity_differences(header["identity"])
-
-
-def cached_folder(identity: Mapping[str, Any]) -> Path:
-    """Return the folder in the user's cache for the store of a request's identity."""
-    return home() / "stores" / sha256_of([VERSION, identity])[:40]
 
 
 def _remove_folded(folder: Path, store: Store) -> None:

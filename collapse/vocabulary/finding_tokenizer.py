@@ -9,8 +9,8 @@ from typing import Any
 
 from collapse.core.paths import expanded
 from collapse.errors import CollapseError, first_line
+from collapse.hub.references import ModelReference, find_tokenizer, known_tokenizer
 from collapse.inputs.model_loading import load_tokenizer
-from collapse.inputs.references import ModelReference, find_tokenizer, known_tokenizer
 from collapse.stores.store import Store
 
 

@@ -8,13 +8,13 @@ from typing import Any
 from collapse.core.paths import home
 from collapse.core.progress import Report
 from collapse.errors import CollapseError, UsageError
+from collapse.hub.corpus import Corpus
+from collapse.hub.references import ModelReference, find_tokenizer
 from collapse.inputs.accepted_options import accepts
 from collapse.inputs.chunks import Chunks
 from collapse.inputs.collection_spec import CollectionSpec
-from collapse.inputs.corpus import Corpus
 from collapse.inputs.model_loading import load_tokenizer
 from collapse.inputs.packing import pack
-from collapse.inputs.references import ModelReference, find_tokenizer
 from collapse.inputs.text_pair import Texts, find_texts
 from collapse.stores.files import sha256_of
 from collapse.stores.lock import locked

@@ -2,6 +2,7 @@
 
 import glob
 import json
+import os
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -12,6 +13,8 @@ from typing import IO, Any
 
 from collapse.core.paths import expanded, near_paths
 from collapse.errors import CollapseError, UsageError, first_line, near_names
+
+TextNames = str | os.PathLike[str] | Iterable[str | os.PathLike[str]]
 
 # Each line of a .txt file is a text and keeps its line break. \r and \r\n also end a line and are read as \n (Python's
 # universal newlines). A .json file is a list of objects, or lines of objects as in a .jsonl file.
@@ -25,6 +28,12 @@ _COMPRESSED = {b"\x1f\x8b": "gzip", b"\x28\xb5\x2f\xfd": "zstd"}
 _HELD_OUT = re.compile(r"(?<![a-z])(valid(ation)?|val|dev|test|eval)(?![a-z])", re.IGNORECASE)
 
 _BATCH = 1000
+
+
+def text_names(value: Any) -> tuple[Any, ...]:
+    """Convert one name, several names or None to a tuple of names, and paths to strings."""
+    some = value if isinstance(value, Iterable) and not isinstance(value, str) else () if value is None else (value,)
+    return tuple(os.fspath(each) if isinstance(each, os.PathLike) else each for each in some)
 
 
 def kind_of(name: str) -> str:

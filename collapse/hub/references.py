@@ -101,7 +101,7 @@ class ModelReference:
         """Maximum sequence length of the model, from its config.json or the header of its GGUF file."""
         limit = limit_of({**self.json("config.json"), **self.model_args})
         if limit is None and "gguf_file" in self.model_args:
-            from collapse.inputs.gguf import gguf_context
+            from collapse.hub.gguf import gguf_context
 
             return gguf_context(self.files.fetch(f"{inside(self.model_args)}{self.model_args['gguf_file']}"))
         return limit

@@ -8,7 +8,7 @@ import glob
 import logging
 import re
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import chain
@@ -22,10 +22,9 @@ from collapse.core.settings import environment, quiet
 from collapse.errors import CollapseError, UsageError, first_line, near_names
 from collapse.hub.client import at_revision, is_repo_id, split_revision
 from collapse.hub.fingerprints import Folder
+from collapse.hub.packed_text import RECORD, TRAINING, PackedText, find_packed
 from collapse.hub.remote import Remote, reach
-from collapse.inputs.chunks import RECORD, TRAINING, PackedText, find_packed
-from collapse.inputs.collection_spec import TextNames, text_names
-from collapse.inputs.textfiles import KINDS, find_files, kind_of, read_texts, show_names
+from collapse.hub.textfiles import KINDS, TextNames, find_files, kind_of, read_texts, show_names, text_names
 from collapse.stores.files import sha256_file, sha256_of
 
 _READ_TO_CHOOSE = ("README.md", ".huggingface.yaml", "dataset_infos.json")
@@ -106,43 +105,53 @@ def find_corpus(
         OSError: A file cannot be read.
         CollapseError: The Hub cannot be reached, and nothing is cached.
     """
-    given, column = text_names(text), text_column or "text"
+    given = text_names(text)
     if wrong := [each for each in given if any(len(part) > 255 for part in Path(each).parts)]:
         raise UsageError(
             f"{wrong[0][:40]!r}… is too long for the name of a file or data set: write the text to a file; only a "
             "loaded model takes texts as strings"
         )
-    option = "--validation-split" if validation else "--split"
-    if len(given) > 1 or _is_local(given[0], known):
-        packed = find_packed(Folder(expanded(given[0])), validation=validation) if len(given) == 1 else None
-        if packed:
-            return _packed_corpus(packed, {option: split, "--text-column": text_column})
-        files = find_files(given, known)
-        above = Path(files[0]).absolute().parent.parent
-        if Path(files[0]).name == RECORD and find_packed(Folder(above), validation=validation):
-            raise UsageError(f"{given[0]} is a file of a packed text: give the folder, {above}")
-        if split is not None:
-            raise UsageError(f"{show_names(files)} is local and has no splits: remove {option} {split}")
-        hashes = tuple(sha256_file(Path(file)) for file in files)
-        return Corpus(show_names(files), tuple(files), column, sha256_of(hashes), known=known, hashes=hashes)
-    repo, configuration, revision = _split(given[0])
+    chosen = {"--validation-split" if validation else "--split": split, "--text-column": text_column}
+    if len(given) == 1 and not _is_local(given[0], known):
+        return _hub_corpus(given[0], chosen, validation, known)
+    return _local_corpus(given, chosen, validation, known)
+
+
+def _hub_corpus(name: str, chosen: Mapping[str, str | None], validation: bool, known: Mapping[str, str]) -> Corpus:
+    (split, column), (repo, configuration, revision) = chosen.values(), _split(name)
     try:
         found = reach(at_revision(repo, revision), "dataset")
     except CollapseError as error:
-        close = near_folders(given[0])
-        missing = f"there is no file {given[0]}{f' ({close})' if close else ''}"
+        close = near_folders(name)
+        missing = f"there is no file {name}{f' ({close})' if close else ''}"
         raise type(error)(f"{missing}; {error}") from error
     may_be_packed = found.online or (found.folder / TRAINING).is_file()
     if may_be_packed and not configuration and (packed := find_packed(found, validation=validation)):
-        return _packed_corpus(packed, {option: split, "--text-column": text_column})
+        return _packed_corpus(packed, chosen)
     split = ("validation" if validation else "train") if split is None else split
-    name = f"{found.name}:{configuration}" if configuration else found.name
-    return Corpus(name, column=column, split=split, remote=found, known=known)
+    shown = f"{found.name}:{configuration}" if configuration else found.name
+    return Corpus(shown, column=column or "text", split=split, remote=found, known=known)
 
 
-def _packed_corpus(packed: PackedText, given: Mapping[str, str | None]) -> Corpus:
+def _local_corpus(
+    given: Sequence[str], chosen: Mapping[str, str | None], validation: bool, known: Mapping[str, str]
+) -> Corpus:
+    (option, split), (_, column) = chosen.items()
+    if len(given) == 1 and (packed := find_packed(Folder(expanded(given[0])), validation=validation)):
+        return _packed_corpus(packed, chosen)
+    files = find_files(given, known)
+    above = Path(files[0]).absolute().parent.parent
+    if Path(files[0]).name == RECORD and find_packed(Folder(above), validation=validation):
+        raise UsageError(f"{given[0]} is a file of a packed text: give the folder, {above}")
+    if split is not None:
+        raise UsageError(f"{show_names(files)} is local and has no splits: remove {option} {split}")
+    hashes = tuple(sha256_file(Path(file)) for file in files)
+    return Corpus(show_names(files), tuple(files), column or "text", sha256_of(hashes), known=known, hashes=hashes)
+
+
+def _packed_corpus(packed: PackedText, chosen: Mapping[str, str | None]) -> Corpus:
     origin = packed.record["corpus"]
-    for (option, value), held in zip(given.items(), (origin.get("split"), origin["column"]), strict=True):
+    for (option, value), held in zip(chosen.items(), (origin.get("split"), origin["column"]), strict=True):
         if value not in (None, held):
             raise UsageError(
                 f"{packed.name} was packed with another column or split, which cannot be changed: remove {option} "
@@ -152,7 +161,7 @@ def _packed_corpus(packed: PackedText, given: Mapping[str, str | None]) -> Corpu
 
 
 def _is_local(name: str, known: Mapping[str, str]) -> bool:
-    return kind_of(name) in known or expanded(name).exists() or not is_repo_id(_split(name)[0])
+    return kind_of(name) in known or not is_repo_id(_split(name)[0]) or Path(name).exists()
 
 
 def _split(name: str) -> tuple[str, str, str | None]:
