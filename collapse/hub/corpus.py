@@ -16,7 +16,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from collapse.core.paths import expanded
+from collapse.core.paths import expanded, near_folders
 from collapse.core.progress import Report
 from collapse.core.settings import environment, quiet
 from collapse.errors import CollapseError, UsageError, first_line, near_names
@@ -121,8 +121,10 @@ def _hub_corpus(name: str, chosen: Mapping[str, str | None], validation: bool, k
     (split, column), (repo, configuration, revision) = chosen.values(), _split(name)
     try:
         found = reach(at_revision(repo, revision), "dataset")
-    except UsageError as error:
-        raise UsageError(f"{error}; there is also no file {name}") from error
+    except CollapseError as error:
+        close = near_folders(name)
+        missing = f"there is no file {name}{f' ({close})' if close else ''}"
+        raise type(error)(f"{missing}; {error}") from error
     may_be_packed = found.online or (found.folder / TRAINING).is_file()
     if may_be_packed and not configuration and (packed := find_packed(found, validation=validation)):
         return _packed_corpus(packed, chosen)

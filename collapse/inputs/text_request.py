@@ -9,11 +9,12 @@ from typing import Any
 
 from collapse.errors import UsageError
 from collapse.hub.adapted_models import find_adapted
-from collapse.hub.references import ModelReference, chunk_length_of, find_tokenizer
+from collapse.hub.references import ModelReference, find_tokenizer
 from collapse.inputs.checkpoints import check_model_args
 from collapse.inputs.collection_spec import CollectionSpec, flag_of
 from collapse.inputs.held_options import options_held
 from collapse.inputs.identity import model_identity
+from collapse.inputs.packing import chunk_length_of
 from collapse.inputs.text_pair import Texts, find_named_validation, find_texts, find_validation
 from collapse.inputs.text_source import open_texts
 from collapse.measurement.comparable import SAME_TEXTS, same_texts

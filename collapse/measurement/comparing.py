@@ -23,14 +23,14 @@ from collapse.numerics.standard_errors import standard_error
 from collapse.plugin.guarding import outside_inference_mode
 from collapse.stores.joining import Parts
 from collapse.stores.store import Store
-from collapse.stores.store_columns import row_columns
+from collapse.stores.store_columns import cut_columns, row_columns
 
 _COLUMNS = ("measurement", "A", "B", "difference", "standard_error", "t", "seeds_sd", "meaning", "caveats")
 _SHOWN = {"measurement": "measurement", "A": "A", "B": "B", "difference": "B−A", "meaning": "meaning"}
 _SHOWN |= {"standard_error": "± error", "t": "t", "seeds_sd": "seeds' sd"}
 """Order and headings for people: in a terminal of 80 characters the meaning stands beside the difference."""
 _FIELDS = {**ONE_TEXT, "dtype": COMPARED["dtype"]}
-_FIELDS["tokenizer"] += ", so that nothing per token can be compared"
+_FIELDS["tokenizer"] += ", so their tokens cannot be compared"
 
 
 @shows_progress
@@ -78,7 +78,7 @@ def compare(
         CollapseError: The stores are of different texts, or one is incomplete or was altered.
     """
     stores: list[Store] = [open_measurable(each, Store) for each in (a, b)]
-    differ = differing([row_columns(each) for each in stores], _FIELDS).items()
+    differ = differing([row_columns(each) | cut_columns(each) for each in stores], _FIELDS).items()
     different = {name: f"{_FIELDS[name]}: {' and '.join(values)}" for name, values in differ}
     of_text = [said for name, said in different.items() if name in ONE_TEXT]
     if of_text and not anyway:

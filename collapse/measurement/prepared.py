@@ -102,7 +102,7 @@ def of_top(results: Results, options: Mapping[str, Any] | None = None) -> tuple[
     named = any("layer" in re.split(r"[\s,]+", text.strip()) for text in texts)
     if named or not below.any() or below.all():
         return results, []
-    note = f"{counted(int(below.sum()), 'row')} of other layers than top not used"
+    note = f"{counted(int(below.sum()), 'row')} of layers other than top excluded"
     return chosen(results, frame.index[~below]), [note]
 
 

@@ -89,8 +89,8 @@ def conflict(kind: type[Statistic], version: int | None, maker: str | None) -> s
     "" if they do not differ. ``version`` and ``maker`` are those of the stored statistic.
     """
     if version != kind.version:
-        return f"has version {version} of it, and the installed plugin has version {kind.version}"
+        return f"has version {version} of it, but the installed plugin has version {kind.version}"
     now = plugins().owner(kind.__module__).maker
     if maker is not None and maker != now:
-        return f"filled it with the plugin of {maker}, and the installed one is of {now}"
+        return f"filled it with the plugin of {maker}, but the installed plugin is of {now}"
     return ""

@@ -122,7 +122,7 @@ def register(manager: pluggy.PluginManager, name: str, module: Any) -> tuple[str
     wanted = getattr(module, "COLLAPSE_API", hookspecs.API)
     if wanted != hookspecs.API:
         raise PluginError(
-            f"it needs plugin API {wanted}, but this version of collapse has API {hookspecs.API}: upgrade one"
+            f"it needs plugin API {wanted}, but this version of collapse has API {hookspecs.API}: upgrade the older one"
         )
     try:
         manager.register(module, name=name)

@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from collapse.core.paths import near_folders
 from collapse.errors import StoreError
 from collapse.stores.files import canonical, sha256_of
 from collapse.stores.layers import TOP
@@ -66,7 +67,7 @@ def read_manifest(path: Path) -> dict[str, Any]:
         manifest: dict[str, Any] = json.loads(data)
         version = manifest["version"]
         if manifest["format"] == "collapse" and isinstance(version, int) and version != VERSION:
-            remedy = "pip install -U linguistic-collapse" if version > VERSION else "collect the store again"
+            remedy = "run pip install -U linguistic-collapse" if version > VERSION else "collect the store again"
             raise StoreError(
                 f"{file} has store format {version}, but this version of collapse reads {VERSION}: {remedy}"
             )
@@ -87,7 +88,7 @@ def _no_store(path: Path) -> StoreError:
             f"{path} holds an unfinished collection, or a part of one: run the same collapse collect again to "
             "continue, or merge the parts: collapse merge STORE… --store DIR"
         )
-    also = ""
+    also = f"; {close}" if (close := near_folders(str(path))) else ""
     if below := sorted(str(each.parent) for each in path.glob(f"stores/*/{MANIFEST}")):
         also = f": give one of {', '.join(below[:4])}" + (", …" if len(below) > 4 else "")
     elif (path / "config.json").is_file():
@@ -175,11 +176,11 @@ def why_absent(manifest: Mapping[str, Any], layer: str = TOP) -> dict[str, str]:
     why = {
         "n_params": f"{of} does not say how many parameters its model has",
         "ood": "no out-of-distribution text was given: add one with --ood-text",
-        "previous": "the table has no row before it, or one with another tokenizer",
+        "previous": "the table has no previous row, or the previous row has another tokenizer",
     }
     if manifest["coverage"]["validation"] is not None:
         no_lens = manifest["model"].get(NO_LENS)
-        not_yet = f"layer {layer} is not validated yet: collapse collect MODEL --store STORE --layers {layer}"
+        not_yet = f"layer {layer} is not validated yet: run collapse collect MODEL --store STORE --layers {layer}"
         return why | {"validation": f"layer {layer} has no decisions: {no_lens}" if no_lens else not_yet}
     if "features" in identity:
         why["validation"] = "no validation text was given: the features have no validation_features and labels"
@@ -190,7 +191,7 @@ def why_absent(manifest: Mapping[str, Any], layer: str = TOP) -> dict[str, str]:
     else:
         local = not (identity.get("validation") or {"revision": None}).get("revision")
         files = f" --validation-{what} FILES" if local else ""
-        why["validation"] = f"not validated yet: collapse collect MODEL --store STORE{files}"
+        why["validation"] = f"not validated yet: run collapse collect MODEL --store STORE{files}"
     return why
 
 
