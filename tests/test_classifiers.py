@@ -174,12 +174,17 @@ WRONG = [
     (2, "vit", f"{OF_IMAGES} flat", "the model has no class 'flat'; make a folder of images per class"),
     (2, "vit", "--data train", "need a --task: image-classification, sequence-classification"),
     (2, "vit", f"--task {IMAGES}", "needs its data: give --data"),
+    (1, "sequences", f"--task {IMAGES}", "is a BertForSequenceClassification, not an image classifier: give --task"),
+    (1, "vit", f"{OF_IMAGES} trian", "there is no file trian (did you mean train?); dataset trian is not in the cache"),
+    (1, "vit", f"{OF_IMAGES} train --ood-data hled", "there is no file hled (did you mean held?); "),
     (2, "vit", f"{OF_IMAGES} train --chunk-length 8", "--chunk-length does not apply"),
     (1, "vit", f"{OF_TEXTS} train.jsonl", "is a ViTForImageClassification, not a text classifier: give --task image-"),
+    (1, "vit", "", "not a causal language model: give --task image-classification with its --data"),
+    (1, "vit", "--text train.jsonl", "not a causal language model: give --task image-"),
     (1, "vit", "--text train.jsonl --chunk-length 8", "not a causal language model: give --task image-"),
     (1, "headless", f"{OF_TEXTS} train.jsonl", "lacks 2 weights of BertForSequenceClassification (classifier.bias, "),
     (1, "body", f"{OF_TEXTS} train.jsonl", "is a BertModel, not a text classifier"),
-    (1, "unprocessed", f"{OF_IMAGES} train", "has no image processor: give it to the Trainer as"),
+    (1, "unprocessed", f"{OF_IMAGES} train", "has no image processor: add that of its base model"),
     (1, "teacher", f"{OF_IMAGES} train", "its logits are not ⟨w, h⟩ + b of distillation_classifier (Linear)"),
     (2, "vit", f"{OF_IMAGES} empty", "no file matches empty; give .png, .jpg"),
     (2, "vit", f"{OF_IMAGES} train.jsonl", "give .png, .jpg"),
@@ -222,6 +227,7 @@ def wrong(made):
 @pytest.mark.parametrize(("code", "model", "words", "message"), WRONG, ids=[message for *_, message in WRONG])
 def test_a_mistake_is_one_line(wrong, told, monkeypatch, code, model, words, message):
     monkeypatch.chdir(wrong)
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
     said = told(code, "measure", model, *words.split())
     assert message in said
     assert len(said) < 1000

@@ -72,6 +72,8 @@ def test_other_texts_are_refused_or_not_paired():
         ({"chunk_length": 64}, "chunk lengths: 32 and 64"),
         ({"max_chunks": None}, "limits of --max-chunks: 40 and none"),
         ({"max_validation_chunks": 20}, "limits of --max-validation-chunks: 40 and 20"),
+        ({"shards": 7}, "--shards: 2 and 7"),
+        ({"ignore_tokens": "special"}, "--ignore-tokens: none and special"),
         ({"tokenizer": "other"}, "tokenizers, so their tokens cannot be compared: sha256"),
         ({"validation": {"name": "v"}}, "validation texts: validation.jsonl "),
         ({"corpus": {"name": "c"}}, "training texts: text.jsonl "),

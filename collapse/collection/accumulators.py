@@ -22,7 +22,7 @@ SavedState = Mapping[str, Tensor]
 class Training:
     """Accumulate a run of the training pass: class moments, and for top the head's rows of the classes that occur.
 
-    ``state`` is that of an earlier run to resume, or None.
+    ``state`` is the :meth:`state` of an earlier run to resume, or None.
     """
 
     def __init__(self, source: Source, layers: Sequence[str], kinds: Kinds, state: SavedState | None) -> None:

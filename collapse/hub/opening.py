@@ -33,7 +33,7 @@ def load(path: str | Path) -> Store:
     try:
         remote, folder = find_published(str(path))
     except UsageError as error:
-        raise UsageError(f"there is no folder {path}; {error}") from error
+        raise UsageError(f"there is no folder {path}; {near_folders(str(path)) or error}") from error
     return remote.open(folder)
 
 

@@ -75,7 +75,7 @@ def _matching(name: str, known: Mapping[str, str]) -> list[str]:
                 "folder of one split"
             )
     if not matching:
-        near = [each.name for each in path.parent.iterdir() if each.is_file()] if path.parent.is_dir() else []
+        near = [each.name for each in path.parent.iterdir() if each != path] if path.parent.is_dir() else []
         hint = near_paths(name, near) or f"give {_listed(known)} files, or a Hub data set"
         raise UsageError(f"no file matches {name or 'the empty name'}; {hint}")
     return matching

@@ -73,7 +73,7 @@ class ArrayPhase(Phase):
 
 
 def is_features_file(path: str | Path) -> bool:
-    """Whether this names a features file rather than a model or a store."""
+    """Whether a path is the path of a features file rather than of a model or a store."""
     return Path(path).suffix == ".safetensors" and Path(path).is_file()
 
 

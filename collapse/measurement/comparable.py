@@ -4,7 +4,7 @@ from collections.abc import Container, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from collapse.errors import counted, shortened, some
-from collapse.stores.store_columns import FEATURES
+from collapse.stores.store_columns import CUT, FEATURES
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -33,12 +33,13 @@ ONE_TEXT = {
     **{name: COMPARED[name] for name in ("corpus_id", "validation_id")},
     "tokenizer": "tokenizers",
     **{name: COMPARED[name] for name in ("chunk_length", "max_chunks", _OWN_LIMIT)},
+    **{name: f"--{name.replace('_', '-')}" for name in CUT},
 }
 """What must be equal in two stores of the same text."""
 _NAMES = {"corpus_id": "corpus", "validation_id": "validation"}  # columns with the names of hashed texts
 _NONE_COUNTS = {"max_chunks": "chunk_length", _OWN_LIMIT: "validation_id"}
-_NONE_COUNTS |= {"class_set": "min_count", "group": "min_count"}
-"""Pairs of fields. If a row has the second one, a missing first one means the whole text, or all classes."""
+_NONE_COUNTS |= {"class_set": "min_count", "group": "min_count", "ignore_tokens": "chunk_length"}
+"""Pairs of fields. If a row has the second one, a missing first one means the whole text, or all classes or tokens."""
 SAME_TEXTS = "the training and the validation text are the same: loss and NC4 are training-set values"
 """The remark for a store whose training and validation texts are the same."""
 MATCHED_IN_ORDER = "no class of the data has a name of the model's classes, so they are matched in order: %s"

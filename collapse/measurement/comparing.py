@@ -23,7 +23,7 @@ from collapse.numerics.standard_errors import standard_error
 from collapse.plugin.guarding import outside_inference_mode
 from collapse.stores.joining import Parts
 from collapse.stores.store import Store
-from collapse.stores.store_columns import row_columns
+from collapse.stores.store_columns import cut_columns, row_columns
 
 _COLUMNS = ("measurement", "A", "B", "difference", "standard_error", "t", "seeds_sd", "meaning", "caveats")
 _SHOWN = {"measurement": "measurement", "A": "A", "B": "B", "difference": "B−A", "meaning": "meaning"}
@@ -59,7 +59,7 @@ def compare(
         a, b: Stores or their folders.
         metrics: Measurement names or prefixes, as in :func:`collapse.measure`; None means all.
         min_count: Keep the classes with at least this many samples, also in each part.
-        classes_of: Keep the classes that this store, or each of several, has, and A and B both have.
+        classes_of: Keep the classes that A, B and this store (or each of these stores) all have.
         parts: All parts (``--part 1/K`` to ``K/K``) of A, and all parts of B; for each of the two, the folder
             that holds its parts, or a list of parts or their folders.
         seeds: Results table with models that differ from A and B in their seed only, its file, or its name, such as
@@ -78,7 +78,7 @@ def compare(
         CollapseError: The stores are of different texts, or one is incomplete or was altered.
     """
     stores: list[Store] = [open_measurable(each, Store) for each in (a, b)]
-    differ = differing([row_columns(each) for each in stores], _FIELDS).items()
+    differ = differing([row_columns(each) | cut_columns(each) for each in stores], _FIELDS).items()
     different = {name: f"{_FIELDS[name]}: {' and '.join(values)}" for name, values in differ}
     of_text = [said for name, said in different.items() if name in ONE_TEXT]
     if of_text and not anyway:

@@ -123,6 +123,6 @@ def size_of(frame: "pd.DataFrame") -> str | None:
 
 
 def sizes_said(frame: "pd.DataFrame") -> str:
-    """Say how many sizes the models have, because such rows are not exchangeable; "" if all have one size."""
+    """Return how many sizes the models have, as a clause; "" for one. Models of several sizes are not exchangeable."""
     size = size_of(frame)
     return f"the models have {frame[size].nunique()} values of {size}" if size else ""

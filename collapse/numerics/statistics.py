@@ -39,7 +39,7 @@ class ValidationStatistics:
         linear_predictions: Samples for which linear predicts this class.
         ncc_predictions: Samples for which ncc predicts this class.
         loss_sum: Sum of cross-entropy over the whole vocabulary, in nats.
-        block_totals: Samples, agreements, vocabulary hits, loss and number of each block, shape (S, 5).
+        block_totals: Of each block: samples, agreements, vocabulary hits, loss, and the block's number, shape (S, 5).
         argmax_without_mean: Samples whose argmax over the whole vocabulary is a class without a mean, shape (1,).
     """
 

@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from collapse.core.paths import near_folders
 from collapse.errors import StoreError
 from collapse.stores.files import canonical, sha256_of
 from collapse.stores.layers import TOP
@@ -87,7 +88,7 @@ def _no_store(path: Path) -> StoreError:
             f"{path} holds an unfinished collection, or a part of one: run the same collapse collect again to "
             "continue, or merge the parts: collapse merge STORE… --store DIR"
         )
-    also = ""
+    also = f"; {close}" if (close := near_folders(str(path))) else ""
     if below := sorted(str(each.parent) for each in path.glob(f"stores/*/{MANIFEST}")):
         also = f": give one of {', '.join(below[:4])}" + (", …" if len(below) > 4 else "")
     elif (path / "config.json").is_file():
@@ -165,7 +166,10 @@ def shape_of(manifest: Mapping[str, Any]) -> tuple[int, int]:
 
 
 def why_absent(manifest: Mapping[str, Any], layer: str = TOP) -> dict[str, str]:
-    """Return why a layer lacks what metrics need, and which command adds it; without paths, because it is published."""
+    """Return, for each need of metrics, why a layer may lack it and which command adds it.
+
+    The texts contain no paths, because they are published.
+    """
     identity = manifest["identity"]
     what = "data" if "task" in identity else "text"
     of = "a features file" if "features" in identity else "its source"

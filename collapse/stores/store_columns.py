@@ -43,6 +43,13 @@ def row_columns(store: "Store", layer: str = TOP) -> dict[str, Any]:
     }
 
 
+def cut_columns(store: "Store") -> dict[str, Any]:
+    """Return the hashes of a store's texts without the options that cut them into samples, and these options."""
+    identity = store.identity
+    texts = {f"{text}_id": sha256_of(identity[text]) for text in ("corpus", "validation") if identity.get(text)}
+    return texts | {name: identity.get(name, default) for name, default in CUT.items()}
+
+
 def kept_results(store: "Store") -> dict[str, Any] | None:
     """Return the last measurements of a store's content as a row of a results file, or None."""
     if store.path is None:

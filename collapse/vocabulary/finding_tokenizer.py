@@ -29,7 +29,7 @@ class ClassNames:
         return self.names[numbers[0]]
 
     def encode(self, text: str, **_: Any) -> list[int]:
-        """Return no pieces: a name is a class or none."""
+        """Return an empty list, because the names of classes are not divided into tokens."""
         return []
 
 

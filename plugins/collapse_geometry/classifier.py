@@ -113,7 +113,7 @@ def centre_logits(classifier: Tensor, global_mean: Tensor, bias: Tensor | None =
 def smaller_and_larger(
     classifier_spectrum: Spectrum, between_spectrum: Spectrum
 ) -> tuple[Float[Tensor, "d r"], Float[Tensor, "d s"]] | Noted:
-    """Orthonormal bases of the spans of the rows and of the centred means, the one of fewer dimensions first."""
+    """Orthonormal bases of the spans of the rows and of the centred means; the smaller span comes first."""
     small, large = sorted((classifier_spectrum.vectors, between_spectrum.vectors), key=lambda basis: basis.shape[1])
     d, fewer = small.shape
     remark = f"both span all d = {d} dimensions, so that every angle is 0"

@@ -111,7 +111,7 @@ def scaled_norms(norms: Tensor, d: int) -> Tensor:
     ),
 )
 def interference(cosine: Tensor) -> Tensor:
-    """Cosine between centred class means; for equal norms its mean is −1/(C−1) for any angles; std 0 at full collapse.
+    """Cosine of two centred class means; with equal norms, its mean is always −1/(C−1); its std is 0 at full collapse.
 
     Equation: ⟨u_c, u_c′⟩
     Source: Wu & Papyan 2024, Eq. 6; the effective dimension is in the text after Eq. 6

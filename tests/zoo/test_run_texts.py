@@ -34,6 +34,15 @@ def test_a_run_is_measured_on_its_texts_and_without_collecting_again(copied, tmp
     assert fewer.identity == store.identity | {"max_chunks": 3}
 
 
+def test_a_checkpoint_of_a_run_is_measured_on_its_texts_too(copied, monkeypatch):
+    monkeypatch.chdir(copied.path / "checkpoints")
+    name = f"checkpoint-{copied.epochs[0].step}"
+    row, known = collapse.measure(name, device="cpu"), copied.results()[-1]
+    assert (row.model, row.step) == (f"run/{name}", known.step)
+    assert (row.corpus_id, row.validation_id, row.chunk_length) == (known.corpus_id, known.validation_id, 64)
+    assert row.measurements == pytest.approx(known.measurements, rel=1e-9, abs=1e-12, nan_ok=True)
+
+
 @pytest.mark.parametrize(("option", "which"), [("text", "corpus"), ("validation_text", "validation")])
 def test_a_text_that_changed_is_not_taken_for_what_was_trained_on(copied, tmp_path, texts, option, which):
     here = copied.record["here"]

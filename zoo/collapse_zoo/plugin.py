@@ -20,9 +20,12 @@ def collapse_prepare_model(model: Any) -> str | None:
 
 @hookimpl
 def collapse_trained_on(folder: Path) -> Mapping[str, Any] | None:
-    """Return the texts of a run directory, if they are on this machine."""
-    from collapse_zoo.runs import RECORD, Run
+    """Return the texts of a run directory, or of the run of a checkpoint, if they are on this machine."""
+    from collapse_zoo.runs import CHECKPOINTS, RECORD, Run
 
+    folder = folder.absolute()
+    if folder.parent.name == CHECKPOINTS:
+        folder = folder.parent.parent
     if not (folder / RECORD).is_file():
         return None
     run = Run(folder)
