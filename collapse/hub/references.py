@@ -188,7 +188,10 @@ def _remembered(tokenizer: str) -> Path:
 
 
 def locate(name: str, revision: str | None, what: str, model_args: Mapping[str, Any] = {}) -> ModelReference:
-    """Find a folder or repository, without its fingerprints; raises the exceptions of :func:`find_model`."""
+    """Find a folder or repository, without its fingerprints; raises the exceptions of :func:`find_model`.
+
+    ``what`` is the kind of thing that the name refers to, for messages.
+    """
     folder = expanded(name)
     if folder.suffix == ".gguf" and folder.is_file():
         folder, model_args = folder.parent, {**model_args, "gguf_file": folder.name}

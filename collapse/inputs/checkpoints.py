@@ -111,7 +111,7 @@ def _needs_code(reference: ModelReference) -> CollapseError:
 
 
 def loading_error(reference: ModelReference, what: str, error: Exception) -> CollapseError:
-    """Return a one-line error for a failure of transformers, torch or another library to load part of a model.
+    """Return a one-line error for a library's failure to load a model as ``what``, such as "an image processor".
 
     Raises:
         CollapseError: The disk is full.

@@ -131,7 +131,9 @@ def _rows(corpus: Corpus, files: Sequence[str], task: Task) -> Any:
     except Exception as error:  # several libraries read the files, each with its own exceptions
         raise_if_full(error, home(), ANOTHER_HOME)
         cause = error.__cause__ or error
-        raise CollapseError(f"{corpus.name} cannot be read as {known}: {first_line(cause)}") from error
+        raise CollapseError(
+            f"{corpus.name} cannot be read as {known}: {first_line(cause)}. Repair or replace it"
+        ) from error
 
 
 def class_ids(data: Labelled, classes: Mapping[int, str]) -> list[Any]:

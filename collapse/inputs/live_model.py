@@ -83,7 +83,9 @@ def live_model(
                     tokenizer("")  # it would save the truncation and padding of its last call
                     tokenizer.save_pretrained(place)  # for its fingerprint
             except Exception as error:  # a tokenizer can raise anything
-                raise CollapseError(f"the tokenizer cannot be saved: {first_line(error)}") from error
+                raise CollapseError(
+                    f"the tokenizer cannot be saved ({first_line(error)}): give the name of its folder"
+                ) from error
         (place / "config.json").write_text(model.config.to_json_string())
         loaded = LanguageModel.of(model)
         reference = ModelReference(

@@ -103,8 +103,8 @@ def _joined(said: Mapping[str, str]) -> str:
 def notes_on(records: Sequence[Mapping[str, Any]], marks: Sequence[str], yardsticks: Errors) -> list[str]:
     """Return the notes below a comparison, one line each.
 
-    The notes are the numbered caveats, the limits of noise, how many intervals would exclude 0 by chance, and the
-    definitions of the words in ``meaning``.
+    The notes are the numbered caveats (``marks``), the limits of noise, how many intervals would exclude 0 by chance,
+    and the definitions of the words in ``meaning``.
     """
     notes = [f"[{at}] {_in_a_line(text)}" for at, text in enumerate(marks, 1)]
     compared = [each["measurement"] for each in records if each["meaning"]]

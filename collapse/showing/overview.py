@@ -30,7 +30,7 @@ _SURE = "an interval that excludes 0 and p ≤ 0.05 by Holm"
 
 
 def findings(frame: "pd.DataFrame", tests: Associations, *, has_nulls: bool = False) -> list[str]:
-    """Return what stands out in a table and in correlations with validation loss, as items of one or two sentences."""
+    """Return what stands out in a table and in the correlations ``tests``, as items of one or two sentences."""
     said = [_how_many(frame), *_losses(frame), *_in_training(frame)]
     if tested := tests.tables.get("correlation"):
         return [*said, *_by_size(frame, tests, tested), *_over_all(tested)]

@@ -238,7 +238,7 @@ class Store(Named):
 
 
 def another_store(folder: str | Path, differ: Sequence[str], remedy: str = "choose another --store") -> StoreError:
-    """Return the error for a folder that holds another store."""
+    """Return the error for a folder that holds another store, given the differences."""
     return StoreError(f"{folder} holds another store, which differs in {'; '.join(differ)}: {remedy}")
 
 
