@@ -38,7 +38,7 @@ def benchmark(quick: bool) -> Record:
 
 
 def _record(file: Path, tokenizer: Any, what: str) -> Record:
-    record = Record("pack", "Packing of a text into a folder, and its tokenizer alone on lists of 1,000 texts.")
+    record = Record("pack", "Packing a text into a folder, and the tokenizer alone on lists of 1,000 texts.")
     texts = [json.loads(line)["text"] for line in file.open(encoding="utf-8")]
     lists = [texts[start : start + _LIST] for start in range(0, len(texts), _LIST)]
     corpus, spec, numbers = find_corpus(file), CollectionSpec(chunk_length=512), count()

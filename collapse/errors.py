@@ -23,7 +23,7 @@ class InUseError(CollapseError):
 
 
 class StoreError(CollapseError):
-    """A store is missing, altered or truncated, or it has another version or another identity."""
+    """A store is missing, altered or truncated, or has an unexpected format version or identity."""
 
 
 class PluginError(CollapseError):
@@ -74,7 +74,7 @@ def near_names(name: str, known: Iterable[str], see: str = "") -> str:
     Args:
         name: The unknown name.
         known: The known names.
-        see: The command that lists all of them, for the message.
+        see: The command that lists all known names, for the message.
 
     >>> near_names("nc1.cdvn", ["nc1.cdnv", "nc2.norm"])
     'did you mean nc1.cdnv?'

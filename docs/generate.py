@@ -122,7 +122,7 @@ def options() -> str:
 
 def figures() -> str:
     """Return one row per built-in figure: what it is drawn of, what it needs, and where such a figure is published."""
-    head = ("figure", "of", "needs", "what is drawn", "published")
+    head = ("figure", "source", "needs", "what is drawn", "published")
     rows = []
     for each in (figure for _, figure in sorted(plugins().figures.items())):
         needs = ", ".join(f"`{name}`" for name in each.needs) or "–"

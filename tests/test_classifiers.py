@@ -184,7 +184,7 @@ WRONG = [
     (1, "vit", "--text train.jsonl --chunk-length 8", "not a causal language model: give --task image-"),
     (1, "headless", f"{OF_TEXTS} train.jsonl", "lacks 2 weights of BertForSequenceClassification (classifier.bias, "),
     (1, "body", f"{OF_TEXTS} train.jsonl", "is a BertModel, not a text classifier"),
-    (1, "unprocessed", f"{OF_IMAGES} train", "has no image processor: give it to the Trainer as"),
+    (1, "unprocessed", f"{OF_IMAGES} train", "has no image processor: add that of its base model"),
     (1, "teacher", f"{OF_IMAGES} train", "its logits are not ⟨w, h⟩ + b of distillation_classifier (Linear)"),
     (2, "vit", f"{OF_IMAGES} empty", "no file matches empty; give .png, .jpg"),
     (2, "vit", f"{OF_IMAGES} train.jsonl", "give .png, .jpg"),

@@ -74,7 +74,7 @@ def test_other_texts_are_refused_or_not_paired():
         ({"max_validation_chunks": 20}, "limits of --max-validation-chunks: 40 and 20"),
         ({"shards": 7}, "--shards: 2 and 7"),
         ({"ignore_tokens": "special"}, "--ignore-tokens: none and special"),
-        ({"tokenizer": "other"}, "tokenizers, so that nothing per token can be compared: sha256"),
+        ({"tokenizer": "other"}, "tokenizers, so their tokens cannot be compared: sha256"),
         ({"validation": {"name": "v"}}, "validation texts: validation.jsonl "),
         ({"corpus": {"name": "c"}}, "training texts: text.jsonl "),
     ):
@@ -131,7 +131,7 @@ def test_a_row_without_a_number_says_why():
         "measurement": "val_loss",
         "A": records(table)["val_loss"]["A"],
         **dict.fromkeys(("B", "difference", "standard_error", "t", "meaning")),
-        "caveats": "B: not validated yet: collapse collect MODEL --store STORE --validation-text FILES",
+        "caveats": "B: not validated yet: run collapse collect MODEL --store STORE --validation-text FILES",
     }
     assert "[1] B: not validated yet" in table.notes
     assert table.for_people().rows[-1][-1] == "– [1]"

@@ -76,7 +76,7 @@ def test_the_curve_is_that_of_convergence(parts, tiny, tmp_path):
     assert "growing merges of 3 parts of 1 collection" in drawing.caption
     other = collapse.collect(tiny.model, store=tmp_path / "other", part=(1, 2), **tiny.options())
     drawing = collapse.draw("convergence", [*map(collapse.Part.load, parts.values()), other])
-    assert drawing.notes == ("1 part without another one of the same collection not drawn",)
+    assert drawing.notes == ("not drawn: 1 part without another part of the same collection",)
     with pytest.raises(CollapseError, match="needs at least two parts of one collection, got 1 part"):
         collapse.draw("convergence", other)
 

@@ -64,7 +64,7 @@ def test_other_figures_are_of_the_layer_top(name, models, tmp_path):
             continue
         drawing = collapse.draw(name, table)
         assert numbers_of(drawing.spec) == numbers_of(expected.spec)
-        assert drawing.notes == ("24 rows of other layers than top not used", *expected.notes)
+        assert drawing.notes == ("24 rows of layers other than top excluded", *expected.notes)
 
 
 @pytest.mark.parametrize("name", ["correlation", "permutation", "scaling"])
@@ -73,7 +73,7 @@ def test_analyses_compare_models_at_one_layer(name, models):
     options = {} if name == "scaling" else {"columns": "nc1"}
     made, expected = collapse.analyze(name, layered, **options), collapse.analyze(name, top, **options)
     assert made.rows == expected.rows
-    assert made.notes == ["24 rows of other layers than top not used", *expected.notes]
+    assert made.notes == ["24 rows of layers other than top excluded", *expected.notes]
     of_two = Results(replace(row, layer="top") for row in layered.rows if row.layer == "2")
     chosen = collapse.analyze(name, layered, where="layer=2", **options)
     assert chosen.rows == collapse.analyze(name, of_two, **options).rows

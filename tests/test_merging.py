@@ -127,7 +127,7 @@ def test_a_statistic_that_parts_do_not_share_is_left_out(parts, trained, made, t
         assert torch.equal(tensor, trained.tensors("train")[name])
     monkeypatch.setattr(plugins().statistics["covariance"], "version", 2)
     collapse.merge([parts[part] for part in PARTS[:3]], store=tmp_path / "other")
-    assert "has version 1 of it, and the installed plugin has version 2" in caplog.text
+    assert "has version 1 of it, but the installed plugin has version 2" in caplog.text
 
 
 class Seen(ValidationStatistic):

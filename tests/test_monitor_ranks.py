@@ -63,7 +63,7 @@ def test_two_processes_give_the_numbers_of_one(warm_here, tmp_path, metrics):
         assert_equal(found, expected, 1e-10)
         assert "rank 1: " in err
         assert "NaN" in err
-        assert "some ranks give no validation" in err
+        assert "some ranks have no validation" in err
 
 
 NORMALIZED = """

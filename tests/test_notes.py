@@ -194,7 +194,7 @@ def test_plugin_statistics_are_read_where_they_can_be_used(measured):
     ]
     row, notes = measured(replace(s, versions={"each": 1, "pooled": 7}), "r")
     assert row.measurements == {"r.each": 3.0, "r.pooled": None}
-    stale = "pooled: the collection has version 7 of it, and the installed plugin has version 1"
+    stale = "pooled: the collection has version 7 of it, but the installed plugin has version 1"
     stale += "; collect again with --recollect"
     assert list(notes.values()) == [stale]
     altered = replace(s, extra=Unreadable(s.extra))

@@ -206,7 +206,7 @@ def test_what_is_refused(whole, tiny, told, tmp_path):
     said = told(2, "measure", whole.path, "--ood-text", tiny.validation)
     assert "is a store, so its model cannot be run on" in said
     missing = told(2, "measure", whole.path, "--ood-text", "nope.jsonl")
-    assert "--ood-text: there is no store nope.jsonl, and" in missing
+    assert "there is no store nope.jsonl (--ood-text): give a store, or give the model instead of its store" in missing
     identity = {**whole.manifest["identity"], "weights": "sha256:other"}
     other = collapse.Store({**whole.manifest, "identity": identity}, whole.path)
     with pytest.raises(UsageError, match="ood_text is a store of another model"):

@@ -18,7 +18,7 @@ from collapse.hub.fingerprints import (
     weight_files,
     weights_fingerprint,
 )
-from collapse.hub.references import ModelReference, code_of, find_model, find_tokenizer
+from collapse.hub.references import ModelReference, find_model, find_tokenizer
 from collapse.hub.remote import Remote
 from collapse.stores.files import sha256_of
 
@@ -94,7 +94,7 @@ def test_the_files_of_weights_are_those_that_are_read(tmp_path, files, arguments
             {"config.json": "{}", SAFE: index("a.safetensors")},
             {},
             CollapseError,
-            f"{SAFE} names a.safetensors, which is missing",
+            f"is incomplete: it lacks a.safetensors, named in {SAFE}",
         ),
         ({"config.json": "{", "model.safetensors": ""}, {}, CollapseError, r"config\.json cannot be read as JSON"),
     ],
@@ -182,10 +182,9 @@ def test_code_that_may_run_is_named_by_where_it_lies(hub):
     plain = reference(made(hub / "plain", {"config.json": "{}", "x.py": "1"}))
     own = code_fingerprint(Folder(folder))
     repos = {"other/code": f"commit:{A}", "owner/m": f"commit:{A}"}
-    assert code_of(plain, plain) == {}
-    assert code_of(reference(folder), plain) == {**repos, "model": own}
-    assert code_of(plain, reference(folder)) == {**repos, "tokenizer": own}
-    assert code_of(reference(folder, model_args={"code_revision": "v1"}), plain)["other/code"] == f"commit:{B}"
+    assert plain.code == {}
+    assert reference(folder).code == {**repos, "": own}
+    assert reference(folder, model_args={"code_revision": "v1"}).code["other/code"] == f"commit:{B}"
     made(hub / "hub" / "models--owner--m" / "snapshots" / B, {"config.json": '{"auto_map": {"A": "x.M"}}'})
     code = code_fingerprint(Remote("owner/m", B, online=False))
-    assert code_of(find_model("owner/m@v1"), plain) == {"model": code}
+    assert find_model("owner/m@v1").code == {"": code}

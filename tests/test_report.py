@@ -120,7 +120,7 @@ def test_the_published_rows(page):
     assert len(made.data["data-measurements"]["rows"]) == 230
     assert "log(nc1.cdnv) has the largest R² with validation loss, 0.916 (r = +0.957)" in made.text
     assert "lowest, 1.100 nats, in 12x1024_10L@9" in made.text
-    assert "Opposite to the sign" not in made.text
+    assert "opposite to the prediction" not in made.text
     assert "The rows have 30 values of architecture, with 7 to 27 rows each." in made.text
     assert "4 of 24 correlations with validation loss, and with its logarithm too," in made.text
     assert "nc3.self_duality has the largest R² of them" in made.text
@@ -223,8 +223,9 @@ def test_a_run_is_described_from_its_first_to_its_last_checkpoint():
     said = findings(pd.DataFrame({"model": models, "classes": 9, "dim": 8, **values}), Associations({}))
     assert said[1].startswith("At full collapse, all embeddings before a token are equal to their class mean")
     assert said[2:4] == [
-        "From step 20 to 3,000, nearer to 0, the value at full collapse: nc1.cdnv (0.5000 → 0.1000).",
-        "From step 20 to 3,000, farther from 1, the value at full collapse: nc3.self_duality (0.9000 → 0.1000).",
+        "From step 20 to 3,000, these moved nearer to 0, the value at full collapse: nc1.cdnv (0.5000 → 0.1000).",
+        "From step 20 to 3,000, these moved farther from 1, the value at full collapse: "
+        "nc3.self_duality (0.9000 → 0.1000).",
     ]
 
 

@@ -105,5 +105,5 @@ def test_a_complete_store_without_a_statistic_says_how_to_collect_it(run, tiny, 
     words = ["collect", *tiny.words("--store", tmp_path / "s", "--max-chunks", 4)]
     assert "lacks" not in run(*words).stdout
     plugin = ["-p", tmp_path / "mine.py"]
-    assert "it lacks the statistics of plugins mine; collect them with: --recollect" in run(*plugin, *words).stdout
+    assert "it lacks these statistics of plugins: mine; to collect them, add --recollect" in run(*plugin, *words).stdout
     assert "lacks" not in run(*plugin, *words, "--recollect").stdout

@@ -50,7 +50,7 @@ def test_what_a_store_lacks_is_empty_and_it_is_said(arrays):
     with pytest.raises(UsageError, match="cannot rank by val_loss: no validation text"):
         collapse.tokens(arrays, top=2, by="val_loss")
     (note,) = [each for each in collapse.tokens(GOLDEN, top=1).notes if "tokenizer" in each]
-    assert note.startswith("only ids are shown, without the store's tokenizer")
+    assert note.startswith("the store's tokenizer is not available, so only ids are shown")
     assert "give its folder with --tokenizer" in note
     table = collapse.tokens(replace(arrays.statistics(), classifier=None))
     assert table.frame()["nc3.self_duality"].isna().all()

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 @click.argument("model")
 @revisions_option
 @click.option(
-    "--store", required=True, metavar="DIR", help="Folder of the store; with --revisions, the folder of their stores."
+    "--store", required=True, metavar="DIR", help="Folder of the store; with --revisions, of the checkpoints' stores."
 )
 @collecting_options()
 @launching_options
@@ -74,4 +74,4 @@ def _say_what_is_there(made: "Store | Part", store: str | None, given: Mapping[s
         wanted = [kind for kind in plugins().statistics.values() if kind.phase == "train" or made.state == "complete"]
         lacking = {kind.name for kind in wanted} - {*made.manifest["statistics"], *given.get("without", ())}
         if lacking:
-            say(f"it lacks the statistics of plugins {', '.join(sorted(lacking))}; collect them with: --recollect")
+            say(f"it lacks these statistics of plugins: {', '.join(sorted(lacking))}; to collect them, add --recollect")

@@ -15,7 +15,9 @@ from collapse.cli.terminal import plugins_reporting_problems
     "--metrics", metavar="NAMES", help="Measurements or prefixes, such as gnc2,nc1.cdnv.  [default: the headlines]"
 )
 @click.option("--all", "all_", is_flag=True, help="Compare every measurement, not only the headlines.")
-@click.option("--min-count", type=click.IntRange(min=1), default=1, show_default=True, help="Fewest samples per class.")
+@click.option(
+    "--min-count", type=click.IntRange(min=1), default=1, show_default=True, help="Skip classes with fewer samples."
+)
 @click.option("--classes-of", metavar="STORE", help="Keep only classes that STORE, A and B all have.")
 @click.option(
     "--parts",

@@ -47,7 +47,7 @@ def _readable(context: click.Context, _: click.Parameter, group_by: tuple[str, .
     type=Counts(),
     default="1",
     show_default=True,
-    help="Leave out classes with fewer samples; several numbers give a column each: 1,10,100.",
+    help="Skip classes with fewer samples; several numbers, such as 1,10,100, give a column each.",
 )
 @click.option(
     "--classes-of", multiple=True, metavar="STORE", help="Keep only classes that STORE has; may be given several times."
@@ -57,8 +57,8 @@ def _readable(context: click.Context, _: click.Parameter, group_by: tuple[str, .
     multiple=True,
     callback=_readable,
     metavar="count|REGEX|FILE",
-    help="A row per group of classes: count for rare to frequent ones, regular expressions for their texts (may be "
-    "given several times), or a table with the columns id and group.",
+    help="A row per group of classes: count for groups from rare to frequent, a regular expression for a group by text "
+    "(may be given several times), or a file with the columns id and group.",
 )
 @click.option(
     "--ood-text",
@@ -66,8 +66,8 @@ def _readable(context: click.Context, _: click.Parameter, group_by: tuple[str, .
     "ood_text",
     multiple=True,
     metavar="FILES|DATASET|STORE",
-    help="Out-of-distribution text for NC5, which is collected too, or a store of one; with --task, data, whose labels "
-    "are not read.",
+    help="Out-of-distribution text for NC5, on which the model is collected too; or a store of such a text. With "
+    "--task, data, whose labels are not read.",
 )
 @click.option("--all", "all_", is_flag=True, help="Print every measurement, not only the headlines.")
 @prints_a_table
@@ -95,9 +95,9 @@ def command(
 
     MODEL is a causal language model (a local folder or Hub id), a store (a local folder or on the Hub), or a features
     file (.safetensors). A model without a store is collected first. Its store is looked up in the cache and in the
-    model's own repository, or in --store user/repo. It is an error if a store was collected with other options than the
-    given ones. If one of several MODELs fails, the others are measured, the exit status is 1, and an existing --output
-    file is not changed.
+    model's own repository, or in --store user/repo. It is an error if the store was collected with other options. If
+    one of several MODELs fails, the others are measured, the exit status is 1, and an existing --output file is not
+    changed.
 
     --task measures a classifier of images, texts or tokens, or a masked language model, on --data.
 

@@ -27,7 +27,10 @@ def named_models(models: Sequence[str], revisions: str | None) -> list[str]:
 
 
 def for_each(models: Sequence[str], act: Callable[[str, Report], None], done: str) -> int:
-    """Call ``act(model, progress)`` for each model; return how many failed. The error of a single model is raised."""
+    """Call ``act(model, progress)`` for each model; return how many failed. If there is only one, raise its error.
+
+    ``done`` says in messages what ``act`` does, such as "measured".
+    """
     from collapse.cli.progress_bar import progress
     from collapse.core.progress import numbered
 

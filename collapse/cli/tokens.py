@@ -28,10 +28,14 @@ _TAKES = {"pairs": ("by",), "neighbours": _NAMING, "frequency_matched": _NAMING}
 )
 @click.option("--least", type=click.IntRange(min=1), metavar="N", help="N tokens with the smallest values of --by.")
 @click.option("--by", metavar="NAME", help="count, or a measurement to rank by.  [default: nc1.cdnv]")
-@click.option("--neighbours", type=click.IntRange(min=1), metavar="N", help="N nearest and N most interfering classes.")
+@click.option(
+    "--neighbours", type=click.IntRange(min=1), metavar="N", help="N nearest and N most interfering classes per token."
+)
 @click.option("--pairs", type=click.IntRange(min=1), metavar="N", help="The N most confusable pairs of classes.")
 @click.option("--frequency-matched", is_flag=True, help="Compare the tokens with classes of similar count.")
-@click.option("--min-count", type=click.IntRange(min=1), default=1, show_default=True, help="Fewest samples per class.")
+@click.option(
+    "--min-count", type=click.IntRange(min=1), default=1, show_default=True, help="Skip classes with fewer samples."
+)
 @click.option("--tokenizer", metavar="DIR_OR_ID", help="Tokenizer, or a GGUF file.  [default: the store's own]")
 @prints_a_table
 def command(

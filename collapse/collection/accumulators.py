@@ -22,7 +22,7 @@ SavedState = Mapping[str, Tensor]
 class Training:
     """Accumulate a run of the training pass: class moments, and for top the head's rows of the classes that occur.
 
-    ``state`` is that of an earlier run to resume, or None.
+    ``state`` is the :meth:`state` of an earlier run to resume, or None.
     """
 
     def __init__(self, source: Source, layers: Sequence[str], kinds: Kinds, state: SavedState | None) -> None:
@@ -70,7 +70,7 @@ class Validation:
         self.filled = made.filled  # of any layer: for the versions, which all layers share
 
     def add(self, h: Mapping[str, Tensor], y_n: Tensor, first: int, units: int) -> None:
-        """Add samples of each layer; ``first`` is the index of their first unit."""
+        """Add samples of ``units`` units by layer; ``first`` is the index of the first unit."""
         for layer, tally in self.tallies.items():
             with _naming(layer):
                 tally.add(h[layer], y_n, first, units, None if layer == TOP else self._through_lens(h[layer]))

@@ -6,7 +6,8 @@ folder already holds, or locks it and calls ``collect_missing`` in :func:`_with_
 """
 
 import time
-from contextlib import nullcontext
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any, cast, overload
 
@@ -95,18 +96,8 @@ def collect(
         StoreError: The folder holds another store; the message names the fields that differ, with both values.
         CollapseError: Something cannot be found, read, loaded or written, or an embedding is not finite.
     """
-    folder = None if store is None else expanded(store)
-    if isinstance(model, str | Path):
-        spec = _checked(CollectionSpec(**options), store)
-        with ranks.in_turn():
-            found = resolve(str(model), spec, folder)
+    with _requested(model, name, store, options) as found:
         return found if isinstance(found, Store) else _with_all_ranks(found, progress)
-    if not is_live(model):
-        raise UsageError(
-            f"collect() takes a folder, a Hub id or a loaded model of transformers, not a {type(model).__name__}"
-        )
-    with live_model(model, name, folder, options) as (reference, spec):
-        return _with_all_ranks(text_request(reference, _checked(spec, store), folder=folder), progress)
 
 
 @shows_progress
@@ -152,6 +143,26 @@ def collect_source(
     spec, folder = CollectionSpec(**options), None if store is None else expanded(store)
     check_applies("collect_source()", spec.given, OF_SOURCE)
     return _with_all_ranks(source_request(source, _checked(spec, store), folder), progress)
+
+
+@contextmanager
+def _requested(
+    model: Any, name: str | None, store: str | Path | None, options: Mapping[str, Any]
+) -> Iterator[Request | Store]:
+    """Yield the request of :func:`collect`, or a published store that makes it unnecessary."""
+    folder = None if store is None else expanded(store)
+    if is_live(model):
+        with live_model(model, name, folder, options) as (reference, spec):
+            yield text_request(reference, _checked(spec, store), folder=folder)
+    elif isinstance(model, str | Path):
+        spec = _checked(CollectionSpec(**options), store)
+        with ranks.in_turn():
+            found = resolve(str(model), spec, folder)
+        yield found
+    else:
+        raise UsageError(
+            f"collect() takes a folder, a Hub id or a loaded model of transformers, not a {type(model).__name__}"
+        )
 
 
 def _checked(spec: CollectionSpec, store: str | Path | None) -> CollectionSpec:

@@ -74,7 +74,7 @@ def rows_of_layers(
     Args:
         opened: The store.
         asked: The layers, as ``--layers`` names them.
-        before: The last measured store by layer, which this updates; if not ``of_models``, by "".
+        before: The last measured store and layer, which this updates: by layer if ``of_models``, otherwise under "".
         ood: The store of an out-of-distribution text.
         of_models: Whether the row before is the same layer of another model or checkpoint, instead of another layer.
         **how: Arguments of :func:`collapse.measurement.measuring.measured`.

@@ -57,7 +57,10 @@ def measure_with_nulls(
 
 
 def with_nulls(row: Row, nulls: Mapping[str, Store | str], how: Mapping[str, Any], progress: Report | None) -> Row:
-    """Add the measurements of null stores to a row, and a note for each null that is not available."""
+    """Add the measurements of null stores to a row, and a note for each null that is not available.
+
+    ``nulls`` has by name a null's store, or why there is none. ``how`` has the arguments of ``measure_store()``.
+    """
     stores = {name: store for name, store in nulls.items() if isinstance(store, Store)}
     values = {name: measure_store(store, progress=progress, **how).measurements for name, store in stores.items()}
     notes = [Note("*", "null", reason) for reason in nulls.values() if isinstance(reason, str)]
@@ -67,7 +70,7 @@ def with_nulls(row: Row, nulls: Mapping[str, Store | str], how: Mapping[str, Any
 def collect_nulls(
     store: Store, model: str | Path, options: Mapping[str, Any], progress: Report | None
 ) -> dict[str, Store | str]:
-    """Collect the nulls of a store's model on the store's text; for a null that is not available, return the reason."""
+    """Collect the nulls of a store's model on the store's text; return by name a null's store, or why there is none."""
     if is_features_file(model):
         return {"untrained": _NO_MODEL, "shuffled": collect(model, null="shuffled", progress=progress)}
     given = {name: value for name, value in options.items() if value is not None and name not in ("part", "null")}

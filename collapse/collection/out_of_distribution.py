@@ -29,7 +29,7 @@ def check_ood(model: Any, ood_text: Any, options: Mapping[str, Any]) -> None:
     """Look for an out-of-distribution text before the model is collected; arguments are those of :func:`open_ood`.
 
     Raises:
-        UsageError: There is no such file or store, or a store is given whose model is not run.
+        UsageError: There is no such file or store, or the text needs the model, but ``model`` is a store.
         CollapseError: The Hub cannot be reached.
     """
     names = _names(ood_text)
@@ -45,7 +45,7 @@ def check_ood(model: Any, ood_text: Any, options: Mapping[str, Any]) -> None:
         )
     else:
         raise UsageError(
-            f"--ood-text: there is no store {names[0]}, and {model} is a store, so its model cannot be run on a text"
+            f"there is no store {names[0]} (--ood-text): give a store, or give the model instead of its store {model}"
         )
 
 

@@ -49,7 +49,8 @@ def run_slices(
 ) -> Saved:
     """Run slices, and save the state after the first slice, the last slice, and some in between.
 
-    Saving takes longer with more classes and dimensions. So the next save begins only after 100 times its duration.
+    Saving takes longer with more classes and dimensions. So the next save begins only after 100 times the duration of
+    the last one.
 
     Args:
         phase: The samples.

@@ -21,7 +21,7 @@ EXTRAS = {
 
 
 def missing_package(error: BaseException) -> str | None:
-    """Say what to install if an error is about a missing package of an extra; None for any other error.
+    """Return which package of an extra is missing and how to install it; None if an error has another cause.
 
     Libraries raise their own ImportErrors, which name the package only in their message.
 

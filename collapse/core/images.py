@@ -24,7 +24,7 @@ _SIZE = re.compile(r'(<svg[^>]*?) width="([\d.]+)" height="([\d.]+)"')
 
 
 def inches(width: str | float) -> float:
-    """Return a width in inches: a number, or a name of :data:`WIDTHS`.
+    """Convert a width to inches; it is a number of inches, or a name in :data:`WIDTHS`.
 
     Raises:
         UsageError: The width is neither.
@@ -51,7 +51,7 @@ def converted(svg: str, form: Format) -> bytes:
     """Convert a picture of :func:`svg_of` to "svg", "pdf" or "png" (300 pixels per inch).
 
     Raises:
-        CollapseError: vl-convert cannot render it, or is not installed.
+        CollapseError: vl-convert cannot render the picture, or is not installed.
     """
     if form == "svg":
         return svg.encode()
@@ -60,7 +60,7 @@ def converted(svg: str, form: Format) -> bytes:
 
 
 def svg_of(spec: dict[str, Any], *, width: float = WIDTHS["column"]) -> str:
-    """Render a Vega-Lite specification with its data inside to SVG, at a width in print in inches.
+    """Render a Vega-Lite specification, which contains its data, to SVG; ``width`` is the printed width in inches.
 
     The width of the panels is chosen so that the whole picture has this width and text keeps its size. At the width of
     a column, two panels are side by side (``columns``); at the width of a page, at most four.
@@ -103,4 +103,4 @@ def _call(function: str, *given: Any, **options: Any) -> Any:
     except (KeyboardInterrupt, SystemExit, MemoryError):
         raise
     except BaseException as error:
-        raise CollapseError(f"vl-convert cannot render it: {first_line(error)}") from error
+        raise CollapseError(f"vl-convert cannot render the figure: {first_line(error)}") from error

@@ -14,7 +14,7 @@ def expanded(path: str | Path) -> Path:
 
 
 def near_folders(name: str) -> str | None:
-    """Suggest folders with names similar to a path that does not exist; None if there are none."""
+    """Return "did you mean …?" with folders similar to a path that does not exist; None if no name is similar."""
     folder = expanded(name)
     if folder.exists() or not folder.parent.is_dir():
         return None
@@ -22,7 +22,7 @@ def near_folders(name: str) -> str | None:
 
 
 def near_paths(name: str, beside: Iterable[str]) -> str | None:
-    """Suggest paths similar to one that does not exist, given the names in its folder; None if no name is similar.
+    """Return "did you mean …?" with paths similar to one that does not exist; None if no name ``beside`` it is similar.
 
     >>> near_paths("runs/smal", ["small", "large"]), near_paths("nothere.jsonl", ["r.jsonl"])
     ('did you mean runs/small?', None)

@@ -60,7 +60,7 @@ def progress_bar(out: "Console") -> Iterator[Report]:
 
 
 def numbered(report: Report, at: int, of: int) -> Report:
-    """Return a progress callback that adds the number of the model, such as "2 of 5", to each phase."""
+    """Return a progress callback that adds the model's number, such as "2 of 5" (``at`` and ``of``), to each phase."""
     if of == 1:
         return report
     return lambda what, done, total, note="": report(f"{at} of {of}, {what}", done, total, note)

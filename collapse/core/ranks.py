@@ -146,9 +146,9 @@ def once(function: Callable[[], T]) -> T:
 
 @contextmanager
 def in_turn() -> Iterator[None]:
-    """Run a block on rank 0, then on one rank of each other machine, then on the others, which find cached files.
+    """Run a block on rank 0, then on one rank of each other machine, then on all others, which find cached files.
 
-    Use it inside :func:`together`, which tells the other ranks of an exception.
+    Use it inside :func:`together`, which reports an exception to the other ranks.
     """
     turn = 0 if rank() == 0 else 1 if local_rank() == 0 else 2
     for now in range(3):
@@ -179,7 +179,7 @@ def together() -> Iterator[None]:
 
 
 def heed() -> None:
-    """Raise the error of another rank that has failed. Checks at most once a second."""
+    """Raise the error of another rank if one has failed; check at most once a second."""
     if _joined is None or time.monotonic() < _joined.looked + 1:
         return
     _joined.looked = time.monotonic()
@@ -193,7 +193,7 @@ def heed() -> None:
 
 @contextmanager
 def left_at_the_end() -> Iterator[None]:
-    """Leave the group of ranks at the end of a block. If it is interrupted or a rank is lost, one rank says so."""
+    """Leave the group of ranks at the end of a block. If it was interrupted or a rank is lost, only one rank prints."""
     global _joined
     try:
         yield

@@ -77,7 +77,7 @@ def gguf_reported(what: str, report: Report | None) -> Iterator[None]:
 
 
 def bytes_reported(what: str, report: Report | None) -> type | None:
-    """Return a progress bar class for the Hub client, which reports the bytes of downloads of at least a megabyte."""
+    """Return a progress bar class for the Hub client. It reports the bytes of downloads of at least a megabyte."""
     if report is None:
         return None
     tqdm: Any = import_module("tqdm").tqdm

@@ -30,7 +30,7 @@ def run_and_step(model: str) -> tuple[str, int | None]:
 
 
 def tokens_of(model: str) -> int | None:
-    """Return the number of training tokens after the step that ends a model's name, or None.
+    """Return the number of training tokens that follows the step at the end of a model's name, or None.
 
     >>> tokens_of("owner/name@stage1-step1000-tokens3B"), tokens_of("run/checkpoint-100")
     (3000000000, None)

@@ -30,14 +30,15 @@ def find_adapted(
             log.warning("the adapter %s was trained on %s, but is applied to %s", adapter, base, name)
         return replace(found, adapter=own)
     if adapter is not None:
-        raise UsageError(f"{name} is itself a PEFT adapter: remove --adapter, or merge one of them into its model")
+        raise UsageError(f"{name} is itself a PEFT adapter: remove --adapter, or merge {name} into its base model")
     own, config = _adapter(found), found.json(ADAPTER)
     base = str(config.get("base_model_name_or_path"))
     try:
         return replace(find_model(base, revision=config.get("revision"), model_args=model_args), adapter=own)
     except CollapseError as error:
         raise type(error)(
-            f"{name} is a PEFT adapter, and its base model is not found: {error}. Give that model, and --adapter {name}"
+            f"{name} is a PEFT adapter, and its base model is not found: {error}. Give its base model, with "
+            f"--adapter {name}"
         ) from error
 
 

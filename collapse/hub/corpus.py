@@ -100,8 +100,8 @@ def find_corpus(
         known: The suffixes of files that are read, and their formats.
 
     Raises:
-        UsageError: No file matches, the files are of several kinds, a split is given for files or another one than
-            that of a packed text, or the Hub has no such data set.
+        UsageError: No file matches, the files are of several kinds, a split is given for local files, the split or
+            column differs from that of a packed text, or the Hub has no such data set.
         OSError: A file cannot be read.
         CollapseError: The Hub cannot be reached, and nothing is cached.
     """
@@ -175,9 +175,9 @@ def _split(name: str) -> tuple[str, str, str | None]:
 def opened(
     corpus: Corpus, *, whole: bool = True, progress: Report | None = None
 ) -> Iterator[tuple[Iterator[int], Iterator[str]]]:
-    """Yield two iterators: ascending counts of the corpus's texts, and the texts.
+    """Yield two iterators: the number of texts counted so far, ascending, and the texts.
 
-    The last count is the number of texts. Texts are read, and the files of a data set are downloaded, only when the
+    The last number is that of all texts. Texts are read, and the files of a data set are downloaded, only when the
     iterators reach them, so the first texts can be packed before the others are counted.
 
     Args:
@@ -262,7 +262,7 @@ def files_of_split(corpus: Corpus, remote: Remote) -> tuple[str, ...]:
                 known = ", ".join(datasets.get_dataset_config_names(str(place), cache_dir=temporary))
                 wrong = f"no configuration {configuration!r}" if configuration else "several configurations"
                 raise UsageError(
-                    f"{remote.name} has {wrong}; known: {known} (--text {remote.name}:CONFIGURATION)"
+                    f"{remote.name} has {wrong} (known: {known}): give --text {remote.name}:CONFIGURATION"
                 ) from error
             raise CollapseError(f"{corpus.name} cannot be loaded: {said}") from error
         splits = {str(split): [Path(each).relative_to(place).as_posix() for each in found[split]] for split in found}

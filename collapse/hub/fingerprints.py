@@ -128,9 +128,7 @@ def weight_files(files: Files, model_args: Arguments) -> list[str]:
     shards = json_of(files, f"{prefix}{first}").get("weight_map")
     names = sorted({f"{prefix}{each}" for each in shards.values()}) if isinstance(shards, dict) else []
     if missing := [name for name in names if not files.has(name)]:
-        raise CollapseError(
-            f"{files.name} is incomplete: {first} names {some(missing)}, which is missing{files.remedy}"
-        )
+        raise CollapseError(f"{files.name} is incomplete: it lacks {some(missing)}, named in {first}{files.remedy}")
     return names
 
 

@@ -19,6 +19,7 @@ from collapse.hub.fingerprints import (
     code_fingerprint,
     inside,
     json_of,
+    processor_fingerprint,
     tokenizer_fingerprint,
     weights_fingerprint,
 )
@@ -106,6 +107,26 @@ class ModelReference:
             return gguf_context(self.files.fetch(f"{inside(self.model_args)}{self.model_args['gguf_file']}"))
         return limit
 
+    @cached_property
+    def code(self) -> dict[str, str]:
+        """Fingerprints of the code that ``--trust-remote-code`` lets run, by repository; its own has the name "".
+
+        Its own code is identified by content, code of another repository by its commit.
+        """
+        maps = [self.json(file).get("auto_map") for file in ("config.json", "tokenizer_config.json")]
+        revision = self.model_args.get("code_revision")
+        found = {
+            repo: f"commit:{reach(at_revision(repo, str(revision) if revision else None)).commit}"
+            for repo in sorted({*re.findall(r'"([^"]+?)--', json.dumps(maps))})
+        }
+        # even if the code is another repository's, it reads the model's own files
+        return {**found, "": code_fingerprint(self.files)} if any(maps) else found
+
+    @property
+    def processor(self) -> str:
+        """Fingerprint of the image processor."""
+        return processor_fingerprint(self.files, self.model_args)
+
     def card_datasets(self) -> list[str]:
         """Return the Hub data sets that the model was trained on, according to its card."""
         from huggingface_hub.repocard import metadata_load
@@ -167,7 +188,10 @@ def _remembered(tokenizer: str) -> Path:
 
 
 def locate(name: str, revision: str | None, what: str, model_args: Mapping[str, Any] = {}) -> ModelReference:
-    """Find a folder or repository, without its fingerprints; raises the exceptions of :func:`find_model`."""
+    """Find a folder or repository, without its fingerprints; raises the exceptions of :func:`find_model`.
+
+    ``what`` is the kind of thing that the name refers to, for messages.
+    """
     folder = expanded(name)
     if folder.suffix == ".gguf" and folder.is_file():
         folder, model_args = folder.parent, {**model_args, "gguf_file": folder.name}
@@ -196,7 +220,7 @@ def locate(name: str, revision: str | None, what: str, model_args: Mapping[str, 
 
 
 def find_revisions(name: str, patterns: str | Iterable[str]) -> list[str]:
-    """Find the checkpoints of a model: branches and tags on the Hub, or subfolders of a local folder, by step.
+    """Find the checkpoints of a model: branches and tags on the Hub, or subfolders of a local folder, sorted by step.
 
     Patterns have the wildcards of a shell; one text may hold several, separated by commas.
 
@@ -216,38 +240,8 @@ def find_revisions(name: str, patterns: str | Iterable[str]) -> list[str]:
     return [str(files.path / each) if isinstance(files, Folder) else at_revision(name, each) for each in ordered]
 
 
-def code_of(model: ModelReference, tokenizer: ModelReference) -> dict[str, str]:
-    """Return fingerprints of the code that ``--trust-remote-code`` lets run, by location; {} if there is none.
-
-    Code in the model's own files is identified by content, code of another repository by its commit.
-    """
-    found: dict[str, str] = {}
-    revision = model.model_args.get("code_revision")
-    for role, reference in (("model", model), ("tokenizer", tokenizer)):
-        auto_maps = [reference.json(file).get("auto_map") for file in ("config.json", "tokenizer_config.json")]
-        for repo in sorted({*re.findall(r'"([^"]+?)--', json.dumps(auto_maps))}):
-            found[repo] = f"commit:{reach(at_revision(repo, str(revision) if revision else None)).commit}"
-        if any(auto_maps):  # even if the code is another repository's, it reads these files
-            found[role] = code_fingerprint(reference.files)
-    return found
-
-
 def limit_of(config: Mapping[str, Any]) -> int | None:
     """Return a model's maximum sequence length from its configuration, or None."""
     limits = [config[name] for name in _LIMITS if isinstance(config.get(name), int) and config[name] > 0]
     text = config.get("text_config")
     return limits[0] if limits else limit_of(text) if isinstance(text, Mapping) else None
-
-
-def chunk_length_of(reference: ModelReference, asked: int | None) -> int:
-    """Return T: the requested length, or min(2048, the model's limit)."""
-    limit = reference.position_limit
-    if asked is None and limit is None:
-        raise CollapseError(
-            f"{reference.name} has no maximum sequence length in its configuration: give --chunk-length"
-        )
-    if asked is not None and limit is not None and asked > limit:
-        raise UsageError(
-            f"--chunk-length {asked} is longer than the {limit:,} positions of {reference.name}: give at most {limit}"
-        )
-    return asked or min(2048, limit or 2048)

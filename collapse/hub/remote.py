@@ -223,7 +223,9 @@ def reach(name: str, kind: str = "model") -> Remote:
                     write_atomic(ref, found.commit.encode(), shared=True)
             return found
     except errors.RevisionNotFoundError as error:
-        raise UsageError(f"{kind} {repo} on the Hub has no revision {revision!r}") from error
+        raise UsageError(
+            f"{kind} {repo} on the Hub has no revision {revision!r}: give a branch, tag or commit"
+        ) from error
     except errors.RepositoryNotFoundError as error:
         raise UsageError(
             f"the Hub has no {kind} {repo}, or you have no access to it: check its name, or log in with: hf auth login"

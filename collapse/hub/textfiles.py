@@ -163,7 +163,7 @@ def _parsed(text: str, where: str) -> Any:
     try:
         return json.loads(text)
     except ValueError as error:
-        raise CollapseError(f"{where} is not JSON: {first_line(error)}") from error
+        raise CollapseError(f"{where} is not JSON: {first_line(error)}. Correct it") from error
 
 
 def _parquet_rows(file: str, column: str) -> Iterator[dict[str, Any]]:

@@ -43,7 +43,7 @@ def apply_adapter(model: Any, reference: ModelReference, *, merge: bool) -> Any:
             if not (differ := differ or peft.set_peft_model_state_dict(adapted, held).unexpected_keys):
                 _untie(adapted.get_base_model())
                 return adapted.merge_and_unload() if merge else adapted.get_base_model()
-            said = f"{'it lacks' if lacking else 'they differ in'} {some(differ)}"
+            said = f"{'the adapter lacks' if lacking else 'their weights differ:'} {some(differ)}"
     except (ValueError, RuntimeError, KeyError, TypeError) as error:  # of peft
         said = first_line(error)
     raise CollapseError(

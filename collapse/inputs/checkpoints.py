@@ -38,11 +38,11 @@ def check_model_args(model_args: Mapping[str, Any]) -> None:
 
 
 def check_code(reference: ModelReference, config: Mapping[str, Any], named: str, *autos: str) -> None:
-    """Reject a configuration that needs its repository's code for a class that transformers does not have.
+    """Reject a configuration whose class is not in transformers but in the repository's own code.
 
     transformers often substitutes one of its own classes without a warning, which gives the numbers of another model.
-    ``named`` is the key of the class names in the configuration, ``autos`` the entries of ``auto_map`` that would be
-    used.
+    ``named`` is the configuration's key with the names of classes, ``autos`` are the entries of ``auto_map`` that would
+    be used.
     """
     import transformers
 
@@ -111,7 +111,7 @@ def _needs_code(reference: ModelReference) -> CollapseError:
 
 
 def loading_error(reference: ModelReference, what: str, error: Exception) -> CollapseError:
-    """Return a one-line error for a failure of transformers, torch or another library to load part of a model.
+    """Return a one-line error for a library's failure to load a model as ``what``, such as "an image processor".
 
     Raises:
         CollapseError: The disk is full.
@@ -130,8 +130,8 @@ def loading_error(reference: ModelReference, what: str, error: Exception) -> Col
         reason = f"a file of its weights is damaged or incomplete: download it again ({reason})"
     if "automatic conversion of the weights" in text:
         reason = (
-            "transformers cannot quantize or dequantize its weights with the installed packages on this device; call "
-            "its from_pretrained() to see why"
+            "transformers cannot quantize or dequantize its weights with the installed packages on this device; load "
+            "the model with transformers' from_pretrained() to see why"
         )
     said = missing_package(error) or reason
     return CollapseError(f"{reference.name} cannot be loaded as {what}: {said}{reference.files.remedy}")

@@ -65,7 +65,7 @@ class Chunks:
 
 
 def write_chunks(folder: Path, about: dict[str, Any], chunks: Iterator[tuple[np.ndarray, np.ndarray]]) -> None:
-    """Stream chunks into a folder, and write the record last; after an error, remove what was written."""
+    """Stream chunks into a folder, and write the record ``about`` them last; after an error, remove the files."""
     rows, files = 0, [folder / name for name in FILES]
     try:
         with files[0].open("wb") as file, files[1].open("wb") as beside:
@@ -82,7 +82,11 @@ def write_chunks(folder: Path, about: dict[str, Any], chunks: Iterator[tuple[np.
 
 
 def read_chunks(folder: Path, about: Mapping[str, Any]) -> Chunks | None:
-    """Return the chunks in a folder, or None if there are none or they were altered."""
+    """Return the chunks in a folder, or None if there are none or they were altered.
+
+    Raises:
+        UsageError: The chunks are of another text or options than ``about`` says.
+    """
     try:
         record = read_json(folder / RECORD)
         if [sha256_file(folder / name) for name in FILES] != record["sha256"]:

@@ -25,7 +25,7 @@ class Classifier:
 
     Attributes:
         model: The transformers model, in evaluation mode.
-        name, head: The head, and its name in the model.
+        name, head: The head's name in the model, and the head.
         weight: Its weight, shape (C, d).
         bias: Its bias, shape (C,), or None.
         pools: Whether each unit has one row of logits. If the head reads every token, the last token's row is used.

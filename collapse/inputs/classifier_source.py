@@ -11,7 +11,6 @@ from torch import Tensor
 
 from collapse.core import ranks
 from collapse.core.progress import Report
-from collapse.hub.fingerprints import processor_fingerprint
 from collapse.hub.references import ModelReference, find_tokenizer
 from collapse.inputs.checkpoints import check_kind
 from collapse.inputs.classifier import Classifier
@@ -55,7 +54,7 @@ def classifier_request(reference: ModelReference, spec: CollectionSpec, folder: 
         **model_identity(spec, reference, reference),
     }
     if of_images:
-        identity["processor"] = processor_fingerprint(reference.files, reference.model_args)
+        identity["processor"] = reference.processor
     elif task.name == "masked-lm":  # its classes are tokens
         identity |= {"tokenizer": tokenizer.tokenizer, "masking": {"share": MASKED, "seed": MASKING_SEED}}
     else:

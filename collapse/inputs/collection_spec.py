@@ -81,8 +81,8 @@ class CollectionSpec:
         "Validation data of --task.", "validation", unset="the data set's validation split, if any", **_NAMES
     )
     columns: str | None = option(
-        "Columns of --data: its inputs, then its labels; without labels, as in text, (with a comma), all samples are "
-        "one class.",
+        "Columns of --data: inputs, then labels. If no labels follow the comma, as in 'text,', all samples are one "
+        "class.",
         "corpus validation",
         unset="image,label; text,label; tokens,ner_tags; or text",
         metavar="INPUT[,INPUT],[LABEL]",
@@ -113,7 +113,7 @@ class CollectionSpec:
         off="Do not let the tokenizer add special tokens, such as BOS, to each text.",
     )
     ignore_tokens: str | Iterable[int] | None = option(
-        "Leave out samples whose next token is special, or one of these ids.",
+        "Skip samples whose next token is special, or one of these ids.",
         "changed",
         metavar="special|IDS",
         read=_token_ids,
@@ -135,7 +135,7 @@ class CollectionSpec:
         default="float32",
         choices=("float32", "bfloat16", "float16", "float64"),
     )
-    device: str = option("auto, cpu, cuda, cuda:1, ...", "running", default="auto")
+    device: str = option("Where the model runs: auto, cpu, cuda, cuda:1, ...", "running", default="auto")
     device_map: str | Mapping[str, Any] | None = option(
         "Spread the model over devices: auto, balanced, or a JSON file of modules and devices (cpu, disk, 0, ...).",
         "running",
@@ -181,7 +181,7 @@ class CollectionSpec:
         "Collect again with the same options, and replace the store at the end.", "running", default=False
     )
     part: tuple[int, int] | None = option(
-        "Collect only the k-th of n parts; the last one in a folder completes its store.",
+        "Collect only the k-th of n parts; the last part that is collected into a folder completes the store.",
         "running",
         metavar="k/n",
         valid=_is_part,

@@ -73,7 +73,7 @@ class ArrayPhase(Phase):
 
 
 def is_features_file(path: str | Path) -> bool:
-    """Whether this names a features file rather than a model or a store."""
+    """Whether a path is the path of a features file rather than of a model or a store."""
     return Path(path).suffix == ".safetensors" and Path(path).is_file()
 
 
@@ -90,7 +90,7 @@ def features_request(path: Path, spec: CollectionSpec, folder: Path | None = Non
     try:
         features = load_file(path)
     except (SafetensorError, OSError) as error:
-        raise CollapseError(f"{path} cannot be read as safetensors: {error}") from error
+        raise CollapseError(f"{path} cannot be read as safetensors: {error}. Write the file again") from error
     if missing := [name for name in _REQUIRED if name not in features]:
         raise CollapseError(
             f"{path} is not a features file: it has {', '.join(sorted(features))}, but lacks {', '.join(missing)}. "

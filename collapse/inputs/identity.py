@@ -5,7 +5,7 @@ Two collections are the same if their identities are equal; ``differences`` in s
 
 from typing import Any
 
-from collapse.hub.references import ModelReference, code_of
+from collapse.hub.references import ModelReference
 from collapse.inputs.collection_spec import CollectionSpec
 from collapse.inputs.placement import RUNNING_ARGS
 
@@ -18,6 +18,8 @@ def model_identity(spec: CollectionSpec, reference: ModelReference, tokenizer: M
     identity = {"weights": reference.weights, "model_args": arguments}
     if reference.adapter:
         identity["adapter"] = reference.adapter.weights
-    if spec.trust_remote_code and (code := code_of(reference, tokenizer)):
-        identity["code"] = code
+    if spec.trust_remote_code:
+        roles = {"model": reference, "tokenizer": tokenizer}
+        if code := {repo or role: each for role, found in roles.items() for repo, each in found.code.items()}:
+            identity["code"] = code
     return identity

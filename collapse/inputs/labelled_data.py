@@ -131,7 +131,9 @@ def _rows(corpus: Corpus, files: Sequence[str], task: Task) -> Any:
     except Exception as error:  # several libraries read the files, each with its own exceptions
         raise_if_full(error, home(), ANOTHER_HOME)
         cause = error.__cause__ or error
-        raise CollapseError(f"{corpus.name} cannot be read as {known}: {first_line(cause)}") from error
+        raise CollapseError(
+            f"{corpus.name} cannot be read as {known}: {first_line(cause)}. Repair or replace it"
+        ) from error
 
 
 def class_ids(data: Labelled, classes: Mapping[int, str]) -> list[Any]:
@@ -155,7 +157,8 @@ def class_ids(data: Labelled, classes: Mapping[int, str]) -> list[Any]:
     wrong = next((each for each in flat if each not in numbers), None)
     if wrong is not None:
         raise UsageError(
-            f"{data.name} has the label {wrong}, but the model has the classes 0 to {len(classes) - 1}: use its labels"
+            f"{data.name} has the label {wrong}, but the model has the classes 0 to {len(classes) - 1}: label the data "
+            "with these classes"
         )
     return [[numbers[each] for each in label] if isinstance(label, list) else numbers[label] for label in data.labels]
 

@@ -15,6 +15,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from collapse.errors import CollapseError, first_line
+from collapse.hub.references import limit_of
 from collapse.numerics.devices import explaining_out_of_memory, is_out_of_memory
 from collapse.numerics.logits import LINEAR, Logits
 from collapse.stores.layers import TOP
@@ -64,8 +65,8 @@ class LanguageModel:
         blocks: The blocks, whose inputs are the inner layers; :func:`collapse.inputs.model_layers.find_layers` sets it.
         lens: The final norm, which maps the last block's output to the input of the output embedding; None if it was
             not searched or not found.
-        no_lens: Why there is no such module.
-        logits: How it makes logits from ⟨w, h⟩ + b.
+        no_lens: Why ``lens`` was not found, or "".
+        logits: How the model makes logits from ⟨w, h⟩ + b.
     """
 
     model: Any
@@ -109,6 +110,15 @@ class LanguageModel:
     def device(self) -> torch.device:
         """The device of the output embedding, to which embeddings are moved."""
         return self.weight.device
+
+    @property
+    def position_limit(self) -> int | None:
+        """Maximum sequence length in its configuration, or None."""
+        return limit_of(self.model.config.to_dict())
+
+    def probe(self, length: int) -> Int[Tensor, "1 T"]:
+        """Return at most ``length`` token ids, spread over the vocabulary, on which two runs are compared."""
+        return (torch.arange(min(length, self.position_limit or length)) * 7919 % self.input_rows)[None]
 
     @property
     def is_quantized(self) -> bool:

@@ -15,7 +15,7 @@ import torch
 from collapse.core.settings import quiet
 from collapse.errors import CollapseError, UsageError, first_line
 from collapse.hub.fingerprints import Folder, tokenizer_fingerprint
-from collapse.hub.references import ModelReference, limit_of
+from collapse.hub.references import ModelReference
 from collapse.hub.textfiles import KINDS, kind_of, text_names
 from collapse.inputs.adapters import refuse_prompts
 from collapse.inputs.collection_spec import CollectionSpec
@@ -64,7 +64,7 @@ def live_model(
     name = name or Path(str(getattr(model, "name_or_path", ""))).name or "model"
     for each in _OF_LOADING:
         if options.get(each) is not None:
-            raise UsageError(f"{each}= does not apply to a loaded model: remove it, and change the model yourself")
+            raise UsageError(f"{each}= does not apply to a loaded model: remove it, and load the model as you need it")
     if options.get("null") == "untrained":
         raise UsageError("null='untrained' does not apply to a loaded model: collect a model with its initial weights")
     model = getattr(model, "_orig_mod", model)  # of torch.compile
@@ -83,7 +83,9 @@ def live_model(
                     tokenizer("")  # it would save the truncation and padding of its last call
                     tokenizer.save_pretrained(place)  # for its fingerprint
             except Exception as error:  # a tokenizer can raise anything
-                raise CollapseError(f"the tokenizer cannot be saved: {first_line(error)}") from error
+                raise CollapseError(
+                    f"the tokenizer cannot be saved ({first_line(error)}): give the name of its folder"
+                ) from error
         (place / "config.json").write_text(model.config.to_json_string())
         loaded = LanguageModel.of(model)
         reference = ModelReference(
@@ -134,8 +136,7 @@ def _probe(loaded: LanguageModel, folder: Path | None) -> str:
 
     They are random sums of the embeddings of fixed tokens, and of the logits of random embeddings.
     """
-    length = min(_PROBED, limit_of(loaded.model.config.to_dict()) or _PROBED)
-    h = loaded.embeddings(torch.arange(length)[None] * 7919 % loaded.input_rows)[0, -_SUMS:]
+    h = loaded.embeddings(loaded.probe(_PROBED))[0, -_SUMS:]
     random = torch.Generator().manual_seed(0)
     x = torch.randn(_SUMS, loaded.weight.shape[1], generator=random).to(loaded.weight)
     numbers = [

@@ -7,7 +7,6 @@ from jaxtyping import Float
 from torch import Tensor
 
 from collapse.errors import PluginError
-from collapse.hub.references import limit_of
 from collapse.plugin.plugin_manager import plugins
 
 if TYPE_CHECKING:
@@ -24,8 +23,7 @@ def speed_up(loaded: "LanguageModel") -> str | None:
     manager = plugins()
     if not manager.hooks.get("collapse_prepare_model"):  # save the forward pass of the probe
         return None
-    length = min(_PROBED, limit_of(loaded.model.config.to_dict()) or _PROBED)
-    tokens = (torch.arange(length) * 7919 % loaded.input_rows)[None]  # spread over the vocabulary
+    tokens = loaded.probe(_PROBED)
     before = loaded.embeddings(tokens)
     for plugin, answer in manager.answers("collapse_prepare_model", loaded.model):
         if changed := _difference(before, loaded.embeddings(tokens)):

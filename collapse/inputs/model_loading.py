@@ -204,7 +204,7 @@ def load_processor(reference: ModelReference, *, trust_remote_code: bool = False
         except Exception as error:  # as above
             if not reference.json("preprocessor_config.json"):
                 raise CollapseError(
-                    f"{reference.name} has no image processor: give it to the Trainer as processing_class=, or save it "
-                    "there with AutoImageProcessor.from_pretrained(BASE).save_pretrained(FOLDER)"
+                    f"{reference.name} has no image processor: add that of its base model with AutoImageProcessor"
+                    ".from_pretrained(BASE).save_pretrained(FOLDER), or give it to the Trainer as processing_class="
                 ) from error
             raise loading_error(reference, "an image processor", error) from error

@@ -23,17 +23,18 @@ class Option:
 
     Attributes:
         help: What the option does, in one sentence.
-        role: One of :data:`ROLES`; or the identity's fields with hashes or versions of the selected content, separated
-            by spaces.
-        unset: The default that None stands for.
+        role: One of :data:`ROLES`; or the fields of the identity, separated by spaces, that hold hashes or versions of
+            the content that the option selects.
+        unset: What the default None means, for help texts.
         flag: Name on the command line; None to derive it from the field's name.
         off: Help of the flag that turns off an option that is on by default.
         metavar: Placeholder for the value in help texts.
         many: Whether the option may be given several times.
-        read: Returns the value that the field holds for a given value.
+        read: Function that converts a given value to the value of the field.
         least: Smallest value of an integer.
         choices: All valid values.
-        valid, wanted: Whether any other value is valid, and what is, for messages.
+        valid, wanted: Without choices and least: function that returns whether a value is valid, and a description of
+            valid values for messages.
     """
 
     help: str

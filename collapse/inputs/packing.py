@@ -20,7 +20,7 @@ from collapse.core.progress import Report
 from collapse.errors import CollapseError, UsageError, counted, first_line
 from collapse.hub.corpus import Corpus, opened
 from collapse.hub.packed_text import RECORD, PackedText
-from collapse.hub.references import ModelReference, code_of
+from collapse.hub.references import ModelReference
 from collapse.inputs.chunks import FILES, NOT_COMPARED, Chunks, read_chunks, write_chunks
 from collapse.inputs.collection_spec import CollectionSpec
 from collapse.stores.files import sha256_of
@@ -73,9 +73,23 @@ def group(token_rows: Sequence[Sequence[int]], chunk_length: int) -> np.ndarray:
     return flat[: n * chunk_length].reshape(n, chunk_length)
 
 
+def chunk_length_of(reference: ModelReference, asked: int | None) -> int:
+    """Return T: the requested length, or min(2048, the model's limit)."""
+    limit = reference.position_limit
+    if asked is None and limit is None:
+        raise CollapseError(
+            f"{reference.name} has no maximum sequence length in its configuration: give --chunk-length"
+        )
+    if asked is not None and limit is not None and asked > limit:
+        raise UsageError(
+            f"--chunk-length {asked} is longer than the {limit:,} positions of {reference.name}: give at most {limit}"
+        )
+    return asked or min(2048, limit or 2048)
+
+
 def tokenizer_key(tokenizer: ModelReference, spec: CollectionSpec) -> str:
     """Return a hash of a tokenizer's files, arguments and code."""
-    code = code_of(tokenizer, tokenizer) if spec.trust_remote_code else {}
+    code = tokenizer.code if spec.trust_remote_code else {}
     chosen = [each for each in (tokenizer.model_args, code) if each]
     return sha256_of([tokenizer.tokenizer, *chosen]) if chosen else tokenizer.tokenizer
 
@@ -99,7 +113,7 @@ def pack(
 ) -> Chunks:
     """Return the chunks of a corpus from a folder; pack them if they are not there.
 
-    Of several processes, one packs, and the others wait for its chunks.
+    If several processes call this, one packs, and the others wait for its chunks.
 
     Args:
         corpus: The text. If it is packed, its chunks are read, and nothing is tokenized.

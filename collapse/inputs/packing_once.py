@@ -9,14 +9,14 @@ from collapse.core.paths import expanded
 from collapse.core.progress import Report, shows_progress
 from collapse.errors import UsageError, counted
 from collapse.hub.corpus import Corpus
-from collapse.hub.references import chunk_length_of, find_tokenizer
+from collapse.hub.references import find_tokenizer
 from collapse.hub.textfiles import TextNames
 from collapse.inputs.accepted_options import accepts
 from collapse.inputs.chunks import Chunks
 from collapse.inputs.collection_spec import OF_PACKING, CollectionSpec, options_of
 from collapse.inputs.model_loading import load_tokenizer
+from collapse.inputs.packing import chunk_length_of, tokenizer_key
 from collapse.inputs.packing import pack as pack_into
-from collapse.inputs.packing import tokenizer_key
 from collapse.inputs.text_pair import find_texts
 from collapse.stores.writing import ANOTHER_FOLDER, write_atomic
 

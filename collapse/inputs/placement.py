@@ -27,7 +27,7 @@ def placement(spec: CollectionSpec, config: Mapping[str, Any], target: torch.dev
     device_map = _device_map(spec.device_map) or config.get("device_map")
     quantized, already = _quantization(spec), config.get("quantization_config")
     if quantized and already:
-        raise UsageError(f"--quantize {spec.quantize} does not apply to a model that is already quantized: remove it")
+        raise UsageError(f"--quantize {spec.quantize} does not apply to a quantized model: remove --quantize")
     if not quantized and not already:
         return {"device_map": device_map} if device_map else {}
     # it repeats a warning for each layer and batch
@@ -44,9 +44,9 @@ def check_placed(model: Any, spec: CollectionSpec, placed: Mapping[str, Any]) ->
         if unknown := [each for each in places if each not in known]:
             raise UsageError(f"the device map names {some(unknown)}, but {kind} has no such module: correct the map")
         if omitted := [each for each in weights if not any(f"{each}.".startswith(f"{it}.") or not it for it in places)]:
-            raise UsageError(f"the device map has no device for {some(omitted)} of {kind}: add them")
+            raise UsageError(f"the device map has no device for {some(omitted)} of {kind}: add a device for each")
     if spec.quantize and all(map(is_plain, model.parameters())):
-        raise UsageError(f"--quantize {spec.quantize} quantizes no weight of {kind}: use another, or none")
+        raise UsageError(f"--quantize {spec.quantize} quantizes no weight of {kind}: choose another, or remove it")
 
 
 def _device_map(given: str | Mapping[str, Any] | None) -> Any:

@@ -15,7 +15,6 @@ from collapse.inputs.features import features_request, is_features_file
 from collapse.inputs.source_request import plugin_source, source_request
 from collapse.inputs.tasks import CAUSAL, TASKS
 from collapse.inputs.text_request import asked_model, text_request
-from collapse.stores.manifest import is_store
 from collapse.stores.request import Request
 from collapse.stores.store import Store
 
@@ -34,17 +33,18 @@ def resolve(model: str, spec: CollectionSpec, folder: Path | None) -> Request | 
     reference = asked_model(model, spec)
     may_use_published = folder is None and not spec.recollect and not spec.null  # published nulls are not trusted
     try:
-        request = _request(reference, spec, folder=folder).in_folder(folder)
+        made: Request | CollapseError = _request(reference, spec, folder=folder).in_folder(folder)
     except CollapseError as error:  # a published store may supply missing options
-        if may_use_published and (found := find_store(reference, spec)):
-            return found
-        if spec.text is None or not isinstance(error, UsageError):  # the model may lack options of another task
+        made = error
+    is_collected = isinstance(made, Request) and made.is_collected
+    if may_use_published and not is_collected and (found := find_store(reference, spec)):
+        return found
+    if isinstance(made, CollapseError):
+        if spec.text is None or not isinstance(made, UsageError):  # the model may lack options of another task
             config = {**reference.json("config.json"), **reference.model_args}
             check_kind(reference, config, TASKS.get(str(spec.task), CAUSAL))
-        raise
-    if may_use_published and not is_store(str(request.folder)) and (found := find_store(reference, spec)):
-        return found
-    return request
+        raise made
+    return made
 
 
 def _request(
@@ -58,8 +58,8 @@ def _request(
 def find_store(reference: ModelReference, spec: CollectionSpec) -> Store | None:
     """Find a store in a model's folder or repository that makes collecting it unnecessary.
 
-    For a model on the Hub, any text, chunk length and number of chunks match that the options do not specify; stores of
-    whole texts are preferred.
+    For a model on the Hub, a store may have any text, chunk length and number of chunks, unless the options specify
+    them; stores of whole texts are preferred.
     """
     stores: list[Store] = []
     files = reference.files
@@ -67,7 +67,7 @@ def find_store(reference: ModelReference, spec: CollectionSpec) -> Store | None:
         try:
             stores.append(files.open(folder))
         except CollapseError as error:
-            log.warning("%s: this store is not used", error)
+            log.warning("ignoring a store: %s", error)
     if not stores:
         return None
     request = _request(reference, spec, leave_open=not reference.is_local)

@@ -88,7 +88,7 @@ class Samples(Phase):
         return self._labels[places]
 
     def check_classifier(self, rows: int, dim: int) -> None:
-        """Raise CollapseError if a label has no row in the classifier; keep its number of dimensions."""
+        """Raise CollapseError if a label has no row in the classifier; remember ``dim`` to check the embeddings."""
         self.dim = dim
         least, most = (int(each) for each in self._labels[self._kept].aminmax())
         if least < 0 or most >= rows:

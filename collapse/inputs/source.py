@@ -125,13 +125,13 @@ class Source:
         lens: Maps the embeddings of an inner layer to what the classifier reads; None if that is not possible.
         classifier_words: Names of the classifier and of its bias in messages.
         remedy: Advice in messages if the classifier is not finite.
-        command: A command line that collects the same.
+        command: A command line that repeats the collection, for the provenance.
         logits: How the model makes logits from ⟨w, h⟩ + b.
         exact_loss: Whether the loss is summed in float64.
-        clock: The time when the source was opened.
+        clock: The start time, for the provenance; by default, the time when the source was opened.
 
     Raises:
-        UsageError: The identity is empty, a name is missing, or the weight, the bias or ``classes`` have another shape.
+        UsageError: The identity is empty, a name is missing, or the weight, the bias or ``classes`` have a wrong shape.
         CollapseError: A label has no row in the weight.
     """
 

@@ -18,7 +18,7 @@ class Task:
     Attributes:
         name: Its name in transformers' pipelines.
         auto: transformers' Auto class.
-        what: A model with this head, such as "an image classifier".
+        what: What a model with this head is called, such as "an image classifier".
         columns: The default columns of its data: inputs, then labels.
         known: The suffixes of its data's files, and their formats.
     """

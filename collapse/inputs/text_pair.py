@@ -20,8 +20,8 @@ class Texts:
     """The texts of a collection.
 
     Attributes:
-        training: The training text. None if a store may have been collected from any text, or if an existing store
-            already fixes its text.
+        training: The training text. None if a store of any text is accepted, or if the existing store determines the
+            text.
         validation: The validation text, or None.
         optional: Whether the validation split may be absent, because the user did not name it.
     """
@@ -64,34 +64,42 @@ class Texts:
         except NoSplit as error:
             if not self.optional:
                 raise
-            log.warning("%s: continuing without validation", error)
+            log.warning("skipping the validation: %s", error)
             return None
 
 
 def find_texts(spec: CollectionSpec) -> Texts:
-    """Find the texts that a spec names."""
+    """Find the texts that a spec names; without a validation text, the validation split of a named data set."""
     assert spec.text is not None
     training = find_corpus(spec.text, split=spec.split, text_column=spec.text_column)
-    if not training.files and not spec.validation_text:
-        validation = find_validation(spec, spec.text)
-        if not training.packed:
-            return Texts(training, validation, optional=spec.validation_split is None)
-        if validation != training:  # otherwise only a training text was packed
-            return Texts(training, validation)
-    return Texts(training, find_named_validation(spec))
+    named = spec.validation_text or (None if training.files else spec.text)
+    validation = None
+    if named:
+        validation = find_corpus(named, split=spec.validation_split, text_column=spec.text_column, validation=True)
+    if training.packed and not spec.validation_text and validation == training:  # only a training text was packed
+        validation = None
+    if validation is None:
+        _refuse_unused(spec)
+    optional = not (spec.validation_text or spec.validation_split or training.packed)
+    return Texts(training, validation, optional=optional and validation is not None)
 
 
 def find_named_validation(spec: CollectionSpec) -> Corpus | None:
     """Find the validation text that a spec names; None if it names none."""
     if spec.validation_text:
         return find_validation(spec, spec.validation_text)
-    options = {"--validation-split": spec.validation_split, "--max-validation-chunks": spec.max_validation_chunks}
-    for flag, value in options.items():
-        if value is not None:
-            raise UsageError(f"{flag} {value} does not apply without a validation text: give --validation-text")
+    _refuse_unused(spec)
     return None
 
 
 def find_validation(spec: CollectionSpec, text: TextNames) -> Corpus:
     """Find a validation text; raises the exceptions of :func:`collapse.hub.corpus.find_corpus`."""
     return find_corpus(text, split=spec.validation_split, text_column=spec.text_column, validation=True)
+
+
+def _refuse_unused(spec: CollectionSpec) -> None:
+    """Raise UsageError if an option of the validation text is given without one."""
+    options = {"--validation-split": spec.validation_split, "--max-validation-chunks": spec.max_validation_chunks}
+    for flag, value in options.items():
+        if value is not None:
+            raise UsageError(f"{flag} {value} does not apply without a validation text: give --validation-text")

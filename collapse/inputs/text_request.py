@@ -9,11 +9,12 @@ from typing import Any
 
 from collapse.errors import UsageError
 from collapse.hub.adapted_models import find_adapted
-from collapse.hub.references import ModelReference, chunk_length_of, find_tokenizer
+from collapse.hub.references import ModelReference, find_tokenizer
 from collapse.inputs.checkpoints import check_model_args
 from collapse.inputs.collection_spec import CollectionSpec, flag_of
 from collapse.inputs.held_options import options_held
 from collapse.inputs.identity import model_identity
+from collapse.inputs.packing import chunk_length_of
 from collapse.inputs.text_pair import Texts, find_named_validation, find_texts, find_validation
 from collapse.inputs.text_source import open_texts
 from collapse.measurement.comparable import SAME_TEXTS, same_texts
@@ -49,8 +50,7 @@ def text_request(
         spec: The options.
         folder: Folder of the store, or None. If it holds a store, this store's text and limits apply unless the spec
             gives others.
-        leave_open: If True and the spec gives no text, length or limits, a store matches whatever its own text, length
-            or limits are.
+        leave_open: Whether a store may have any text, chunk length and limits, unless the spec gives them.
     """
     held = Store.load(folder) if folder and is_store(folder) and not spec.recollect else None
     tokenizer = find_tokenizer(spec.tokenizer) if spec.tokenizer else reference

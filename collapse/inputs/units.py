@@ -50,7 +50,7 @@ class Images:
         except Exception as error:  # a processor can raise anything
             raise CollapseError(
                 f"the image processor cannot process image {number} of {self.data.name}: {type(error).__name__}: "
-                f"{first_line(error)}"
+                f"{first_line(error)}. Repair or remove this image"
             ) from error
 
     def _image(self, number: int) -> Any:

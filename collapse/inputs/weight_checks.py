@@ -44,7 +44,7 @@ def check_loaded(name: str, model: Any, info: Mapping[str, Any], files: list[Pat
     computed = {key for key, tensor in _read(files, unexpected) if _is_computed(key, tensor, model)}
     if drafting := _of_draft_layers(unexpected, model):
         log.info(
-            "%s: %s of its multi-token-prediction layers not used: they only draft later tokens",
+            "%s: ignoring %s of its multi-token-prediction layers, which only draft later tokens",
             name,
             counted(len(drafting), "tensor"),
         )

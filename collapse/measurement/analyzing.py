@@ -52,7 +52,7 @@ def analyzed(found: Analysis, table: Results, **options: Any) -> Table:
 
 
 def attempted(called: str, declared: Declared, make: Callable[[], T]) -> T:
-    """Call ``make``, which runs a plugin's function.
+    """Call ``make``, which runs a plugin's function, and return its result; messages call the function ``called``.
 
     Raises:
         PluginError: The function failed.

@@ -94,7 +94,7 @@ def _power(digits: str, exponent: str) -> str:
 def plain(value: Any, text: Callable[[Any], Any] = str) -> Any:
     """Convert a value for JSON: NumPy numbers to Python numbers, infinite and missing values to None.
 
-    ``text`` converts texts, and what JSON does not hold.
+    ``text`` converts texts, and values of types that JSON does not have.
     """
     if hasattr(value, "tolist"):  # an array, a tensor, or a NumPy number
         value = value.tolist()

@@ -129,11 +129,7 @@ def pair_measurements() -> list[str]:
 
 
 def check_name(name: str, known: Sequence[str], what: str) -> None:
-    """Check that a name is known.
-
-    Raises:
-        UsageError: The name is unknown; the message suggests similar names.
-    """
+    """Raise UsageError if a name is unknown. The message begins with ``what``, and suggests similar names."""
     if name not in known:
         raise UsageError(f"{what} is called {name!r}; {near_names(name, known)}")
 

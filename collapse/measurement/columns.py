@@ -202,8 +202,8 @@ def direction(column: Column, frame: "pd.DataFrame", one_width: bool) -> int | N
     """Return 1 if lower values are better (nearer to full collapse), −1 if higher values are, None if unknown.
 
     It is read from the column's expression, not from its label. The logarithm of a measurement has the same direction.
-    A value in units of h has no direction if models of several widths are compared, because their units differ. The
-    table has C and d.
+    A value in units of h has no direction if models of several widths are compared, because their units differ. C and d
+    are read from ``frame``.
     """
     known, logarithm = plugins().measurements(), LOGARITHM.fullmatch(column.expression)
     name = logarithm[1] if logarithm else column.expression

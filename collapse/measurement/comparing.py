@@ -30,7 +30,7 @@ _SHOWN = {"measurement": "measurement", "A": "A", "B": "B", "difference": "B−A
 _SHOWN |= {"standard_error": "± error", "t": "t", "seeds_sd": "seeds' sd"}
 """Order and headings for people: in a terminal of 80 characters the meaning stands beside the difference."""
 _FIELDS = {**ONE_TEXT, "dtype": COMPARED["dtype"]}
-_FIELDS["tokenizer"] += ", so that nothing per token can be compared"
+_FIELDS["tokenizer"] += ", so their tokens cannot be compared"
 
 
 @shows_progress
@@ -59,7 +59,7 @@ def compare(
         a, b: Stores or their folders.
         metrics: Measurement names or prefixes, as in :func:`collapse.measure`; None means all.
         min_count: Keep the classes with at least this many samples, also in each part.
-        classes_of: Keep the classes that this store, or each of several, has, and A and B both have.
+        classes_of: Keep the classes that A, B and this store (or each of these stores) all have.
         parts: All parts (``--part 1/K`` to ``K/K``) of A, and all parts of B; for each of the two, the folder
             that holds its parts, or a list of parts or their folders.
         seeds: Results table with models that differ from A and B in their seed only, its file, or its name, such as

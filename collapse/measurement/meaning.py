@@ -34,9 +34,8 @@ _NUMBER = re.compile(r"\d[\d.,]*")
 def meaning_of(name: str, rows: Sequence[Row], yardsticks: Errors, different: Container[str]) -> str | None:
     """Return whether B is better, worse, higher or lower than A, or why that is not known.
 
-    If the difference is within the limit of a yardstick (noise or seeds), return the yardstick's name. Losses of
-    different tokenizers cannot be compared: return None. ``different`` has the fields in which A
-    and B differ.
+    If the difference is within the limit of a yardstick (noise or seeds), return the yardstick's name. Return None for
+    losses of different tokenizers, which cannot be compared. ``different`` has the fields in which A and B differ.
     """
     import pandas as pd
 
@@ -104,8 +103,8 @@ def _joined(said: Mapping[str, str]) -> str:
 def notes_on(records: Sequence[Mapping[str, Any]], marks: Sequence[str], yardsticks: Errors) -> list[str]:
     """Return the notes below a comparison, one line each.
 
-    The notes are the numbered caveats, the limits of noise, the number of intervals, and the definitions of the words
-    in ``meaning``.
+    The notes are the numbered caveats (``marks``), the limits of noise, how many intervals would exclude 0 by chance,
+    and the definitions of the words in ``meaning``.
     """
     notes = [f"[{at}] {_in_a_line(text)}" for at, text in enumerate(marks, 1)]
     compared = [each["measurement"] for each in records if each["meaning"]]

@@ -102,7 +102,7 @@ def of_top(results: Results, options: Mapping[str, Any] | None = None) -> tuple[
     named = any("layer" in re.split(r"[\s,]+", text.strip()) for text in texts)
     if named or not below.any() or below.all():
         return results, []
-    note = f"{counted(int(below.sum()), 'row')} of other layers than top not used"
+    note = f"{counted(int(below.sum()), 'row')} of layers other than top excluded"
     return chosen(results, frame.index[~below]), [note]
 
 
@@ -123,6 +123,6 @@ def size_of(frame: "pd.DataFrame") -> str | None:
 
 
 def sizes_said(frame: "pd.DataFrame") -> str:
-    """Say how many sizes the models have, because such rows are not exchangeable; "" if all have one size."""
+    """Return how many sizes the models have, as a clause; "" for one. Models of several sizes are not exchangeable."""
     size = size_of(frame)
     return f"the models have {frame[size].nunique()} values of {size}" if size else ""

@@ -172,7 +172,7 @@ def join(
 
 
 def chosen(results: Results, kept: Iterable[Any]) -> Results:
-    """Return the lines of a table at some places, with their rows."""
+    """Return a table of only the rows at some positions."""
     places = list(kept)
     return _beside(results.frame().iloc[places], _each(results), places)
 

@@ -213,7 +213,7 @@ def pair(batch: Any, expected: str) -> tuple[Any, Any]:
     """Return the two elements of a batch.
 
     Raises:
-        UsageError: It is not a tuple or list of two.
+        UsageError: The batch is not a tuple or list of two; the message says what is ``expected``.
     """
     if isinstance(batch, tuple | list) and len(batch) == 2:
         return batch[0], batch[1]

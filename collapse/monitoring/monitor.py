@@ -168,7 +168,7 @@ class Monitor:
         """
         parts = [*of_all_ranks(lambda: (self._state(), validation is None))]
         if len({lacking for _, lacking in parts}) > 1:
-            raise UsageError("some ranks give no validation: each must give its share, which can be an empty list")
+            raise UsageError("some ranks have no validation: give each rank its share, which can be an empty list")
         moments = merged((state for state, _ in parts), self._trained)
         s = replace(moments.statistics_so_far(), dtype=self._dtype)
         head = self._classifier(classifier, bias)

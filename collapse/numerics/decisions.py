@@ -164,8 +164,8 @@ class ValidationTally:
         filled: Plugin statistics of the validation phase.
         blocks: Function of (start, stop): the block number of each sample in these units, ascending; None if each unit
             is a block.
-        kept: Function of (start, stop): which samples of these units are given to :meth:`add`, or None for all; None if
-            no samples are excluded.
+        kept: Function of (start, stop): a mask of the samples of these units that :meth:`add` gets, or None if it gets
+            all. None if no samples are excluded.
     """
 
     def __init__(
@@ -193,7 +193,7 @@ class ValidationTally:
     ) -> None:
         """Add a batch of whole units of equal length; ``first`` is the index of the first unit.
 
-        ``read_Bd`` is the input of the head, if it is not the embeddings.
+        ``read_Bd`` is the input of the head, if it differs from the embeddings.
         """
         device = self.decider.weight.device
         h_Bd, y_B = h_Bd.to(device, torch.float64), y_B.to(device)

@@ -83,7 +83,7 @@ class DenseMoments:
 
 
 def refuse_labels(wrong: int, label: int, classes: int | None) -> None:
-    """Raise CollapseError if some labels are no class, such as ``label``; ``classes`` is None if it is unknown."""
+    """Raise CollapseError if ``wrong`` labels, such as ``label``, are not classes; ``classes`` is C, if known."""
     if wrong:
         where = "below 0" if classes is None else f"outside 0 to {classes - 1:,}"
         raise CollapseError(

@@ -66,7 +66,7 @@ def work_sizes(device: torch.device) -> WorkSizes:
 
 
 def cut(lengths: Sequence[int], rows: int) -> tuple[list[slice], list[slice]]:
-    """Cut groups of the given lengths into blocks of similar length, at most ``rows``.
+    """Cut groups of the given lengths into blocks of similar length, each of at most ``rows`` rows.
 
     Returns:
         The rows of each block, and the blocks of each group.

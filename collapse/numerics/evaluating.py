@@ -32,8 +32,9 @@ class Evaluation:
     Attributes:
         metrics: One result per metric, in the given order.
         s: The statistics.
-        pair_counts: Counts of pairs. A field's name: pairs treated as equal because of float64 rounding. "close" (if a
-            metric uses ``sqdist``): pairs of unequal means that are closer than the embeddings' rounding.
+        pair_counts: Numbers of pairs by kind. The kind is the name of a field, for pairs treated as equal because of
+            float64 rounding; or "close" (if a metric uses ``sqdist``), for pairs of unequal means that are closer than
+            the embeddings' rounding.
     """
 
     metrics: list[MetricResult]
@@ -117,7 +118,7 @@ def _evaluate_all(
 
 
 def missing(s: EmbeddingStatistics, metric: Metric) -> Noted | None:
-    """Return a remark on what a metric needs that is missing or of another version, or None if nothing is."""
+    """Return a remark if something that a metric needs is missing or has another version, else None."""
     text = ""
     for need in metric.needs:
         kind = plugins().statistics.get(need)

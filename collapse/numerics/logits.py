@@ -21,7 +21,7 @@ class Logits:
     cap: float | None = None
 
     def capped(self, z: Tensor) -> Tensor:
-        """Return logits of scaled products.
+        """Return cap · tanh(z / cap) of products z that are already scaled; without a cap, z.
 
         >>> import torch
         >>> Logits(cap=30.0).capped(torch.tensor([3.0, 3000.0]))

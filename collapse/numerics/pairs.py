@@ -26,7 +26,7 @@ from collapse.plugin.parameters import closure, functions_of_pairs, of_tiles
 def sweep(
     values: Values, wanted: Sequence[MetricResult], *, tile: int | None = None, progress: Report | None = None
 ) -> Counter[str]:
-    """Add the values of pair metrics over this rank's share of all pairs c < c′ to their tallies.
+    """Compute pair metrics over this rank's share of all pairs c < c′, and add the values to their tallies.
 
     Args:
         values: The values of functions of classes; the sweep runs on the device of the statistics.

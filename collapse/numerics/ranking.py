@@ -40,7 +40,7 @@ class Found:
     """Candidates: for each sample, the rows that may have its highest score in group 1, in groups 1 and 2, and so on.
 
     Attributes:
-        samples, rows: Samples and their candidates, as rows of the matrix.
+        samples, rows: The sample and the row of the matrix of each candidate, each of shape (K,).
         top: The highest score of each sample, in the precision of the pass.
         others: The sum of exp(score − top) over all rows except one with the top score; 0 if not requested.
     """
@@ -153,7 +153,7 @@ class Ranking:
     def error(
         self, norm_B: Float[Tensor, " B"], dtype: torch.dtype, score: Float[Tensor, "*G B"]
     ) -> Float[Tensor, "G B"]:
-        """Bound the errors of scores up to the given ones, computed in this dtype for samples with these norms.
+        """Return a bound on the errors of scores computed in a dtype, given the samples' norms and the highest scores.
 
         A sum of d products has an error of at most about d·ε/2·‖x‖‖row‖ + d·tiny, in any order of addition. Twice that
         also covers the conversion of x and row to this dtype. A bias is at most |score| + ‖x‖‖row‖. Numbers below tiny

@@ -45,7 +45,7 @@ class Tally:
         }
 
     def add(self, values: Float[Tensor, "G n"], run: slice | None = None) -> None:
-        """Add the finite values among n values per group; with ``run``, only to these groups."""
+        """Add the finite values among n values per group; with ``run``, the values are of these groups only."""
         run = slice(None) if run is None else run
         self.added += values.numel()
         sums = values.sum(dim=1, dtype=torch.float64)
@@ -97,7 +97,7 @@ class Tally:
         return float(self.numbers(name))
 
     def left_out(self, name: str) -> int:
-        """Return how many values a number excludes: values that are not finite, and for MeanLog also zeros."""
+        """Return how many values a measure's number excludes: those that are not finite, and for MeanLog also zeros."""
         skipped = self._measures[name].skipped(self.state(name))
         return self.nan + self.infinite + round(float(skipped.sum()))
 

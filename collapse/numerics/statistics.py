@@ -39,7 +39,7 @@ class ValidationStatistics:
         linear_predictions: Samples for which linear predicts this class.
         ncc_predictions: Samples for which ncc predicts this class.
         loss_sum: Sum of cross-entropy over the whole vocabulary, in nats.
-        block_totals: Samples, agreements, vocabulary hits, loss and number of each block, shape (S, 5).
+        block_totals: Of each block: samples, agreements, vocabulary hits, loss, and the block's number, shape (S, 5).
         argmax_without_mean: Samples whose argmax over the whole vocabulary is a class without a mean, shape (1,).
     """
 
@@ -207,10 +207,10 @@ class EmbeddingStatistics:
             kept &= torch.isin(self.classes, ids.to(self.classes.device))
         here = int(kept.sum())
         if here < 2:
-            has = f"at least {counted(min_count, 'sample')}" + ("" if ids is None else " that are in --classes-of")
+            has = f"at least {counted(min_count, 'sample')}" + ("" if ids is None else " and are in --classes-of")
             hint = f": lower --min-count (the largest class has {int(self.counts.max())})"
             raise CollapseError(
-                f"classes with {has}: only {here} of {self.n_classes}, but a measurement needs two"
+                f"only {here} of {counted(self.n_classes, 'class')} have {has}, but a measurement needs two"
                 f"{hint if self.n_classes > 1 and min_count > 1 else ''}"
             )
         made = replace(self, min_count=max(min_count, self.min_count), class_set=class_set or self.class_set)

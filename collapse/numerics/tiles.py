@@ -37,7 +37,8 @@ class Points:
         at: Returns the points of some classes, to full precision, shape (n, d).
         sqnorms: Squared norms of the vectors whose inner products give the distances, shape (C,). For class means,
             these are the centred means.
-        rounding: Rounding error of each point, shape (C,); two points nearer than the sum of their errors are equal.
+        rounding: Rounding error of each point, shape (C,); two points count as equal if they are nearer than the
+            sum of their errors.
         close: Squared distance below which unequal points are counted as close.
     """
 
@@ -94,8 +95,8 @@ class ClassGeometry:
     """Norms and points of the classes, from which the fields of all tiles are computed.
 
     Attributes:
-        pair_counts: Counts of pairs in the tiles so far. A field's name: pairs treated as equal because of float64
-            rounding. "close": pairs of unequal means that are closer than the embeddings' rounding.
+        pair_counts: Numbers of pairs in the tiles so far, by kind, as in
+            :class:`collapse.numerics.evaluating.Evaluation`.
     """
 
     @torch.inference_mode()

@@ -21,7 +21,7 @@ class Batch:
         counts: Samples per class, shape (K,).
         means: Class means of the batch, shape (K, d).
         deviations: h minus a point between the class's mean in the batch and the mean of its earlier samples, shape
-            (B, d). The sums of their products over all batches are those of deviations from the final class means.
+            (B, d). Summed over all batches, their products equal those of deviations from the final class means.
     """
 
     h: Float[Tensor, "B d"]

@@ -39,7 +39,7 @@ class Filled:
         return {name: plugins().owner(type(each).__module__).maker for name, each in self._held.items()}
 
     def take(self, batch: Batch) -> None:
-        """Update every statistic with a batch, whose tensors were made in inference mode: torch refuses a write.
+        """Update every statistic with a batch. It was made in inference mode, so that torch refuses writes to it.
 
         Raises:
             PluginError: A statistic raises, or writes to the batch.
@@ -84,10 +84,13 @@ class Filled:
 
 
 def conflict(kind: type[Statistic], version: int | None, maker: str | None) -> str:
-    """Say how the installed plugin differs from the one that filled a stored statistic; "" if it does not."""
+    """Return, as the end of a sentence, how the installed plugin differs from the one that filled a stored statistic.
+
+    "" if they do not differ. ``version`` and ``maker`` are those of the stored statistic.
+    """
     if version != kind.version:
-        return f"has version {version} of it, and the installed plugin has version {kind.version}"
+        return f"has version {version} of it, but the installed plugin has version {kind.version}"
     now = plugins().owner(kind.__module__).maker
     if maker is not None and maker != now:
-        return f"filled it with the plugin of {maker}, and the installed one is of {now}"
+        return f"filled it with the plugin of {maker}, but the installed plugin is of {now}"
     return ""

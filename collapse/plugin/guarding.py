@@ -72,6 +72,6 @@ def called(function: Any) -> str:
 
 
 def error_line(error: BaseException) -> str:
-    """Describe a plugin's exception in one line of limited length; a CollapseError only by its message."""
+    """Return a plugin's exception as one short line: its class and message; of a CollapseError, only the message."""
     name, text = type(error).__name__, first_line(error)
     return text if isinstance(error, CollapseError) or text == name else f"{name}: {text}"

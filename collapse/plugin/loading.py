@@ -33,7 +33,7 @@ class Plugin:
         module: Name of its module.
         declares: Names of the functions, statistics and hooks that it declares.
         problem: Why the plugin is not used; None if it is used.
-        opt_in: Whether its metrics are measured only if they are named; the module says ``COLLAPSE_OPT_IN = True``.
+        opt_in: Whether its metrics are measured only if they are named; the module sets ``COLLAPSE_OPT_IN = True``.
     """
 
     name: str
@@ -78,7 +78,7 @@ def entries(group: str) -> list[tuple[str, str, EntryPoint]]:
 
 
 def candidates(extra: list[str]) -> Iterator[tuple[str, str, Callable[[], Any]]]:
-    """Yield the name and origin of each plugin that computes, and a function that loads it.
+    """Yield the name and origin of each plugin except those of commands, and a function that loads it.
 
     Args:
         extra: Files, modules, or ``no:NAME`` to disable a plugin, in addition to ``COLLAPSE_PLUGINS``.
@@ -122,7 +122,7 @@ def register(manager: pluggy.PluginManager, name: str, module: Any) -> tuple[str
     wanted = getattr(module, "COLLAPSE_API", hookspecs.API)
     if wanted != hookspecs.API:
         raise PluginError(
-            f"it needs plugin API {wanted}, but this version of collapse has API {hookspecs.API}: upgrade one"
+            f"it needs plugin API {wanted}, but this version of collapse has API {hookspecs.API}: upgrade the older one"
         )
     try:
         manager.register(module, name=name)

@@ -41,7 +41,7 @@ class Measure:
         name: Name of the measurement, such as ``nc2.interference``.
         towards: The value at full collapse: a number, a function such as ``lambda C: -1 / (C - 1)``, or None.
         reachable: The value that C classes in d dimensions can reach, if it differs from ``towards``; same types.
-        reached_by: What attains ``reachable`` if it is no bound for C > d+1, such as "uniform random points".
+        reached_by: What attains ``reachable`` if it is not a bound for C > d+1, such as "uniform random points".
         headline: Whether ``collapse measure`` prints it by default. For a property without headline measurements, it
             prints the alphabetically first.
     """
@@ -71,7 +71,7 @@ class Measure:
                     raise PluginError(f"{keyword}= of {self.name} has the unknown parameter {name!r}; {near}")
 
     def scale_of(self, scale: Scale) -> float | None:
-        """Return the power of s by which the number changes under h → s·h, given how the values change, or None."""
+        """Return e if the number changes by s^e under h → s·h, else None; ``scale`` says how the values change."""
         return None if scale is None or isinstance(scale, str) else float(scale)
 
     def at(self, C: int, d: int) -> "Measure":

@@ -115,7 +115,7 @@ class Metric(Declared):
         return frozenset(each.name for each in closure(self.function))
 
     def property_of(self, name: str) -> str:
-        """Return the property of a measurement, such as NC1 for ``nc1.cdnv``; for a name without a dot, its file."""
+        """Return a measurement's property, such as NC1 for ``nc1.cdnv``; without a dot, its file's name."""
         return name.split(".")[0].upper() if "." in name else self.module.split(".")[-1].removeprefix(FILE_PREFIX)
 
     def equation_of(self, measure: Measure) -> str:
@@ -124,7 +124,7 @@ class Metric(Declared):
         return of if self.kind == "scalar" else f"{type(measure).__name__} of {of}"
 
     def scale_of(self, measure: Measure) -> float | None:
-        """Return the power of s by which a measure changes under h → s·h, or None."""
+        """Return e if a measure's number changes by s^e under h → s·h, else None."""
         return measure.scale_of(self.scale)
 
 
@@ -158,7 +158,7 @@ def metric(
     Args:
         name: The measurement's name.
         towards, reachable, reached_by, headline: As for :class:`Measure`.
-        scale: The power of s by which the number changes under h → s·h; None if it changes in another way.
+        scale: The exponent e if the number changes by s^e under h → s·h; None if it changes in another way.
         translation: Whether the number is invariant when a vector is added to all embeddings.
         version: Increase it when the numbers change; every row records it.
         better: Which direction is better, for measurements without a value at collapse (val_loss: lower).
@@ -179,7 +179,7 @@ def class_metric(
     Args:
         measures: The measurements, such as ``Mean("nc3.self_duality", towards=1)``.
         scale: How the values change under h → s·h: the exponent of s; "log" for logarithms of such values; or None.
-            How each measure changes follows from it.
+            The change of each measure follows from this.
         translation, version: As for :func:`metric`.
     """
     return lambda function: _declare_values(function, "class", measures, scale, translation, version)

@@ -25,9 +25,10 @@ class Asked:
 
     Attributes:
         name: The parameter's name.
-        kind: "function" for a declared function, "core" for a name of the core, "field" for a field of a tile, "block"
-            for the rows or columns of a class value, or "statistic".
-        target: The function; for a block, the class value whose rows or columns it has.
+        kind: "function" for a declared function; "core" or "field" (of a tile) for a name in
+            :mod:`collapse.plugin.names`; "block" for ``row_X`` or ``column_X``, the values of X for the classes of a
+            tile; or "statistic".
+        target: The function; for a block, the :class:`Asked` for X.
         optional: Whether the parameter has a default and so needs no value.
     """
 
@@ -67,12 +68,12 @@ def globals_of(function: Callable[..., Any]) -> dict[str, Any]:
 def closure(
     function: Callable[..., Any], *, required: bool = False, within: tuple[Callable[..., Any], ...] = ()
 ) -> Iterator[Asked]:
-    """Yield what a function asks for, directly or through other functions; for a block of a tile, the class value.
+    """Yield what a function asks for, directly or through other functions; for ``row_X`` and ``column_X``, yield X.
 
     With ``required``, optional values are skipped. ``within`` has the functions that ask for this one, to find cycles.
 
     Raises:
-        PluginError: A function asks for itself.
+        PluginError: A function asks for itself, directly or through others.
     """
     if function in within:
         names = " → ".join(called(each) for each in (*within, function))
@@ -96,7 +97,10 @@ def needs(function: Callable[..., Any]) -> tuple[str, ...]:
 
 
 def check(function: Callable[..., Any], *, pairs: bool, statistics: Collection[str]) -> None:
-    """Raise PluginError if a function asks for an unknown name, or for a value that its kind of function cannot get."""
+    """Raise PluginError if a function asks for an unknown name, or for a value that its kind of function cannot get.
+
+    ``pairs`` is whether it is a function of pairs; ``statistics`` are the names of all statistics.
+    """
     own = [name for name, each in globals_of(function).items() if _kind(each)]
     known = {*HELD, *OF_CLASSES, *(OF_PAIRS if pairs else ()), *statistics, *own} - {function.__name__}
     for each in closure(function):

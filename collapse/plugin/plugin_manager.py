@@ -29,7 +29,7 @@ def add_plugins(names: Iterable[str]) -> None:
 
 @cache
 def plugins() -> Plugins:
-    """Load every plugin that computes: from entry points, from ``COLLAPSE_PLUGINS`` and from ``-p``.
+    """Load every plugin except those of commands: from entry points, from ``COLLAPSE_PLUGINS`` and from ``-p``.
 
     Raises:
         UsageError: A plugin of ``COLLAPSE_PLUGINS`` or ``-p`` cannot be used.

@@ -32,8 +32,8 @@ class State:
             the statistic then also stores.
         dtype: dtype of the tensor.
         reduction: How two tensors are merged: "sum", "max", "min", or "chan". "chan" is for a sum over classes of
-            products of deviations from the class means, with shape (), ("d",) or ("d", "d"), made of
-            ``batch.deviations``. Merging two collections then also adds the term for the difference between both
+            products of deviations from the class means, with shape (), ("d",) or ("d", "d"), computed
+            from ``batch.deviations``. Merging two collections then also adds the term for the difference between both
             sides' means (Chan, Golub & LeVeque 1983).
 
     Raises:
@@ -122,7 +122,8 @@ class Statistic:
     def merge(self, other: "Statistic", mine: Side | None = None, theirs: Side | None = None) -> None:
         """Merge another statistic of the same kind.
 
-        Without both sides' counts and means, the other is of one batch, whose deviations include the term of "chan".
+        Without the counts and means of both sides, the other statistic must be of one batch: the deviations of a batch
+        already include the term of "chan".
         """
         rows = self._ensure_rows(other)
         for name, each in self.state.items():

@@ -30,7 +30,7 @@ _SURE = "an interval that excludes 0 and p ≤ 0.05 by Holm"
 
 
 def findings(frame: "pd.DataFrame", tests: Associations, *, has_nulls: bool = False) -> list[str]:
-    """Return what stands out in a table and in correlations with validation loss, as items of one or two sentences."""
+    """Return what stands out in a table and in the correlations ``tests``, as items of one or two sentences."""
     said = [_how_many(frame), *_losses(frame), *_in_training(frame)]
     if tested := tests.tables.get("correlation"):
         return [*said, *_by_size(frame, tests, tested), *_over_all(tested)]
@@ -105,7 +105,7 @@ def _in_training(frame: "pd.DataFrame") -> Iterator[str]:
         yield _COLLAPSE
     for where, names in moved.items():
         ends = f"From {along} {first[along]:,.0f} to {last[along]:,.0f}"
-        yield f"{ends}, {where}, the value at full collapse: {', '.join(names)}."
+        yield f"{ends}, these moved {where}, the value at full collapse: {', '.join(names)}."
 
 
 def _over_all(tested: Table) -> Iterator[str]:
@@ -124,7 +124,7 @@ def _over_all(tested: Table) -> Iterator[str]:
         if each["predicted"] and _is_sure(each) and not each["agrees"]
     ]
     if against:
-        yield f"Opposite to the sign that collapse predicts, over all rows and with {_SURE}: {some(against, _MOST)}."
+        yield f"Over all rows, the sign is opposite to the prediction, with {_SURE}: {some(against, _MOST)}."
 
 
 def _by_size(frame: "pd.DataFrame", tests: Associations, tested: Table) -> Iterator[str]:
@@ -158,7 +158,7 @@ def _by_size(frame: "pd.DataFrame", tests: Associations, tested: Table) -> Itera
         if _is_sure(each) and (other := sure.get(each["column"])) and each["r"] * other["r"] < 0
     ]
     if turned:
-        yield f"The correlation reverses there, both times with {_SURE}: {some(turned, _MOST)}."
+        yield f"Compared with all rows, the correlation reverses, both times with {_SURE}: {some(turned, _MOST)}."
 
 
 def _is_sure(record: Mapping[str, Any]) -> bool:

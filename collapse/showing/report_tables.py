@@ -44,7 +44,7 @@ def measurement_table(results: Results) -> Table:
 def layer_table(frame: "pd.DataFrame") -> Table:
     """Return a table of the headline measurements with a row per layer."""
     names = ["model", "step", "layer", *by_property(name for name in plugins().headlines(OF_OTHERS) if name in frame)]
-    note = "the other sections are of the layer top, which enters the output embedding"
+    note = "the other sections use only the layer top, the input of the output embedding"
     return table_of_frame("", frame[[name for name in names if name in frame]], [note])
 
 
@@ -58,7 +58,8 @@ def _side_by_side(results: Results) -> Table:
         of, measurement = part or of, f"{measurement} ±" if name == ERROR else name
         made.append([of, measurement, *(None if value == "" else value for value in values)])
     others = sorted({name for row in rows for name in row.measurements} - set(shared))
-    notes = [*table.notes, *([f"not in every row, or plugin not installed: {', '.join(others)}"] if others else [])]
+    hidden = f"not shown (missing in a row, or plugin not installed): {', '.join(others)}"
+    notes = [*table.notes, *([hidden] if others else [])]
     return Table("", table.columns, made, notes)
 
 

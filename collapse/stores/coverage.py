@@ -36,7 +36,8 @@ class Covered:
 def covered(folder: Path, parts: int | None = None) -> list[Covered]:
     """Return the progress of the collection in a folder, by phase and part.
 
-    Nothing in the folder is changed. The number of ``parts`` is used only if no part is running; None for the whole.
+    Nothing in the folder is changed. ``parts`` is the number of parts, or None for whole phases; it is used only if no
+    part is running.
     """
     running = running_parts(folder)
     n = running[0][1] if running else parts

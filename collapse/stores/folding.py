@@ -199,7 +199,7 @@ def _merged_moments(shards: Sequence[Shard], kinds: Kinds) -> tuple[dict[str, Em
 
 
 def usable(kinds: Kinds, held_by: Mapping[str, Any]) -> tuple[list[type[Statistic]], dict[str, str]]:
-    """Return the statistics that installed plugins can continue, and reasons why they cannot continue the others.
+    """Return the statistics that installed plugins can continue, and by name why they cannot continue the others.
 
     ``held_by`` is the header of a shard or the manifest of a store.
     """

@@ -67,7 +67,7 @@ def read_manifest(path: Path) -> dict[str, Any]:
         manifest: dict[str, Any] = json.loads(data)
         version = manifest["version"]
         if manifest["format"] == "collapse" and isinstance(version, int) and version != VERSION:
-            remedy = "pip install -U linguistic-collapse" if version > VERSION else "collect the store again"
+            remedy = "run pip install -U linguistic-collapse" if version > VERSION else "collect the store again"
             raise StoreError(
                 f"{file} has store format {version}, but this version of collapse reads {VERSION}: {remedy}"
             )
@@ -166,18 +166,21 @@ def shape_of(manifest: Mapping[str, Any]) -> tuple[int, int]:
 
 
 def why_absent(manifest: Mapping[str, Any], layer: str = TOP) -> dict[str, str]:
-    """Return why a layer lacks what metrics need, and which command adds it; without paths, because it is published."""
+    """Return, for each need of metrics, why a layer may lack it and which command adds it.
+
+    The texts contain no paths, because they are published.
+    """
     identity = manifest["identity"]
     what = "data" if "task" in identity else "text"
     of = "a features file" if "features" in identity else "its source"
     why = {
         "n_params": f"{of} does not say how many parameters its model has",
         "ood": "no out-of-distribution text was given: add one with --ood-text",
-        "previous": "the table has no row before it, or one with another tokenizer",
+        "previous": "the table has no previous row, or the previous row has another tokenizer",
     }
     if manifest["coverage"]["validation"] is not None:
         no_lens = manifest["model"].get(NO_LENS)
-        not_yet = f"layer {layer} is not validated yet: collapse collect MODEL --store STORE --layers {layer}"
+        not_yet = f"layer {layer} is not validated yet: run collapse collect MODEL --store STORE --layers {layer}"
         return why | {"validation": f"layer {layer} has no decisions: {no_lens}" if no_lens else not_yet}
     if "features" in identity:
         why["validation"] = "no validation text was given: the features have no validation_features and labels"
@@ -188,7 +191,7 @@ def why_absent(manifest: Mapping[str, Any], layer: str = TOP) -> dict[str, str]:
     else:
         local = not (identity.get("validation") or {"revision": None}).get("revision")
         files = f" --validation-{what} FILES" if local else ""
-        why["validation"] = f"not validated yet: collapse collect MODEL --store STORE{files}"
+        why["validation"] = f"not validated yet: run collapse collect MODEL --store STORE{files}"
     return why
 
 

@@ -56,6 +56,11 @@ class Request:
     without: Sequence[str] = ()
     layers: str | None = None
 
+    @property
+    def is_collected(self) -> bool:
+        """Whether its folder already holds a store."""
+        return self.folder is not None and is_store(self.folder)
+
     def in_folder(self, folder: Path | None) -> "Request":
         """Return this request for a store in a folder; None for its folder in the user's cache."""
         return replace(self, folder=folder or home() / "stores" / sha256_of([VERSION, self.identity])[:40])

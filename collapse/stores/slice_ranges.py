@@ -8,7 +8,7 @@ Run = tuple[int, int]
 
 
 def dealt(runs: Sequence[Run], ranks: int) -> list[list[Run]]:
-    """Divide slices among ranks: each rank gets adjacent ones, and the same number or one more.
+    """Divide slices among ranks: each rank gets adjacent slices, and their numbers differ by at most one.
 
     >>> dealt([(0, 4), (6, 8)], 2)
     [[(0, 3)], [(3, 4), (6, 8)]]
@@ -28,7 +28,7 @@ def dealt(runs: Sequence[Run], ranks: int) -> list[list[Run]]:
 
 
 def spans(runs: Sequence[Run]) -> str:
-    """Describe slices, counted from 1.
+    """Return ranges of slices as text, counted from 1 and with both ends.
 
     >>> spans([(0, 4), (6, 7)])
     '1–4, 7'

@@ -109,7 +109,7 @@ class Store(Named):
         return by_depth([*self.layers, *layers_of(asked, self.depth())])
 
     def lacking(self, phase: str, layers: Iterable[str]) -> list[str]:
-        """Return the given layers for which the phase is missing, but possible."""
+        """Return the given layers that the phase has not collected, but could collect."""
         no_lens = phase == "validation" and NO_LENS in self.manifest["model"]
         possible = [layer for layer in layers if layer == TOP or not no_lens]
         return [layer for layer in possible if file_of(phase, layer) not in self.manifest["files"]]
@@ -238,7 +238,7 @@ class Store(Named):
 
 
 def another_store(folder: str | Path, differ: Sequence[str], remedy: str = "choose another --store") -> StoreError:
-    """Return the error for a folder that holds another store."""
+    """Return the error for a folder that holds another store, given the differences."""
     return StoreError(f"{folder} holds another store, which differs in {'; '.join(differ)}: {remedy}")
 
 

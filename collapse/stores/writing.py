@@ -98,7 +98,7 @@ def write_output(path: str | Path, data: bytes, *, other: str = ANOTHER_OUTPUT) 
 
 
 def write_error(path: str | Path, error: BaseException, size: int = 0, *, other: str = ANOTHER_STORE) -> CollapseError:
-    """Return the error for a failed write; ``other`` says how to write elsewhere."""
+    """Return the error for a failed write of ``size`` bytes; ``other`` says how to write elsewhere."""
     need = f" ({size / 1e6:,.1f} MB)" if size >= 50_000 else ""
     number = _number(error)
     reason = os.strerror(number) if number else first_line(error)
@@ -129,7 +129,7 @@ def _number(error: BaseException) -> int:
 
 
 def raise_if_full(error: BaseException, folder: str | Path, other: str) -> None:
-    """If a full disk is the direct or indirect cause of an error, raise the error for a full disk."""
+    """If a full disk caused an error, directly or not, raise the error of :func:`write_error` for the folder."""
     cause: BaseException | None = error
     while cause is not None:
         if _number(cause) in _FULL:

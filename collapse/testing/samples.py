@@ -17,7 +17,7 @@ from collapse.plugin.parameters import functions_of_pairs, of_tiles
 def statistics_of(
     means: Sequence[Sequence[float]] | Tensor, classifier: Sequence[Sequence[float]] | Tensor | None = None
 ) -> EmbeddingStatistics:
-    """Return statistics with one sample per class and so variances 0; means and classifier have shape (C, d).
+    """Return statistics with one sample per class, so all variances are 0; means and classifier have shape (C, d).
 
     >>> statistics_of([[1.0, 0.0], [-1.0, 0.0]]).n_classes
     2
@@ -36,7 +36,7 @@ def statistics_of(
 def two_classes(
     distance: int | float, variances: tuple[int | float, int | float], samples: int = 3
 ) -> EmbeddingStatistics:
-    """Return statistics of two classes on a line, at 0 and ``distance``, with equal numbers of samples and their Σ_W.
+    """Return statistics of two classes on a line, at 0 and ``distance``, each with ``samples`` samples, and with Σ_W.
 
     >>> two_classes(4, (1, 3)).means.tolist()
     [[0.0], [4.0]]
@@ -50,7 +50,8 @@ def two_classes(
 def value(function: Callable[..., Any], s: EmbeddingStatistics) -> Any:
     """Call a plugin's function with some statistics, as when a store is measured, and return its result.
 
-    Numbers are returned as Python numbers, values of classes or of all pairs as a tensor; remarks are excluded.
+    Numbers are returned as Python numbers, values of classes or of all pairs as a tensor. The remark of a
+    :class:`collapse.Noted` is dropped.
 
     >>> from collapse_metrics.nc1 import cdnv_ratio
     >>> value(cdnv_ratio, two_classes(4, (1, 5)))

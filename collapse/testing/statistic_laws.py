@@ -81,12 +81,12 @@ def _compare(
     for name, a in once.items():
         b = other[name]
         if a.shape != b.shape:
-            checked.breach(law, _called(name), f"{tuple(a.shape)}, and {tuple(b.shape)} with {what}")
+            checked.breach(law, _called(name), f"shape {tuple(a.shape)}, but {tuple(b.shape)} with {what}")
             continue
         size = float(a.double().abs().nan_to_num().max()) if a.numel() else 0.0
         differ = ~torch.isclose(a.double(), b.double(), rtol=0, atol=tolerance * size, equal_nan=True)
         for at in differ.nonzero().tolist()[:1]:
-            checked.breach(law, _called(name), f"{a[tuple(at)].tolist()}, and {b[tuple(at)].tolist()} with {what}")
+            checked.breach(law, _called(name), f"{a[tuple(at)].tolist()}, but {b[tuple(at)].tolist()} with {what}")
 
 
 class _Text:

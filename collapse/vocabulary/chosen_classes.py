@@ -79,7 +79,9 @@ def choose(
 
 
 def rank(values: Tensor, top: int, least: int) -> list[int]:
-    """Return the positions of the largest values, largest first, then of the smallest, smallest first; skip nan.
+    """Return the positions of the ``top`` largest values, descending, then of the ``least`` smallest, ascending.
+
+    nan is skipped.
 
     >>> import torch
     >>> rank(torch.tensor([2.0, float("nan"), 5.0, 1.0]), 2, 1)

@@ -29,7 +29,7 @@ class ClassNames:
         return self.names[numbers[0]]
 
     def encode(self, text: str, **_: Any) -> list[int]:
-        """Return no pieces: a name is a class or none."""
+        """Return an empty list, because the names of classes are not divided into tokens."""
         return []
 
 
@@ -69,7 +69,8 @@ def find_tokenizer_of(store: Store | None, given: Any = None) -> tuple[Any, str 
     except CollapseError as error:
         why = first_line(error)
     name = f"the file {store.model}" if arguments.get("gguf_file") else "its folder"
-    return None, f"only ids are shown, without the store's tokenizer: {why}; give {name} with --tokenizer (tokenizer=)"
+    said = f"the store's tokenizer is not available, so only ids are shown: {why}"
+    return None, f"{said}; give {name} with --tokenizer (tokenizer=)"
 
 
 def _own(store: Store, arguments: Mapping[str, Any], held: str) -> ModelReference | None:

@@ -104,7 +104,7 @@ def _correlated(chosen: Chosen, clusters: list[str], resamples: int) -> Table:
     records = _records(chosen, left_kn, fits, bool(clusters))
     how = f"t-test, clustered by {' and '.join(clusters)}" if clusters else "t-test of r"
     if whole_groups and not few and not chosen.controls and _permute(chosen, left_kn, records, resamples):
-        how = f"share of {resamples:,} random permutations of whole {names[0]} (seed 0), plus the observed order"
+        how = f"share of {resamples:,} random orders of groups of equal {names[0]} (seed 0), plus the observed order"
     records.sort(key=lambda record: (record["p"] is None, record["p"], -abs(record["r"])))
     _correct(records)
     title = f"Correlation with {chosen.goal.label}, {len(chosen)} rows"
@@ -196,7 +196,7 @@ def _explain(
         predicted_note(chosen.goal.label),
     ]
     if without:
-        constant = f"it or {chosen.goal.label} is constant"
+        constant = f"the column or {chosen.goal.label} is constant"
         notes.append(f"no p for {', '.join(without)}: if one {values} is left out, {constant}")
     return notes + ([f"groups: equal {chosen.within[0]}, at least {FEWEST_ROWS} rows"] if chosen.within else [])
 

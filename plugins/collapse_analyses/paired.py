@@ -43,10 +43,10 @@ def paired(
 ) -> Table:
     """Compare pairs of models that differ in only one thing.
 
-    This can be their weight decay, for example. Rows are paired if they have two given values of a column and are equal
-    in everything else in their names. For each column: the mean difference, how often the column rises and falls, a
-    sign test, and the correlation of its differences with those of the goal. Several pairs of one architecture, such as
-    checkpoints, are not independent, so intervals and the sign test then count architectures.
+    For example, they differ only in weight decay. Rows are paired if they have two given values of a column and are
+    equal in everything else in their names. For each column: the mean difference, how often the column rises and falls,
+    a sign test, and the correlation of its differences with those of the goal. Several pairs of one architecture, such
+    as checkpoints, are not independent, so intervals and the sign test then count architectures.
 
     Args:
         by: The column in which the rows of a pair differ: decay, width, depth, checkpoint, or another.

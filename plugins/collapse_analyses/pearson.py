@@ -10,7 +10,7 @@ from collapse_analyses.fits import Correlation, Floats, Jackknife
 
 
 def correlated(chosen: Chosen, left_kn: Floats, fits: Jackknife) -> list[tuple[dict[str, Any], Correlation]]:
-    """Correlate the residuals of each column, after groups and controls, with the residuals of the goal, the last row.
+    """Correlate the residuals of each column with those of the goal, the last row of ``left_kn``.
 
     Returns:
         For each column its r, r_low, r_high, predicted, agrees and R2; and the correlation.

@@ -140,7 +140,7 @@ def _records(
 def _explain(found: Shuffled, chosen: Chosen, records: Sequence[dict[str, Any]]) -> list[str]:
     """Return notes on how to read the numbers."""
     goal, many = chosen.goal.label, f"{found.permutations:,}"
-    how = f"p: share of {many} random permutations of {goal} (seed 0), plus the observed order, with |r| as large"
+    how = f"p: share of {many} random permutations of {goal} (seed 0), plus the observed order, whose |r| is as large"
     notes = [
         f"p is exact: all {many} orders of {goal} were used" if found.exact else how,
         f"max_t_p: p-value corrected for testing {counted(len(records), 'column')} (Westfall–Young max-T, single step)",

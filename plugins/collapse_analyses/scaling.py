@@ -52,9 +52,9 @@ def scaling(
 
     The power laws are measurement ∝ size^exponent, for width, depth, parameters and epochs if they vary. An exponent is
     the least-squares slope of log|measurement| on log size, while depth (or width) and the recipe are held fixed. The
-    fit for epochs uses the last checkpoint of each run. Intervals leave out one architecture at a time if it is known.
-    If the interval of the curvature excludes 0, no single exponent describes the rows; then compare the exponents of
-    the smaller and the larger half of the sizes.
+    fit for epochs uses the last checkpoint of each run. Jackknife intervals leave out one architecture at a time, if
+    architectures are known. If the interval of the curvature excludes 0, no single exponent describes the rows; then
+    compare the exponents of the smaller and the larger half of the sizes.
 
     Args:
         columns: Measurements, separated by commas: names, prefixes, arithmetic, or label=expression. The validation

@@ -44,7 +44,7 @@ def signs_of(correlations: Sequence[float | None] | None) -> dict[str, float | i
 
 
 def p_of_whole_groups(x_n: Floats, y_n: Floats, first_n: Codes, second_n: Codes, *, n: int) -> float | None:
-    """Return the p-value of |r| from n random permutations of whole groups of the first grouping, plus the observed.
+    """Return the p-value of |r| from the observed order and n random ones of whole groups of the first grouping.
 
     After the effects of two groupings are subtracted, the residuals of a group are often one curve, so a group counts
     as one observation. The cells of both groupings form a table of means, minus the means of its rows and columns.

@@ -35,5 +35,5 @@ def converging(parts: Sequence[Part]) -> Drawing:
         "moving at its right end needs more text."
     )
     alone = len(groups) - len(whole)
-    notes = (f"{counted(alone, 'part')} without another one of the same collection not drawn",) if alone else ()
+    notes = (f"not drawn: {counted(alone, 'part')} without another part of the same collection",) if alone else ()
     return Drawing(spec, caption, notes=notes)

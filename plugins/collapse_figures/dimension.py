@@ -49,7 +49,7 @@ def dimension(results: Results) -> Drawing:
     caption = (
         f"Validation loss{' and the CoV of GNC2' if present else ''} of {models(frame)} against the effective "
         "dimension of their class means, d_eff = 1/(mean squared cosine). The line of the loss is fitted to all models "
-        f"together.{' That of GNC2 is the value of uniform points in d_eff dimensions, from 3 on.' if present else ''}"
+        f"together.{' The line of GNC2 is the value of uniform points in d_eff ≥ 3 dimensions.' if present else ''}"
         f"{caution(frame)}"
     )
     spec = together(panels, records(frame, ["model", "val_loss", D_EFF, "fitted", *present, "uniform"], colour))

@@ -43,8 +43,8 @@ def class_frequencies(stores: Sequence[Store]) -> Drawing:
     chart = chart.encode(x=x, y=y, tooltip=["store:N", "rank:Q", "count:Q"], **colour)
     caption = (
         f"Training samples of each class (next token) by rank, both on log axes, of {counted(len(said), 'text')}: at "
-        f"most {most:,} ranks a curve are drawn. {'; '.join(said.values())}."
+        f"most {most:,} ranks per curve are drawn. {'; '.join(said.values())}."
     )
     same = len(stores) - len(said)
-    notes = (f"{counted(same, 'store')} with the same counts as another one drawn once",) if same else ()
+    notes = (f"not drawn: {counted(same, 'store')} with the same counts as another",) if same else ()
     return Drawing(specification(chart), caption, notes=notes)

@@ -60,7 +60,7 @@ def permutation_null(results: Results) -> Drawing:
     caption = (
         f"Pearson's r of {', '.join(varying)} with the validation loss{not_of_log} under "
         f"{f'all {len(null):,} orders' if exact else f'{len(null):,} random permutations (seed 0)'} of "
-        f"{counted(len(frame), 'row')}, and the r observed (dashed). {_NO_P.format(unlike=unlike) if unlike else _P}"
+        f"{counted(len(frame), 'row')}, and the observed r (dashed). {_NO_P.format(unlike=unlike) if unlike else _P}"
     )
     return Drawing(together(panels, rows), caption, notes=remarks(frame, len(results) - len(frame)))
 

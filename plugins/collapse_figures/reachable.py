@@ -39,10 +39,10 @@ def reachable(results: Results) -> Drawing:
     chart = alt.layer(marks, rule, data=alt.InlineData(values=rows))
     caption = (
         f"Measurements of {counted(len({row['model'] for row in rows}), 'model')} divided by the value that their C "
-        "classes in d dimensions can reach (that of full collapse where the two are equal). The dashed line is 1."
+        "classes in d dimensions can reach, or by that at full collapse if both are equal. The dashed line is 1."
     )
     if (frame["classes"] > frame["dim"] + 1).any():  # else it is that of a simplex
-        caption += " That of GNC2 is the value of uniform random points, which is no bound and shows no collapse."
+        caption += " For GNC2, it is the value of uniform random points: no bound, and no sign of collapse."
     return Drawing(specification(chart), caption, notes=remarks(frame, len(results) - len(frame)))
 
 

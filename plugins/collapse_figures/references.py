@@ -38,7 +38,7 @@ def nulls(results: Results) -> Drawing:
         f"collapse only if it is nearer to these values than its nulls{_RANDOM if random else ''}."
     )
     left_out = len(results) - len(with_nulls)
-    notes = (f"{counted(left_out, 'row')} without nulls not drawn",) if left_out else ()
+    notes = (f"not drawn: {counted(left_out, 'row')} without nulls",) if left_out else ()
     return Drawing(together(panels), caption, notes=notes)
 
 

@@ -153,7 +153,7 @@ def field(name: str) -> str:
 
 
 def models(frame: "pd.DataFrame") -> str:
-    """Say how many models the rows are of; rows of one store that differ in ``--min-count`` count once.
+    """Return how many models the rows are of, as text; rows of one store that differ in ``--min-count`` count once.
 
     >>> import pandas as pd
     >>> models(pd.DataFrame({"store": ["a", "a", "b", None]}))
@@ -166,7 +166,7 @@ def models(frame: "pd.DataFrame") -> str:
 
 
 def remarks(frame: "pd.DataFrame", left_out: int = 0) -> tuple[str, ...]:
-    """Return remarks on the rows of a figure, and on rows left out for missing values."""
+    """Return remarks on the rows of a figure, and on rows that are excluded for missing values."""
     more = [f"{counted(left_out, 'row')} excluded for missing values"] if left_out else []
     return (*remarks_on(frame), *more)
 

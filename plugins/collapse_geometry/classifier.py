@@ -20,9 +20,9 @@ _BLOCK = 1 << 22  # numbers of a block of cosines
 
 @metric("geometry.classifier.etf_error", towards=0, reachable=least_etf_error)
 def classifier_etf_error(classifier: Tensor) -> float:
-    """Distance of the classifier's normalized Gram matrix to that of a simplex ETF, E = I − 11ᵀ/C; in [0, √2].
+    """Distance of the classifier's normalized Gram matrix to that of a simplex ETF, at most √2; 0 at full collapse.
 
-    Equation: ‖WWᵀ/‖WWᵀ‖_F − E/‖E‖_F‖_F
+    Equation: ‖WWᵀ/‖WWᵀ‖_F − E/‖E‖_F‖_F, E = I − 11ᵀ/C
     Source: Zhu et al. 2021
 
     >>> from collapse.testing import statistics_of, value
@@ -113,7 +113,7 @@ def centre_logits(classifier: Tensor, global_mean: Tensor, bias: Tensor | None =
 def smaller_and_larger(
     classifier_spectrum: Spectrum, between_spectrum: Spectrum
 ) -> tuple[Float[Tensor, "d r"], Float[Tensor, "d s"]] | Noted:
-    """Orthonormal bases of the spans of the rows and of the centred means, the one of fewer dimensions first."""
+    """Orthonormal bases of the spans of the rows and of the centred means; the smaller span comes first."""
     small, large = sorted((classifier_spectrum.vectors, between_spectrum.vectors), key=lambda basis: basis.shape[1])
     d, fewer = small.shape
     remark = f"both span all d = {d} dimensions, so that every angle is 0"

@@ -57,7 +57,7 @@ def signal_to_noise(within_spectrum: Spectrum, between_spectrum: Spectrum, d: in
 def variability_collapse_index(within_covariance: Tensor, between_spectrum: Spectrum) -> Tensor:
     """Variability collapse index, in [0, 1]: 0 at full collapse, 1 without any class structure.
 
-    No invertible linear map of the embeddings changes it.
+    It is invariant under invertible linear maps of the embeddings.
 
     Equation: 1 − tr(Σ_T⁺ Σ_B) / rank Σ_B, Σ_T = Σ_W + Σ_B
     Source: Xu & Liu 2023, for classes of equal size

@@ -10,7 +10,7 @@ COLLAPSE_OPT_IN = True
 
 @metric("soft_labels.duality", towards=1, translation=False)
 def soft_label_duality(centred_rows: Tensor, second_moment: Tensor) -> Noted | Tensor:
-    """Cosine of WᵀW, with the centred rows of the C classes, and the second moment of all embeddings, both d×d.
+    """Cosine of two d×d matrices: WᵀW of the centred rows of the C classes, and the second moment of all embeddings.
 
     If contexts have several next tokens, the means of the unconstrained model are no simplex. But with weight decay on
     W and H, its critical points have WᵀW ∝ HHᵀ for any labels. So the value is 1, as at full collapse with global mean

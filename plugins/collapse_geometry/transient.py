@@ -28,10 +28,10 @@ def similarity_to_previous(ids: Tensor, centred_means: Tensor, previous: Embeddi
     """
     common = torch.isin(ids, previous.classes)
     if common.sum() < 2:
-        return Noted(None, "fewer than two classes are also in the row before")
+        return Noted(None, "fewer than two classes are also in the previous row")
     a_Kd, b_Kd = centred_means[common], previous.keep(1, ids).centred_means
     a_Kd = a_Kd - a_Kd.mean(dim=0)
     size = (a_Kd.T @ a_Kd).norm() * (b_Kd.T @ b_Kd).norm()
     if not size:
-        return Noted(None, "all class means are equal, here or in the row before")
+        return Noted(None, "all class means are equal, in this or in the previous row")
     return (a_Kd.T @ b_Kd).square().sum() / size

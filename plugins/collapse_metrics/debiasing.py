@@ -98,5 +98,5 @@ def debiased(
 
 @derived
 def resolved(debiased: Estimates) -> Estimates | Noted:
-    """The unbiased estimates; null if the mean squared norm, by which ratios divide, is not larger than its noise."""
+    """The unbiased estimates; null unless the mean squared norm, by which ratios divide, is larger than its noise."""
     return debiased if debiased.sqnorm > _RESOLVED * debiased.error else UNRESOLVED

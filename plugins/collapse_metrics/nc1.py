@@ -135,7 +135,9 @@ def cdnv_galanti(cdnv: Tensor, sqdist: Tensor) -> Tensor:
 
 @metric("nc1.trace_ratio", towards=0)
 def trace_ratio(counts: Tensor, variances: Tensor, mean_sqnorm: Tensor) -> Tensor:
-    """Within-class over between-class variance: Σ_W pooled over samples, Σ_B over unweighted centred means.
+    """Within-class over between-class variance, no unit; 0 at full collapse.
+
+    Σ_W is pooled over samples, Σ_B is of the unweighted centred means.
 
     Equation: tr Σ_W / tr Σ_B
     Source: Tirer et al. 2023

@@ -111,7 +111,7 @@ def scaled_norms(norms: Tensor, d: int) -> Tensor:
     ),
 )
 def interference(cosine: Tensor) -> Tensor:
-    """Cosine between centred class means; for equal norms its mean is −1/(C−1) for any angles; std 0 at full collapse.
+    """Cosine of two centred class means; with equal norms, its mean is always −1/(C−1); its std is 0 at full collapse.
 
     Equation: ⟨u_c, u_c′⟩
     Source: Wu & Papyan 2024, Eq. 6; the effective dimension is in the text after Eq. 6
@@ -125,9 +125,9 @@ def interference(cosine: Tensor) -> Tensor:
 
 @metric("nc2.etf_error", towards=0, reachable=least_etf_error)
 def etf_error(centred_means: Tensor) -> float:
-    """Distance of the centred means' normalized Gram matrix to that of a simplex ETF, E = I − 11ᵀ/C; in [0, √2].
+    """Distance of the centred means' normalized Gram matrix to that of a simplex ETF, at most √2; 0 at full collapse.
 
-    Equation: ‖G/‖G‖_F − E/‖E‖_F‖_F
+    Equation: ‖G/‖G‖_F − E/‖E‖_F‖_F, E = I − 11ᵀ/C
     Source: Kothapalli 2023; of the classifier in Zhu et al. 2021
 
     >>> from collapse.testing import statistics_of, value

@@ -15,7 +15,9 @@ from collapse_metrics.nc2 import etf_distance, least_etf_error
     CoV("unc3.uniform_duality", towards=0, headline=True),
 )
 def duality_cosines(classifier: Tensor, centred_means: Tensor) -> Tensor:
-    """Cosine of each classifier row with its centred class mean; classes where either is zero are excluded.
+    """Cosine of each classifier row with its centred class mean; 1 at full collapse.
+
+    Classes where either is zero are excluded.
 
     Equation: cos(w_c, μ_c − μ̄)
     Source: Wu & Papyan 2024, Eq. 8 (whose μ_c′ is a misprint for μ_c); UNC3: §3.6
@@ -61,7 +63,7 @@ def duality_dots(classifier: Tensor, centred_means: Tensor) -> Tensor:
 
 @class_metric(Mean("nc3.duality_distance", towards=0), Std("nc3.duality_distance_std", towards=0))
 def duality_distances(classifier: Tensor, unit_means: Tensor) -> Tensor:
-    """Distance between each unit classifier row and its unit centred class mean, in [0, 2].
+    """Distance between each unit classifier row and its unit centred class mean, in [0, 2]; 0 at full collapse.
 
     Equation: ‖w_c/‖w_c‖ − u_c‖
     Source: Wu & Papyan 2024, Eq. 11
@@ -75,7 +77,7 @@ def duality_distances(classifier: Tensor, unit_means: Tensor) -> Tensor:
 
 @metric("nc3.duality_error", towards=0, reachable=least_etf_error)
 def duality_error(classifier: Tensor, centred_means: Tensor) -> float:
-    """Distance of the normalized W Mᵀ to the Gram matrix of a simplex ETF, E = I − 11ᵀ/C.
+    """Distance of the normalized W Mᵀ to the Gram matrix of a simplex ETF, E = I − 11ᵀ/C; 0 at full collapse.
 
     Equation: ‖WMᵀ/‖WMᵀ‖_F − E/‖E‖_F‖_F
     Source: Kothapalli 2023
@@ -90,7 +92,7 @@ def duality_error(classifier: Tensor, centred_means: Tensor) -> float:
 
 @metric("nc3.duality_error_centred", towards=0, reachable=least_etf_error)
 def centred_duality_error(centred_rows: Tensor, centred_means: Tensor) -> float:
-    """Distance of the normalized W Mᵀ, with centred classifier rows, to the Gram matrix of a simplex ETF.
+    """Distance of the normalized W Mᵀ, with centred rows, to the Gram matrix of a simplex ETF; 0 at full collapse.
 
     Equation: ‖(W − w̄)Mᵀ/‖(W − w̄)Mᵀ‖_F − E/‖E‖_F‖_F
     Source: as the duality error, with the rows centred

@@ -35,7 +35,7 @@ def rounding(means: Tensor, dtype: str) -> Tensor:
 
 
 def spectrum_of(matrix: Float[Tensor, "d d"], rounding: Tensor | float, nothing: str) -> Spectrum | Noted:
-    """Spectrum of a positive semidefinite matrix; without any eigenvalue, no value for the reason ``nothing``.
+    """Spectrum of a positive semidefinite matrix; if no eigenvalue remains, no value, with the remark ``nothing``.
 
     Eigenvalues of at most d·ε·λ_max are dropped. Directions whose root mean square is at most ``rounding`` are also
     dropped. A final LayerNorm gives such a direction: in exact arithmetic its variance is zero.

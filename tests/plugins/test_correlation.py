@@ -157,7 +157,7 @@ def test_a_column_without_p_is_last_and_not_counted_in_corrections():
     for row, same in zip(tested, correlate(frame, cluster="h").records(), strict=True):
         names = ("p", "holm", "bh")
         assert [row[name] for name in names] == pytest.approx([same[name] for name in names])
-    assert "no p for once: if one of the 6 values of h is left out, it or val_loss is constant" in table.notes
+    assert "no p for once: if one of the 6 values of h is left out, the column or val_loss is constant" in table.notes
     assert [note for note in table.notes if "Holm, BH: corrected for 2 columns" in note]
     permuted = correlate(frame, columns="once,a,b", within="h,g")
     assert None not in [row[name] for row in permuted.records() for name in ("p", "holm", "bh")]

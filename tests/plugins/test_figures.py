@@ -145,7 +145,7 @@ def test_a_model_its_nulls_and_the_limit_are_drawn():
     assert next(iter(found))[0].startswith("nc1.")  # the loss is the last
     assert (found["nc1.cdnv", "untrained"], found["nc1.cdnv", "shuffled"]) == (0.5, 40.0)
     assert "nc4.agreement" not in {name for name, _ in found}  # none of its nulls has a value
-    assert drawing.notes == ("1 row without nulls not drawn",)
+    assert drawing.notes == ("not drawn: 1 row without nulls",)
     with pytest.raises(CollapseError, match="needs rows with nulls: use collapse measure --null"):
         collapse.draw("nulls", "paper")
 
@@ -156,7 +156,7 @@ def test_figures_of_classes_are_the_counts_shares_and_quartiles_of_a_store():
     rows, counts = numbers_of(drawing.spec), np.sort(store.statistics().counts.numpy())[::-1]
     assert all(row["count"] == counts[row["rank"] - 1] for row in rows)
     assert rows[-1]["rank"] == len(counts)
-    assert drawing.notes == ("1 store with the same counts as another one drawn once",)
+    assert drawing.notes == ("not drawn: 1 store with the same counts as another",)
     rows = numbers_of(collapse.draw("class-distributions", store).spec)
     assert sum(row["share"] for row in rows if "share" in row) == pytest.approx(3)  # of three values
     assert all(row["low"] <= row["median"] <= row["high"] for row in rows if "low" in row)

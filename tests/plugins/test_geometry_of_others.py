@@ -140,7 +140,7 @@ def test_classes_that_only_one_row_has_do_not_count():
     none = replace(s.previous, classes=torch.arange(10, 16))
     row = collapse.measure(replace(s, previous=none), metrics=SIMILARITY)
     assert row[SIMILARITY] is None
-    assert row.notes[0].text == "fewer than two classes are also in the row before"
+    assert row.notes[0].text == "fewer than two classes are also in the previous row"
 
 
 @pytest.mark.parametrize(

@@ -48,8 +48,8 @@ class GPTNeoForCausalLM(transformers.GPTNeoForCausalLM):
     ) -> Any:
         """Return the mean loss over all tokens but the first of each chunk; in evaluation also sums per chunk, (B, 3).
 
-        In training, regularizers are added. Each is weighted by the share of the global batch's tokens that this batch
-        has, so that those of a global batch's parts add up to their mean.
+        In training, regularizers are added. Each is weighted by this batch's share of the global batch's tokens. So the
+        values of all parts of the global batch add up to their mean.
 
         Args:
             input_ids: Tokens, shape (B, T).

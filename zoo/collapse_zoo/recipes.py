@@ -205,7 +205,7 @@ class Name:
 
     @property
     def changes(self) -> str:
-        """The part of the name that says what is not the paper's: regularizers and head."""
+        """The part of the name with what the paper's models do not have: regularizers, and another head."""
         head = "" if self.head == "tied" else f"_{self.head}"
         losses = [(name, "m" * (weight < 0), abs(weight)) for name, weight in self.regularize]
         return "".join(f"_{name}-{sign}{size:g}".replace("+", "") for name, sign, size in losses) + head

@@ -169,8 +169,8 @@ class Run:
         """
         there = {each.k: each for each in self.epochs if each.path.is_dir()}
         if k not in there:
-            has = f"give one of {', '.join(f'@{each}' for each in there)}" if there else "nor any other"
-            raise UsageError(f"{self.path} has no checkpoint @{k}; {has}")
+            has = f": give one of {', '.join(f'@{each}' for each in there)}" if there else ", and no other"
+            raise UsageError(f"{self.path} has no checkpoint @{k}{has}")
         return there[k]
 
     def drop_states(self, but: int | None = None) -> None:

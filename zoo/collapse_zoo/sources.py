@@ -59,7 +59,7 @@ class Source:
         return str(Path(location).absolute()) if self.reference.is_local else f"{location}@{self.reference.revision}"
 
     def recipe(self, name: Name, **values: Any) -> Recipe:
-        """Return a name's recipe with the tokenizer's vocabulary; ``values`` replace both."""
+        """Return a name's recipe with the tokenizer's vocabulary; ``values`` override both."""
         return name.recipe(**{"vocabulary": len(self.tokenizer)} | values)
 
     def identity(self) -> dict[str, Any]:

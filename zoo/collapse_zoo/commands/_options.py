@@ -89,7 +89,10 @@ def given_source(options: dict[str, Any], *, remark: bool = True) -> "Source":
 
 
 def recipe_values(options: dict[str, Any], cuda: bool | None = None) -> dict[str, Any]:
-    """Return the recipe's values that options set; ``cuda``: whether the job has a GPU, None: as this machine."""
+    """Return the recipe's values that options set.
+
+    ``cuda`` is whether the job has a GPU; None means whether this machine has one.
+    """
     values = {each.name: options[each.name] for each in _recipe_fields() if options[each.name] is not None}
     if options["regularize"]:
         losses = [_weighted(each) for each in options["regularize"]]
