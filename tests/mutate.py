@@ -34,7 +34,7 @@ TESTS = {
     "plugins/collapse_metrics/nc4.py": METRICS,
     "plugins/collapse_metrics/generalization.py": METRICS,
     "plugins/collapse_metrics/debiasing.py": f"tests/plugins/test_debiased.py {METRICS}",
-    "plugins/collapse_metrics/covariance.py": f"{METRICS} tests/test_class_moments.py",
+    "plugins/collapse_metrics/covariance.py": f"{METRICS} {GEOMETRY} tests/test_class_moments.py",
     "plugins/collapse_metrics/spectrum.py": f"{METRICS} {GEOMETRY}",
     "plugins/collapse_metrics/effective_dimension.py": "tests/plugins/test_effective_dimension.py",
     "plugins/collapse_geometry/anisotropy.py": GEOMETRY,
