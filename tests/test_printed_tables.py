@@ -58,6 +58,7 @@ def commands(folder):
     yield ["compare", *(folder / "stores" / name for name in MODELS[:2])], [*MODELS[:2], *headlines]
     yield ["metrics"], known
     yield ["figures", "--list"], [word for each in plugins().figures.values() for word in each.title.split()]
+    yield ["figures", folder / "results.csv", "--out", folder / "figures", "--format", "csv"], ["training: not drawn"]
     yield ["analyze", "permutation", folder / "results.csv"], ["nc1.cdnv", "nc4.agreement"]
     yield ["plugins"], ["covariance", "permutation"]
     yield ["info", folder / "stores" / MODELS[0]], ["made, train, versions"]

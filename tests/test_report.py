@@ -161,6 +161,18 @@ def test_tables_are_joined_and_a_store_appears_once(tmp_path):
     assert len(table) == 232
 
 
+def test_a_store_with_and_without_layers_appears_once(tiny, tmp_path):
+    store = collapse.collect(tiny.model, store=tmp_path / "store", **tiny.options())
+    shutil.copytree(tmp_path / "store", tmp_path / "copy")
+    before = Results([collapse.measure(store)])
+    collapse.collect(tiny.model, store=tmp_path / "store", layers="0", **tiny.options())
+    layers = collapse.measure_layers(tmp_path / "store")
+    assert before.rows[0].store not in {row.store for row in layers.rows}
+    found = sources.gather([before, layers, tmp_path / "copy", tmp_path / "store"])
+    assert found.results.frame()["layer"].tolist() == ["top", "0"]
+    assert [each.path.name for each in found.stores] == ["copy"]
+
+
 def test_a_named_table_is_taken_though_a_folder_has_its_name(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     Path("paper").mkdir()  # such as the --out of figures

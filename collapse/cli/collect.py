@@ -68,7 +68,7 @@ def _say_what_is_there(made: "Store | Part", store: str | None, given: Mapping[s
         say(f"{made} holds {held}{then}")
     else:
         say(
-            f"{made} is {made.state}: {made.size / 1e6:,.1f} MB, digest {made.digest[:12]}; measure it with: "
+            f"{made} is {made.state}: {made.size / 1e6:,.1f} MB, digest {made.digest[:12]}\nmeasure it with: "
             f"collapse measure {made}{' --layers all' if len(made.layers) > 1 else ''}"
         )
         wanted = [kind for kind in plugins().statistics.values() if kind.phase == "train" or made.state == "complete"]

@@ -4,7 +4,7 @@ from typing import Any
 
 import click
 
-from collapse.cli.terminal import plugins_reporting_problems, say
+from collapse.cli.terminal import plugins_reporting_problems
 from collapse.errors import CollapseError, UsageError
 
 
@@ -33,7 +33,7 @@ def command(sources: tuple[str, ...], out: str | None, listing: bool, **options:
     collapse figures results.csv --out figures --where 'model=*_10L@9'
     """
     from collapse.cli.progress_bar import progress
-    from collapse.cli.rendering import print_table
+    from collapse.cli.rendering import console, print_line, print_table
     from collapse.measurement.table import Table
     from collapse.showing.saving import save_figures
 
@@ -51,6 +51,7 @@ def command(sources: tuple[str, ...], out: str | None, listing: bool, **options:
         saved = save_figures(sources, out, progress=report, **given)
     for each in saved:
         said = ", ".join(map(str, each.files)) or f"not drawn: {each.problem}"
-        say("\n".join([f"figure {each.name}: {said}", *(f"  {note}" for note in each.notes if each.files)]))
+        for line in (f"figure {each.name}: {said}", *(f"  {note}" for note in each.notes if each.files)):
+            print_line(console(), line)
     if not any(each.files for each in saved):
         raise CollapseError("no figure was drawn, for the reasons above")

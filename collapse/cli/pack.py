@@ -35,4 +35,4 @@ def command(text: tuple[str, ...], out: str, **options: Any) -> None:
 
     with progress() as report:
         found = pack(text, out=out, progress=report, **given_options(options))
-    say(f"{out} holds {described(found)}; use it with: --text {out}")
+    say(f"{out} holds {described(found)}\nuse it with: --text {out}")

@@ -50,14 +50,14 @@ def print_table(table: Table) -> None:
     if _width(columns) > out.width:
         columns = [column.broken() for column in columns]
     for title in table.title.splitlines():
-        _print_line(out, title, "bold")
+        print_line(out, title, "bold")
     width = out.width
     for some in _divided(columns[: table.keys], columns[table.keys :], width):
         out.width = max(_width(some), width)  # rich would cut a name that is longer than the line
         out.print(_rich(some, table.keys, out.width))
     out.width = width
     for note in table.notes:
-        _print_line(out, f"  {note}", "dim")
+        print_line(out, f"  {note}", "dim")
 
 
 def print_rows(rows: Sequence["Row"], shown: Collection[str], *, more: str) -> None:
@@ -158,8 +158,8 @@ def _rich(columns: Sequence[_Column], keys: int, width: int) -> "RichTable":
     return table
 
 
-def _print_line(out: "Console", text: str, style: str) -> None:
-    """Print a text without rich's markup, such as [red], wrapped between words."""
+def print_line(out: "Console", text: str, style: str = "") -> None:
+    """Print a text without rich's markup, such as [red], wrapped between words if the output is a terminal."""
     shown = textwrap.wrap(
         visible(text), out.width, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False
     )

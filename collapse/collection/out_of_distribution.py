@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from collapse.collection.collecting import collect
-from collapse.core.paths import expanded
+from collapse.core.paths import expanded, near_folders
 from collapse.core.progress import Report
 from collapse.errors import UsageError
 from collapse.hub.corpus import find_corpus
@@ -44,9 +44,8 @@ def check_ood(model: Any, ood_text: Any, options: Mapping[str, Any]) -> None:
             f"{names[0]}"
         )
     else:
-        raise UsageError(
-            f"there is no store {names[0]} (--ood-text): give a store, or give the model instead of its store {model}"
-        )
+        hint = near_folders(names[0]) or f"give a store, or give the model instead of its store {model}"
+        raise UsageError(f"there is no store {names[0]} (--ood-text): {hint}")
 
 
 def open_ood(

@@ -37,4 +37,4 @@ def command(folder: str, repo: str | None, private: bool, dry_run: bool) -> None
         return
     where, sent = publish(run, repo, private=private)
     what = f"sent {', '.join(f'@{k}' for k in sent)} to" if sent else "everything is already in"
-    say(f"{what} {where}; measure it with: collapse measure {where}")
+    say(f"{what} {where}\nmeasure it with: collapse measure {where}")

@@ -75,5 +75,5 @@ def _print_run(run: Any) -> None:
     print_table(Table(run.name, columns, rows))
     if measured := run.results():
         print_rows(measured[-1:], plugins().headlines(), more=f"in {run.path}/results.csv")
-        say(f"Every measurement of every epoch: {run.path}/results.csv; the statistics: {run.path}/stores/")
-    say(f"{run.path} is trained; measure it with: collapse measure {shlex.quote(str(run.path))} --all")
+        say(f"Every measurement of every epoch: {run.path}/results.csv\nThe statistics: {run.path}/stores/")
+    say(f"{run.path} is trained\nmeasure it with: collapse measure {shlex.quote(str(run.path))} --all")
