@@ -33,8 +33,8 @@ def values(parameter: click.Parameter) -> st.SearchStrategy[str]:
     """Valid values of an option or argument."""
     if isinstance(parameter.type, click.Choice):
         return st.sampled_from(parameter.type.choices)
-    if parameter.name == "output":
-        return st.just("r.csv")
+    if parameter.name in (checked := {"output": "r.csv", "group_by": "a regular expression"}):
+        return st.just(checked[parameter.name])
     is_text = isinstance(parameter.type, click.types.StringParamType | click.Path)
     return texts if is_text else st.integers(2, 9).map(str)
 

@@ -62,7 +62,7 @@ def test_a_file_that_another_program_wrote_is_copied_as_it_is(copy, tmp_path):
     ("change", "said"),
     [
         (lambda m: m.update(format="other"), "is not a manifest of a collapse store"),
-        (lambda m: m.update(version=4), "has store format 4, but this version of collapse reads 3: pip install -U"),
+        (lambda m: m.update(version=4), "has store format 4, but this version of collapse reads 3: run pip install -U"),
         (lambda m: m.pop("version"), "was altered or is damaged"),
         (lambda m: m.pop("files"), "it has no files"),
         *((lambda m, name=name: m["files"].update({name: m["files"]["top/train.safetensors"]}), "does not match")

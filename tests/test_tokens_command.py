@@ -104,4 +104,4 @@ def test_the_tokenizer_of_a_model_on_the_hub_is_found_by_its_commit(hub, as_user
     assert json.loads(as_user(*words, offline=True).stdout)["rows"] == rows  # from the cache
     made = json.loads(as_user(*words, offline=True, home="another").stdout)
     assert [row["text"] for row in made["rows"]] == [None] * 3
-    assert any("without the store's tokenizer" in note for note in made["notes"])
+    assert any("the store's tokenizer is not available" in note for note in made["notes"])

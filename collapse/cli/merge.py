@@ -13,7 +13,7 @@ def command(stores: tuple[str, ...], target: str) -> None:
     """Merge the parts of one collection, given in any order.
 
     Merging parts of the training pass gives a trained store without validation. To validate in parts, copy the trained
-    store, run one part in each copy, and merge the copies.
+    store, collect one part of the validation into each copy, and merge the copies.
 
     \b
     collapse merge parts/* --store stores/a

@@ -36,7 +36,7 @@ _TAKES = {"pairs": ("by",), "neighbours": _NAMING, "frequency_matched": _NAMING}
 @click.option(
     "--min-count", type=click.IntRange(min=1), default=1, show_default=True, help="Skip classes with fewer samples."
 )
-@click.option("--tokenizer", metavar="DIR_OR_ID", help="Tokenizer, or a GGUF file.  [default: the store's own]")
+@click.option("--tokenizer", metavar="DIR_OR_ID", help="A folder, Hub id or GGUF file.  [default: the store's own]")
 @prints_a_table
 def command(
     store: str, min_count: int, tokenizer: str | None, format_: str | None, output: str | None, **options: Any

@@ -177,7 +177,7 @@ def opened(
 ) -> Iterator[tuple[Iterator[int], Iterator[str]]]:
     """Yield two iterators: the number of texts counted so far, ascending, and the texts.
 
-    The last number is that of all texts. Texts are read, and the files of a data set are downloaded, only when the
+    The last number counts all texts. Texts are read, and the files of a data set are downloaded, only when the
     iterators reach them, so the first texts can be packed before the others are counted.
 
     Args:

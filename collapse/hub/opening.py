@@ -22,7 +22,7 @@ def load(path: str | Path) -> Store:
     the Hub are downloaded and checked when they are first read.
 
     Raises:
-        UsageError: There is neither such a folder nor such a repository, or the repository has no store or several.
+        UsageError: There is no such folder or repository, or the repository does not hold exactly one store.
         StoreError: The store is incomplete, or has another format version.
         CollapseError: The store is not available.
     """

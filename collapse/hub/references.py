@@ -109,9 +109,9 @@ class ModelReference:
 
     @cached_property
     def code(self) -> dict[str, str]:
-        """Fingerprints of the code that ``--trust-remote-code`` lets run, by repository; its own has the name "".
+        """Fingerprints of the code that ``--trust-remote-code`` lets run, by repository; "" is the model's own.
 
-        Its own code is identified by content, code of another repository by its commit.
+        The model's own code is identified by content, code of another repository by its commit.
         """
         maps = [self.json(file).get("auto_map") for file in ("config.json", "tokenizer_config.json")]
         revision = self.model_args.get("code_revision")

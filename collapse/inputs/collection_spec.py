@@ -71,7 +71,9 @@ class CollectionSpec:
     split: str | None = option("Training split of a data set.", "corpus", unset="train")
     validation_split: str | None = option("Validation split of a data set.", "validation", unset="validation")
     text_column: str | None = option("Column that holds the text.", "corpus validation", unset="text")
-    task: str | None = option("Measure a classifier with this head.", "changed", choices=tuple(TASKS), metavar="TASK")
+    task: str | None = option(
+        f"Measure a classifier with this head: {', '.join(TASKS)}.", "changed", choices=tuple(TASKS), metavar="TASK"
+    )
     data: TextNames | None = option(
         "Training data of --task: a folder of class folders with images, files of rows, or a Hub data set.",
         "corpus",
@@ -130,7 +132,7 @@ class CollectionSpec:
         wanted="all, every:K, or numbers such as 0,4,8 or -2",
     )
     dtype: str = option(
-        "Data type in which the model runs.",
+        "Data type in which the model runs: float32, bfloat16, float16 or float64.",
         "recorded",
         default="float32",
         choices=("float32", "bfloat16", "float16", "float64"),

@@ -66,8 +66,8 @@ def measured(
     Args:
         layer: The layer of a store, one of :attr:`collapse.Store.layers`.
         group: The name of a group of classes, and their ids: keep only these.
-        others: Stores that metrics read beside this one, each with a layer, by the names of
-            :data:`collapse.plugin.names.OF_OTHERS`; None for a store that is not available.
+        others: Other stores that metrics read, each with a layer, by name
+            (:data:`collapse.plugin.names.OF_OTHERS`); None for a store that is not available.
         device: Device for the computation; None for the device of the statistics.
         by_class, top: As in :func:`collapse.numerics.evaluating.evaluate`.
 

@@ -23,7 +23,7 @@ class Associations:
         tables: Tables of analyses by name. ``correlation`` and ``permutation`` are over all rows; names that end in
             ``-within`` are within models of one size, and ``correlation-log-within`` uses the log loss.
         size: The column with the models' sizes, or None if sizes do not repeat.
-        trained: The column in which the training of models of one size differs, or None.
+        trained: The column that shows how models of one size were trained differently, or None.
         lacking: Reasons for analyses that are not shown.
     """
 

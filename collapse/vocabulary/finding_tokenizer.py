@@ -37,7 +37,8 @@ def find_tokenizer_of(store: Store | None, given: Any = None) -> tuple[Any, str 
     """Return the tokenizer that gives a store's classes their texts, and a remark on it, or None.
 
     A store records the fingerprint of its tokenizer, and its address on the Hub. A local tokenizer is found if this
-    machine collected from its folder, if the folder is beside the store, or if the model's name is its relative path.
+    machine collected from its folder, if the folder is beside the store, or if the model's name is the folder's
+    relative path.
 
     Args:
         store: The store; None for statistics without a store, which have no tokenizer.

@@ -52,8 +52,8 @@ def correlation(
 
     For each column: Pearson's r, Spearman's, R², jackknife intervals, a p-value, and p-values corrected for all columns
     (Holm; Benjamini-Hochberg). Models of one architecture are not independent: --cluster treats them as one unit,
-    --within compares models only inside groups. Models of one architecture may differ in training time, which can drive
-    both columns: --within architecture,recipe subtracts both effects.
+    --within compares models only inside groups. Models of one architecture may differ in training time, which can cause
+    a correlation: --within architecture,recipe subtracts both effects.
 
     Args:
         against: The goal: a column, expression, or label=expression.

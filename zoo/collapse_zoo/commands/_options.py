@@ -23,7 +23,7 @@ _SOURCE_NAMES = (
     "text validation_text split validation_split text_column tokenizer max_chunks max_validation_chunks shards "
     "eos_between"
 ).split()
-_CHANGED = {"text": {"unset": DATA_SET}, "tokenizer": {"unset": TOKENIZER, "help": "Folder or Hub id."}}
+_CHANGED = {"text": {"unset": DATA_SET}, "tokenizer": {"unset": TOKENIZER, "help": "Tokenizer: a folder or Hub id."}}
 _SOURCE = (
     *(option_of(each, **_CHANGED.get(each.name, {})) for each in fields(CollectionSpec) if each.name in _SOURCE_NAMES),
     click.option("--generated", is_flag=True, help="Train offline, on generated stories with their own tokenizer."),

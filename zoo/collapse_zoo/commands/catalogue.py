@@ -11,11 +11,11 @@ from collapse.errors import UsageError, counted, near_names
 
 
 @click.command()
-@click.option("--depth", type=int, multiple=True, help="Only this depth; may be repeated, like the next options.")
-@click.option("--width", type=int, multiple=True)
-@click.option("--epochs", type=int, multiple=True)
-@click.option("--decay", "weight_decay", type=float, multiple=True, help="Weight decay: 0.0005, 0.1, or another.")
-@click.option("--checkpoint", type=int, multiple=True, metavar="K", help="The checkpoint after epoch K + 1.")
+@click.option("--depth", type=int, multiple=True, help="Only this depth; may be repeated, like the next four options.")
+@click.option("--width", type=int, multiple=True, help="Only this width.")
+@click.option("--epochs", type=int, multiple=True, help="Only models that were trained for this number of epochs.")
+@click.option("--decay", "weight_decay", type=float, multiple=True, help="Only this weight decay, such as 0.1.")
+@click.option("--checkpoint", type=int, multiple=True, metavar="K", help="Only the checkpoint after epoch K + 1.")
 @click.option("--published", "where", flag_value="published", help="Only the published models.")
 @click.option("--local", "where", flag_value="local", help="Only the runs on this machine.")
 @click.option("--hub", "where", flag_value="hub", help="Only models on the Hugging Face Hub.")

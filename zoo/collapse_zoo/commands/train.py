@@ -18,7 +18,7 @@ from collapse_zoo.commands._options import given_source, recipe_values, training
 @click.option(
     "--measure",
     is_flag=True,
-    help="Measure a sample of the text every 500 steps, and after training every epoch's checkpoint.",
+    help="Measure a sample of the text every 500 steps and, after training, the checkpoint of every epoch.",
 )
 @training_options
 def command(
