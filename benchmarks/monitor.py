@@ -25,7 +25,7 @@ from collapse_zoo.recipes import Recipe
 _UPDATES = 16
 _EVERY, _MEASURED = 500, 32  # the defaults of the callback
 _BATCH = 2
-_THEIRS = "neural-collapse, means and variances"
+_THEIRS = "package neural-collapse: means and variances"
 
 
 def benchmark(quick: bool) -> Record:

@@ -115,7 +115,7 @@ def test_what_is_refused(whole, told):
     with pytest.raises(UsageError, match="classes cannot be grouped by their texts: statistics have no tokenizer"):
         collapse.measure_groups(whole.statistics(), ["a"])
     for both in (["count", "a"], ["no.csv", "a"]):
-        with pytest.raises(UsageError, match=f"--group-by {both[0]} is not for several --group-by"):
+        with pytest.raises(UsageError, match=f"--group-by {both[0]} cannot be combined with another --group-by"):
             collapse.measure_groups(whole, both)
 
 

@@ -77,7 +77,7 @@ def test_what_is_wrong_with_a_source_is_said():
     for labels, said in (
         (np.ones(3), "integers"),
         (np.full(900, 2**32), "rows 0 to 5"),
-        (np.full(900, -100), "integers"),
+        (np.full(900, -100), "no train samples"),
     ):
         with pytest.raises(CollapseError, match=said):
             made(labels=labels)

@@ -136,7 +136,7 @@ def put(tensor, value, at=3):
 @pytest.mark.parametrize(
     ("file", "change", "said"),
     [
-        ("train", put("classes", 0), "its classes do not ascend"),
+        ("train", put("classes", 0), "its class ids are not in ascending order"),
         ("train", put("means", float("nan")), "means are not all finite"),
         ("classifier", put("weight", float("nan")), "weight are not all finite"),
         ("validation", put("loss_sum", float("nan")), "loss_sum are not all finite"),

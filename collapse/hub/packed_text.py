@@ -32,7 +32,7 @@ class PackedText:
 
 
 def find_packed(files: Files, *, validation: bool) -> PackedText | None:
-    """Find a packed text in a folder or repository; for validation, the training text if no other was packed."""
+    """Find a packed text in a folder or repository. If no validation text was packed, find the training text."""
     for name in (VALIDATION, TRAINING) if validation else (TRAINING,):
         if "corpus" in (record := json_of(files, name)):
             return PackedText(files, name.split("/")[0], record)

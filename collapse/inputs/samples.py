@@ -54,10 +54,12 @@ class Samples(Phase):
         given = array_tensor(f"the {name} samples", "labels", labels)
         y = given.flatten().long()
         self._kept = y != IGNORED
-        if given.dim() not in (1, 2) or given.is_floating_point() or not self._kept.any():
+        if given.dim() not in (1, 2) or given.is_floating_point():
             raise CollapseError(
                 f"the {name} labels must be integers of one or two dimensions, got {given.dtype} {[*given.shape]}"
             )
+        if not self._kept.any():
+            raise CollapseError(f"there are no {name} samples: every label is {IGNORED}, or there are no labels")
         if shuffled:  # only the samples
             samples = y[self._kept]
             y = y.masked_scatter(self._kept, samples[permuted(torch.arange(len(samples)), len(samples))])

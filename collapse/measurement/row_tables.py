@@ -225,7 +225,7 @@ def _notes(row: Row, shown: Collection[str] | None) -> list[str]:
 
 
 def remarks_by_text(row: Row, shown: Collection[str] | None, *, errors: bool = False) -> dict[str, list[str]]:
-    """Return each note's text with its measurements (* for the row); reasons for missing numbers come first."""
+    """Return each note's text and its measurements, ``*`` for the whole row; reasons for missing numbers come first."""
     known, grouped = plugins().measurements(), dict[str, list[str]]()
     given = {name for name, value in row.measurements.items() if value is not None} | {"*"}
     for note in sorted(row.notes, key=lambda each: each.measurement in given):

@@ -36,8 +36,8 @@ def validated(
     Args:
         s: The training statistics, of all ranks.
         head: The classifier; without it there are no decisions and no loss.
-        batches: Embeddings (n, d) and labels (n,) of this rank, and the number of units of equal length. Each unit is
-            a block of the standard errors.
+        batches: The batches of this rank: embeddings (n, d), labels (n,), and the number of sequences, or else of
+            samples, into which the rows divide equally. Each of these is a block of the standard errors.
         kinds: The plugin statistics to fill, of both phases.
 
     Raises:

@@ -29,7 +29,7 @@ def sweep(
     """Compute pair metrics over this rank's share of all pairs c < c′, and add the values to their tallies.
 
     Args:
-        values: The values of functions of classes; the sweep runs on the device of the statistics.
+        values: The statistics, and the values of functions of classes. The sweep runs on the device of the statistics.
         wanted: The metrics, with empty tallies.
         tile: Classes per side of a tile; None for the result of :func:`tile_of`.
         progress: Called as progress(what, tiles done, tiles).

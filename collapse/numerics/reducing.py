@@ -181,7 +181,7 @@ class MetricResult:
         return None, remark, self.tally.held(), of_classes, self.top and (self.top.pairs.cpu(), self.top.values.cpu())
 
     def merge(self, parts: Sequence[tuple[Any, ...]]) -> None:
-        """Combine the results of all ranks, as :meth:`of_this_rank` gave them. A failure on one rank is a failure."""
+        """Combine the results of all ranks, as :meth:`of_this_rank` gave them. It failed if it failed on one rank."""
         self.failed = next((each[0] for each in parts if each[0]), None)
         if self.failed or len(parts[0]) == 2:
             return

@@ -73,7 +73,7 @@ def check_tensors(file: str, tensors: Mapping[str, "Tensor"], manifest: Mapping[
         return
     for name, tensor in tensors.items():
         if name == "classes" and not (bool((tensor.diff() > 0).all()) and bool((tensor >= 0).all())):
-            raise StoreError(f"{file}: its classes do not ascend: pull or collect the store again")
+            raise StoreError(f"{file}: its class ids are not in ascending order: pull or collect the store again")
         # A finite sum proves that all values are finite, and needs little memory. If it overflows, each value is
         # checked.
         if tensor.is_floating_point() and not (tensor.double().sum().isfinite() or bool(tensor.isfinite().all())):

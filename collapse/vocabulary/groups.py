@@ -103,7 +103,10 @@ def grouping(by: str | Path | Iterable[str]) -> "pd.DataFrame | list[re.Pattern[
     names = [str(by)] if isinstance(by, str | Path) else list(by)
     alone = [each for each in names if each == "count" or Path(each).suffix.lower() in RESULTS]
     if alone and len(names) > 1:
-        raise UsageError(f"--group-by {alone[0]} is not for several --group-by, which must be regular expressions")
+        raise UsageError(
+            f"--group-by {alone[0]} cannot be combined with another --group-by: give it alone, or give only "
+            "regular expressions"
+        )
     if alone == ["count"]:
         return None
     if alone:
