@@ -27,8 +27,9 @@ if TYPE_CHECKING:
 def command(model: str, revisions: str | None, store: str, **options: Any) -> int:
     """Collect a model's embedding statistics into a store.
 
-    To resume an interrupted collection, run the same command again. If the store is trained but not validated, only
-    the validation is run. --launcher divides the collection among several jobs.
+    To resume an interrupted collection, run the same command again. If the store
+    lacks only the statistics of the validation text, only these are collected.
+    --launcher divides the collection among several jobs.
 
     \b
     collapse collect runs/a --text train.jsonl --store stores/a

@@ -213,7 +213,7 @@ def _command_line(*without: str) -> list[str]:
 
 
 def option_words(context: click.Context | None, names: Collection[str] | None = None) -> list[str]:
-    """Return the given options of a command as words; only those with some names, or all."""
+    """Return the options that the user gave to a command, as words: those with these names, or all."""
     assert context is not None  # every command is in the group of all commands
     words = []
     for each in context.command.params:

@@ -31,7 +31,7 @@ _CLOSE = {"float64": 2.0**-51, "float32": 2.0**-22, "float16": 2.0**-9, "bfloat1
 
 @dataclass(frozen=True)
 class Points:
-    """One point per class, such as its mean or its direction. Their squared distances are a field of pairs.
+    """One point per class, such as its mean or its direction; a tile has the squared distance of each pair of points.
 
     Attributes:
         at: Returns the points of some classes, to full precision, shape (n, d).

@@ -180,7 +180,7 @@ def _readable(frame: "pd.DataFrame", goal: Column, wanted: Mapping[str, bool]) -
 def _varying(chosen: Chosen, left_out: list[str]) -> Chosen:
     """Leave out columns that are constant or explained by groups or controls; raise if the goal is one of these."""
     model, equal = chosen.model, " and ".join([*chosen.within, *(each.label for each in chosen.controls)])
-    constant = f"constant within equal {equal}" if equal else "constant"
+    constant = f"constant among rows of equal {equal}" if equal else "constant"
     if model.degrees < 1:
         raise CollapseError(
             f"{counted(len(chosen), 'row')} are too few to subtract the effect of {equal}: give more rows"

@@ -104,7 +104,8 @@ def _correlated(chosen: Chosen, clusters: list[str], resamples: int) -> Table:
     records = _records(chosen, left_kn, fits, bool(clusters))
     how = f"t-test, clustered by {' and '.join(clusters)}" if clusters else "t-test of r"
     if whole_groups and not few and not chosen.controls and _permute(chosen, left_kn, records, resamples):
-        how = f"share of {resamples:,} random orders of groups of equal {names[0]} (seed 0), plus the observed order"
+        orders = f"{resamples:,} random orders of groups of equal {names[0]} (seed 0), plus the observed order"
+        how = f"share of {orders}, whose |r| is as large"
     records.sort(key=lambda record: (record["p"] is None, record["p"], -abs(record["r"])))
     _correct(records)
     title = f"Correlation with {chosen.goal.label}, {len(chosen)} rows"

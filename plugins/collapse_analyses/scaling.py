@@ -174,7 +174,7 @@ def _records(frame: "pd.DataFrame", sizes: Sequence[str], logs: Mapping[str, Flo
 def _explain(frame: "pd.DataFrame", records: Sequence[Mapping[str, Any]]) -> list[str]:
     """Return notes on how to read the numbers."""
     notes = [
-        "exponent: slope of log|measurement| on log size; R²: share of the variation that is not held fixed",
+        "exponent: slope of log|measurement| on log size; R²: share of the remaining variation that the size explains",
         "curvature: coefficient of log² size, 0 for a power law; small, large: exponents of the smaller and the larger "
         "half of the sizes",
     ]

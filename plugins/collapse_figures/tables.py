@@ -148,7 +148,7 @@ def records(frame: "pd.DataFrame", columns: Sequence[str], colour: Colour | None
 
 
 def field(name: str) -> str:
-    """Return the name of a column in a specification."""
+    """Return the name of a column in a Vega-Lite specification, where a dot has a meaning."""
     return name.replace(".", "_")
 
 

@@ -177,8 +177,8 @@ def test_equal_residuals_tie_in_resamples_too():
         ({"cluster": "gg"}, "no column is called 'gg'; did you mean g"),
         ({"strata": True}, "--strata shows r in each group of one column"),
         ({"columns": "log(a)"}, r"log\(a\) is nan in row"),
-        ({"within": "g", "columns": "g**2"}, r"not tested \(constant within equal g, .*: g\*\*2"),
-        ({"control": "val_loss"}, "val_loss is constant within equal val_loss"),
+        ({"within": "g", "columns": "g**2"}, r"not tested \(constant among rows of equal g, .*: g\*\*2"),
+        ({"control": "val_loss"}, "val_loss is constant among rows of equal val_loss"),
         (
             {"control": "b,g", "where": "model=m[0-3]"},
             "4 rows are too few to subtract the effect of b and g: give more rows",

@@ -150,7 +150,7 @@ def test_groups_are_of_equal_values_of_all_columns_and_rows_without_one_are_left
         ({"columns": ["nc2.norm"]}, r"no column can be tested against val_loss: not tested \(constant, .*: nc2\.norm"),
         ({"where": "model=m[01]"}, r"only 2 rows to compare \(2 of 4 rows, with model=m\[01\]\).*3"),
         ({"within": "model"}, "--within model puts every row into a group of its own"),
-        ({"within": "dim", "against": "classes"}, "classes is constant within equal dim"),
+        ({"within": "dim", "against": "classes"}, "classes is constant among rows of equal dim"),
         ({"column": "nc1"}, "has no option 'column'; did you mean columns"),
     ],
 )
