@@ -21,8 +21,8 @@ def merge(parts: Iterable[str | Path | Part | Store], *, store: str | Path) -> S
     """Merge the parts of one collection into a store; the order of the arguments does not matter.
 
     Parts of the training pass give a store without the statistics of the validation text. Copies of this store, each
-    with a part of the validation pass, give a complete store. To add layers in parts, copy a complete store, collect one
-    part of the new layers into each copy, and merge the copies.
+    with a part of the validation pass, give a complete store. To add layers in parts, copy a complete store, collect
+    one part of the new layers into each copy, and merge the copies.
 
     Args:
         parts: The parts, or copies of the trained store, or their folders.
