@@ -20,7 +20,7 @@ _ARGS = re.compile(r"^Args:\n((?:(?: {4}.*)?\n)*)", re.MULTILINE)
 
 
 class Analyses(click.Group):
-    """The analyses of all plugins, which are loaded only when this group is used."""
+    """A group with a command for each analysis. Plugins are loaded only when it is used."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """Return the names of all analyses, sorted."""
@@ -45,8 +45,8 @@ def command() -> None:
     """Analyse a results table: tests, correlations, scaling.
 
     RESULTS is a .csv, .json or .parquet file, or the name of an installed table: `paper` has the published measurements
-    of the paper's 230 models. If the models' names contain them, depth, width, epochs, decay, seed, checkpoint,
-    architecture and recipe are columns too.
+    of the paper's 230 models. There are also columns for the depth, width, epochs, decay, seed, checkpoint,
+    architecture and recipe of a model, if its name contains them.
     """
 
 
@@ -54,8 +54,8 @@ def analysis_command(analysis: "Analysis") -> click.Command:
     """Make a click command for an analysis: ``f(results, *, options...) -> Table``.
 
     Annotated keyword-only parameters become options. Supported annotations are int, float, bool (a pair of flags), a
-    Literal of strings (a choice), a list or Sequence of these (an option that may be repeated), and each of them or
-    None. Any other annotation makes an option that takes text. The help comes from the docstring.
+    Literal of strings (a choice), and a list or Sequence of these (an option that may be repeated). Each of them may
+    also be combined with None. Any other annotation makes an option that takes text. The help comes from the docstring.
     """
     about, helps = read_docstring(inspect.getdoc(analysis.function) or "")
 

@@ -20,7 +20,7 @@ class _OrFiles(ShellComplete):
 
 
 def prepare_completion() -> None:
-    """Complete file names if click has no completion, and load no plugins that import torch."""
+    """Set up completion: complete file names where click finds nothing; load no plugins that import torch."""
     cast(dict[str, Any], sys.modules)["torch"] = None  # plugins that import it are left out
     os.environ.pop("COLLAPSE_PLUGINS", None)  # whose errors would be printed
     for shell in (BashComplete, FishComplete, ZshComplete):

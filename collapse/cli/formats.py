@@ -33,14 +33,14 @@ _OPTIONS = (
 
 
 def prints_a_table(command: Command) -> Command:
-    """Add ``--format``, ``--json`` and ``--output`` to a command; the first two set ``format_`` (None: "table")."""
+    """Add ``--format``, ``--json`` and ``--output``; the first two set ``format_``, in which None means "table"."""
     for option in reversed(_OPTIONS):
         command = option(command)
     return command
 
 
 def deliver(format_: str | None, output: str | None, table: Table) -> None:
-    """Write a table to ``output`` if given, and print it in a format ("table" or None fits it to the terminal)."""
+    """Write a table to ``output``, if given, and print it; "table" or None is a table that fits the terminal."""
     try:
         if output:  # first, because a reader such as head may close the pipe
             table.write(output)

@@ -1,7 +1,7 @@
 """``--launcher``: collect in parts, as SLURM jobs or as processes of this machine.
 
-A job runs ``collapse collect … --part k/n``, which resumes by itself. First run the jobs of the training pass, then
-those of the validation, then the command itself, which completes what is missing.
+A job runs ``collapse collect … --part k/n``, which resumes by itself. The jobs of the training pass run first. The jobs
+of the validation pass run next. At the end the command itself runs, and completes what is missing.
 """
 
 import json
@@ -52,7 +52,8 @@ def launch(
 ) -> bool:
     """Collect models in parts if ``--launcher`` is given; return True if SLURM jobs do the rest of the command.
 
-    After False, the caller continues as without ``--launcher``: it opens complete stores, and collects what is missing.
+    If this returns False, the caller does the same as without ``--launcher``: it opens complete stores, and collects
+    what is missing.
 
     Args:
         models: The models.
@@ -92,7 +93,8 @@ def launch(
 def submitted(store: Path) -> tuple[Mapping[str, Any], str, bool]:
     """Return the record of the last jobs for a store, a description of them, and whether any still wait or run.
 
-    The record has "parts", the number of parts, "phases", the submitted phases by folder, "jobs" and "command".
+    The keys of the record are "parts" (number of parts per store), "phases" (for each store's folder, the phases that
+    were submitted), "jobs" (ids of the jobs) and "command" (words of the command line).
     """
     folder = store / JOBS
     try:
@@ -213,7 +215,7 @@ def _command_line(*without: str) -> list[str]:
 
 
 def option_words(context: click.Context | None, names: Collection[str] | None = None) -> list[str]:
-    """Return the options that the user gave to a command, as words: those with these names, or all."""
+    """Return the options that the user gave to a command, as words; with ``names``, only the options named there."""
     assert context is not None  # every command is in the group of all commands
     words = []
     for each in context.command.params:

@@ -17,14 +17,14 @@ from collapse.stores.coverage import covered
 def run_parts(
     commands: Mapping[int, Sequence[str]], store: Path, phase: str, parts: int, folder: Path
 ) -> dict[int, str]:
-    """Run the command lines that collect parts, and wait for them; return an error message for each part.
+    """Run the command lines that collect parts, and wait; return for each part the message to show if it failed.
 
     Args:
         commands: Words of the command lines by part. Each process gets its share of the threads, and one of the GPUs.
         store: Folder of the store.
-        phase: The phase, whose progress is shown.
+        phase: The phase that the parts collect; its progress is shown.
         parts: Number of parts.
-        folder: Folder of their logs.
+        folder: Folder to which the processes write their logs.
     """
     import torch
 

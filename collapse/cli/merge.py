@@ -12,8 +12,8 @@ from collapse.errors import counted
 def command(stores: tuple[str, ...], target: str) -> None:
     """Merge the parts of one collection, given in any order.
 
-    Merging parts of the training pass gives a trained store without validation. To validate in parts, copy the trained
-    store, collect one part of the validation into each copy, and merge the copies.
+    Merging parts of the training pass gives a "trained" store, which has the training pass but no validation. To
+    validate in parts, copy the trained store, collect one part of the validation into each copy, and merge the copies.
 
     \b
     collapse merge parts/* --store stores/a

@@ -1,4 +1,4 @@
-"""Make click options from the fields of :class:`collapse.inputs.collection_spec.CollectionSpec`; ordered groups."""
+"""Make click options from the fields of ``CollectionSpec``; a group that lists its commands in a fixed order."""
 
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import Field, fields, replace
@@ -52,7 +52,7 @@ def is_given(context: click.Context, name: str | None) -> bool:
 
 
 def given_options(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the options of a collection on the command line, as keyword arguments of :func:`collapse.collect`."""
+    """Return the options given on the command line, as keyword arguments of :func:`collapse.collect`."""
     context = click.get_current_context()
     given: dict[str, Any] = {}
     for each in fields(CollectionSpec):

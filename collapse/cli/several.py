@@ -27,9 +27,9 @@ def named_models(models: Sequence[str], revisions: str | None) -> list[str]:
 
 
 def for_each(models: Sequence[str], act: Callable[[str, Report], None], done: str) -> int:
-    """Call ``act(model, progress)`` for each model; return how many failed. If there is only one, raise its error.
+    """Call ``act(model, progress)`` for each model; return how many failed. For a single model, raise its error.
 
-    ``done`` says in messages what ``act`` does, such as "measured".
+    ``done`` is a word for messages: what ``act`` does to a model, such as "measured".
     """
     from collapse.cli.progress_bar import progress
     from collapse.core.progress import numbered

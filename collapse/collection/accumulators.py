@@ -20,9 +20,9 @@ SavedState = Mapping[str, Tensor]
 
 
 class Training:
-    """Accumulate a run of the training pass: class moments, and for top the head's rows of the classes that occur.
+    """Accumulate adjacent slices in training: class moments and, for ``top``, the head's rows of their classes.
 
-    ``state`` is the :meth:`state` of an earlier run to resume, or None.
+    ``state`` is what :meth:`state` returned in an earlier run that is resumed now; None for a new run.
     """
 
     def __init__(self, source: Source, layers: Sequence[str], kinds: Kinds, state: SavedState | None) -> None:
@@ -38,7 +38,7 @@ class Training:
         self.filled = made.filled  # of any layer: for the versions, which all layers share
 
     def add(self, h: Mapping[str, Tensor], y_n: Tensor, *_: int) -> None:
-        """Add samples of each layer; the unit numbers are not needed here."""
+        """Add samples: embeddings by layer, and labels. Further arguments (numbers of units) are ignored."""
         labels = Labels.of(y_n, self.device)
         for layer, moments in self.moments.items():
             with _naming(layer):
@@ -56,7 +56,7 @@ class Training:
 
 
 class Validation:
-    """Accumulate a run of the validation pass. The head reads inner layers through the final norm (the logit lens)."""
+    """Accumulate adjacent slices in validation. The head reads inner layers after the final norm (the logit lens)."""
 
     def __init__(self, source: Source, deciders: Mapping[str, Decider], kinds: Kinds, state: SavedState | None) -> None:
         phase = source.validation
@@ -70,7 +70,7 @@ class Validation:
         self.filled = made.filled  # of any layer: for the versions, which all layers share
 
     def add(self, h: Mapping[str, Tensor], y_n: Tensor, first: int, units: int) -> None:
-        """Add samples of ``units`` units by layer; ``first`` is the index of the first unit."""
+        """Add the samples of some units: ``first`` is the index of the first, ``units`` their number."""
         for layer, tally in self.tallies.items():
             with _naming(layer):
                 tally.add(h[layer], y_n, first, units, None if layer == TOP else self._through_lens(h[layer]))
@@ -86,7 +86,7 @@ class Validation:
 
 
 def deciders_of(store: Store, source: Source, layers: Iterable[str]) -> dict[str, Decider]:
-    """Return the classifiers of some layers of a trained store; they share the head."""
+    """Return a :class:`Decider` for each of some layers of a trained store; all of them use the same head."""
     exact = source.exact_loss
     top = Decider(store.statistics(), source.weight, source.bias, logits=source.logits, exact_loss=exact)
     return {layer: top if layer == TOP else top.of_layer(store.statistics(layer)) for layer in layers}

@@ -1,8 +1,9 @@
 """Collect a model on a text into a store: :func:`collect` opens an existing store, or collects what it lacks.
 
-``collect`` makes a :class:`Request <collapse.stores.request.Request>`. ``Request.find_or_collect`` returns what the
-folder already holds, or locks it and calls ``collect_missing`` in :func:`_with_all_ranks`. All ranks then continue:
-``_run_passes`` → ``Request.load`` (opens model and texts) → ``Collection.run`` (passes.py) → folding.py.
+``collect`` makes a :class:`Request <collapse.stores.request.Request>`. ``Request.find_or_collect`` returns the store or
+part that the folder already holds, or locks the folder and calls ``collect_missing``, a function inside
+:func:`_with_all_ranks`. Then all ranks call: ``_run_passes`` → ``Request.load`` (opens model and texts) →
+``Collection.run`` (passes.py) → folding.py.
 """
 
 import time
@@ -88,8 +89,8 @@ def collect(
 
     Returns:
         The store: complete, or only trained if there is no validation text. With ``part``, while the folder lacks
-        slices: a :class:`collapse.Part` or, if a part of the validation was collected, the trained store (see
-        :func:`collapse.merge`).
+        slices of other parts: a :class:`collapse.Part` if slices of the training pass are missing, or the trained store
+        if only slices of the validation are missing (see :func:`collapse.merge`).
 
     Raises:
         UsageError: An option is invalid, or no corpus is known.

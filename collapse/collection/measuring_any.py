@@ -65,8 +65,8 @@ def measure(
             affected.
         classes_of: Keep only the classes that this store (or each of these stores) also has. This makes texts of
             unequal length comparable.
-        ood_text: An out-of-distribution text for NC5, on which the model is collected too; or its store or
-            :class:`collapse.EmbeddingStatistics`.
+        ood_text: An out-of-distribution text for NC5. The model is also collected on this text. Or the store or
+            :class:`collapse.EmbeddingStatistics` of such a text.
         device: Device for the model and the computation. None: "auto" for the model, and the device of the statistics
             for the computation.
         progress: Called as progress(what, done, total).
@@ -81,8 +81,8 @@ def measure(
         A row; a measurement that is not available is None, with a note that says why.
 
     Raises:
-        UsageError: A metric or device is unknown, an option does not apply, or there is nothing to measure, or both a
-            model (or store) and features.
+        UsageError: A metric or device is unknown, an option does not apply, there is nothing to measure, or both a
+            model (or store) and features are given.
         CollapseError: Fewer than two classes are left, the store is incomplete or was altered, or an array is wrong; or
             as in :func:`collapse.collect`.
 

@@ -36,7 +36,7 @@ def measure_layers(
     """Measure layers of a model or store, as ``collapse measure --layers`` does.
 
     NC4 and the loss of an inner layer use the logit lens: the model's own final norm and head are applied to the layer.
-    The nearest class means are the layer's own.
+    The nearest class centre (NCC) is found among the class means of this layer.
 
     Args:
         model: A store, its folder or its name on the Hub; or a model or loaded model, which is collected first.
@@ -69,12 +69,13 @@ def rows_of_layers(
     of_models: bool = False,
     **how: Any,
 ) -> list[Row]:
-    """Measure layers of a store; metrics can read the row before as ``previous``.
+    """Measure layers of a store; metrics can read the statistics of the row before as ``previous``.
 
     Args:
         opened: The store.
         asked: The layers, as ``--layers`` names them.
-        before: The last measured store and layer, which this updates: by layer if ``of_models``, otherwise under "".
+        before: The store and layer of the row before; this function updates it. The key is the layer if ``of_models``,
+            otherwise "".
         ood: The store of an out-of-distribution text.
         of_models: Whether the row before is the same layer of another model or checkpoint, instead of another layer.
         **how: Arguments of :func:`collapse.measurement.measuring.measured`.
@@ -96,7 +97,7 @@ def layers_held(store: Store, asked: Any) -> list[str]:
     """Return the layers that ``--layers`` names, in order of depth; ``all`` means every layer that the store holds.
 
     Raises:
-        StoreError: ``all`` is asked of a store that holds only ``top``.
+        StoreError: ``asked`` is ``all``, but the store holds only ``top``.
     """
     if asked != "all":
         return layers_of(asked, store.depth())

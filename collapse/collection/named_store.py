@@ -96,7 +96,7 @@ def store_among(
         folder: The given ``--store``.
         of_weights: The stores of the model's earlier revisions, by weights, tokenizer and adapter. This revision is
             added. Revisions with equal weights share the store of the first one.
-        options: Options of :func:`collapse.collect`, if there is ``of_weights``.
+        options: Options of :func:`collapse.collect`; used only with ``of_weights``.
     """
     if is_store(folder):
         raise UsageError(f"{folder} is a store: for several models, give a folder of stores with --store")
@@ -112,7 +112,7 @@ def store_among(
 
 
 def check_options(name: str, options: Mapping[str, Any], *, null: bool, ood_text: Any = None) -> None:
-    """Raise UsageError for options of :func:`named_store` that do not apply, or an absent out-of-distribution text."""
+    """Raise UsageError if options of :func:`named_store` do not apply, or if ``ood_text`` does not exist."""
     if is_store(name):
         if null:
             refuse_store(name)

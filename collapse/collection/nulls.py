@@ -59,7 +59,8 @@ def measure_with_nulls(
 def with_nulls(row: Row, nulls: Mapping[str, Store | str], how: Mapping[str, Any], progress: Report | None) -> Row:
     """Add the measurements of null stores to a row, and a note for each null that is not available.
 
-    ``nulls`` has by name a null's store, or why there is none. ``how`` has the arguments of ``measure_store()``.
+    ``nulls`` maps the name of each null to its store, or to the reason why it has none. ``how`` holds arguments of
+    ``measure_store()``.
     """
     stores = {name: store for name, store in nulls.items() if isinstance(store, Store)}
     values = {name: measure_store(store, progress=progress, **how).measurements for name, store in stores.items()}
@@ -70,7 +71,7 @@ def with_nulls(row: Row, nulls: Mapping[str, Store | str], how: Mapping[str, Any
 def collect_nulls(
     store: Store, model: str | Path, options: Mapping[str, Any], progress: Report | None
 ) -> dict[str, Store | str]:
-    """Collect the nulls of a store's model on the store's text; return by name a null's store, or why there is none."""
+    """Collect the nulls of a store on the same text; return by name a null's store, or why there is none."""
     if is_features_file(model):
         return {"untrained": _NO_MODEL, "shuffled": collect(model, null="shuffled", progress=progress)}
     given = {name: value for name, value in options.items() if value is not None and name not in ("part", "null")}

@@ -29,7 +29,8 @@ def check_ood(model: Any, ood_text: Any, options: Mapping[str, Any]) -> None:
     """Look for an out-of-distribution text before the model is collected; arguments are those of :func:`open_ood`.
 
     Raises:
-        UsageError: There is no such file or store, or the text needs the model, but ``model`` is a store.
+        UsageError: There is no such file or store, or ``ood_text`` is a text, on which the model must be run, but
+            ``model`` is a store.
         CollapseError: The Hub cannot be reached.
     """
     names = _names(ood_text)
@@ -56,8 +57,8 @@ def open_ood(
     Args:
         store: The store to compare with.
         model: Its model; :func:`check_ood` has accepted it.
-        ood_text: A text, as for ``--text``; with ``--task``, data, as for ``--data``, whose labels are not read; for a
-            features file, another one; or a store or statistics.
+        ood_text: A text, as for ``--text``. With ``--task``: data, as for ``--data``; their labels are not read. For a
+            model that is a features file: another features file. In every case also a store or statistics.
         options: The given options of the collection of ``store``.
         report: Called as report(what, done, total).
 

@@ -68,7 +68,8 @@ class Collection:
     def run(self, store: Store | None = None) -> Store | Part:
         """Run the passes that the store does not hold yet, for the layers that lack them; return the store.
 
-        If slices of other parts are still missing, return the given store unchanged, or without a store, this part.
+        If slices of other parts are still missing, return the given store unchanged. If no store was given, return this
+        part.
         """
         keep_freed_memory()
         source, self._clock = self.source, self.source.clock

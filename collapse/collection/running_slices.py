@@ -1,9 +1,9 @@
-"""Run a phase in slices: fixed runs of its units, after each of which the state can be saved.
+"""Run a phase in slices: fixed ranges of units (chunks, blocks of rows). The state can be saved after each.
 
 stores/slice_ranges.py says which slices are missing and divides them among ranks.
 
-Slices depend only on the source, never on the batch size, and no batch crosses the border of a slice. A killed run
-resumes after the last saved slice, and gives the same bytes.
+Slices depend only on the source, never on the batch size, and no batch crosses the border of a slice. A run that was
+killed resumes after the last saved slice, and gives the same bytes as an uninterrupted run.
 """
 
 import logging
@@ -54,7 +54,7 @@ def run_slices(
 
     Args:
         phase: The samples.
-        start, stop: The first slice, and the first slice after the last.
+        start, stop: Index of the first slice, and index after the last slice.
         batch: Units per batch; it is halved when memory runs out.
         add: Called with embeddings (n, d) by layer, labels (n,), the index of the first unit, and the number of units.
         save: Called with the index of the next slice, and the batch size in use.

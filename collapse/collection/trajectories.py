@@ -38,7 +38,7 @@ def trajectory(
 ) -> Results:
     """Measure the checkpoints of a training run, as ``collapse measure --revisions`` does.
 
-    A checkpoint that cannot be measured has no row; a log record says why. The same call resumes an interrupted one.
+    A checkpoint that cannot be measured has no row; a log record says why. To resume an interrupted call, repeat it.
 
     Args:
         model: A Hub id, to measure its branches and tags; or a folder, to measure its subfolders.
@@ -47,7 +47,7 @@ def trajectory(
             share a store.
         metrics, min_count, ood_text: As in :func:`collapse.measure`.
         layers: As in :func:`collapse.measure_layers`; only the top layer by default.
-        progress: Called as progress(what, done, total); ``what`` says which of how many.
+        progress: Called as progress(what, done, total); ``what`` begins with the checkpoint's number, such as "2 of 5".
         {options}
 
     Returns:
@@ -77,5 +77,5 @@ def trajectory(
 
 
 def of_revision(row: Row, name: str) -> Row:
-    """Return a row for a revision of a model. If the row has no step, the revision is added to its model's name."""
+    """Return a row for a model's revision ``name``. If it has no step, its model becomes ``name`` (``id@revision``)."""
     return replace(row, model=name) if row.step is None and "@" in name else row

@@ -26,8 +26,9 @@ def without_signatures(text: str) -> str:
 def visible(text: str, keep: str = "") -> str:
     r"""Replace every unprintable character by its ``repr`` escape, so that a text cannot control a terminal.
 
-    Unprintable are control characters (an ESC starts a terminal command), characters without width or that change the
-    direction of writing, unusual spaces, and lone surrogates. Backslashes are not doubled: people read the text.
+    The unprintable characters are control characters (an ESC starts a terminal command), characters that have no width
+    or change the direction of writing, unusual spaces, and lone surrogates. Backslashes are not doubled: people read
+    the text.
 
     Args:
         text: Untrusted text.

@@ -48,7 +48,7 @@ def vl_convert() -> Any:
 
 
 def converted(svg: str, form: Format) -> bytes:
-    """Convert a picture of :func:`svg_of` to "svg", "pdf" or "png" (300 pixels per inch).
+    """Convert an SVG that :func:`svg_of` returned to ``form``: "svg", "pdf" or "png" (300 pixels per inch).
 
     Raises:
         CollapseError: vl-convert cannot render the picture, or is not installed.

@@ -1,7 +1,8 @@
 """Ranks: processes that run one command together, as ``torchrun`` starts them.
 
 Ranks exchange objects at meetings, which all of them attend in the same order. An exception of one rank is raised in
-all ranks at the next meeting. A process that did not join is a single rank, whose meetings do nothing.
+all ranks at the next meeting. A process that did not call :func:`join` counts as the only rank, and its meetings do
+nothing.
 """
 
 import os
@@ -112,7 +113,7 @@ def meet(value: T) -> list[T]:
     """Wait for all ranks, and return the value of each.
 
     Raises:
-        CollapseError: A rank failed; in all ranks, the error of the first one.
+        CollapseError: A rank failed. All ranks raise the error of the lowest rank that failed.
         RankLost: A rank has ended.
     """
     if _joined is None:
@@ -146,7 +147,7 @@ def once(function: Callable[[], T]) -> T:
 
 @contextmanager
 def in_turn() -> Iterator[None]:
-    """Run a block on rank 0, then on one rank of each other machine, then on all others, which find cached files.
+    """Run a block on rank 0, then on one rank of each other machine, then on the rest, which use the cached files.
 
     Use it inside :func:`together`, which reports an exception to the other ranks.
     """
@@ -193,7 +194,7 @@ def heed() -> None:
 
 @contextmanager
 def left_at_the_end() -> Iterator[None]:
-    """Leave the group of ranks at the end of a block. If it was interrupted or a rank is lost, only one rank prints."""
+    """Leave the group of ranks at the end of a block. After an interrupt or if a rank is lost, only one rank prints."""
     global _joined
     try:
         yield

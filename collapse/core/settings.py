@@ -30,7 +30,7 @@ def environment(**variables: str) -> Iterator[None]:
 def quiet(*libraries: str, bars: bool = False) -> Iterator[None]:
     """Suppress log lines of libraries, and progress bars of transformers, datasets and huggingface_hub.
 
-    Errors still raise exceptions, which we report ourselves. With ``bars``, progress bars are kept.
+    The libraries still raise exceptions for errors, and collapse reports these. With ``bars``, progress bars are kept.
     """
     if "transformers" in libraries:  # it also shows the bars of huggingface_hub
         libraries = ("huggingface_hub", *libraries)

@@ -17,7 +17,8 @@ _REQUEUED = 20  # so often is a job queued again that runs out of time
 def submit(job: Callable[[Any], Any], arguments: Sequence[Any], folder: Path, *, name: str, **parameters: Any) -> Any:
     """Submit a :class:`submitit.helpers.Checkpointable` for each argument, as one array; return submitit's jobs.
 
-    Their files and logs are in the folder. ``parameters`` are those of :class:`submitit.AutoExecutor`.
+    The files and logs of the jobs are written to ``folder``. ``parameters`` are those of
+    :class:`submitit.AutoExecutor`.
 
     Raises:
         UsageError: SLURM is not available on this machine.

@@ -40,7 +40,7 @@ def tokens_of(model: str) -> int | None:
 
 
 def by_step(name: str) -> tuple[bool, int, list[tuple[str, int]]]:
-    """Sort key of revisions: by training step; names without a step come last, their numbers sorted by value.
+    """Sort key of revisions: by training step; then names without a step, whose numbers are compared by value.
 
     >>> sorted(["main", "step10", "10", "step9", "9"], key=by_step)
     ['step9', 'step10', '9', '10', 'main']

@@ -49,7 +49,7 @@ def theme(*, dark: bool = False, text: float = TEXT) -> dict[str, Any]:
     """Return the ``config`` of a Vega-Lite specification.
 
     Args:
-        dark: Light marks on a dark background.
+        dark: Whether marks are light and the background is dark.
         text: Size of labels, in points (in pixels on a screen).
 
     >>> theme()["axis"]["labelFontSize"], theme(dark=True)["background"]
@@ -85,7 +85,8 @@ def theme(*, dark: bool = False, text: float = TEXT) -> dict[str, Any]:
 def themed(spec: dict[str, Any]) -> dict[str, Any]:
     """Add the theme to a specification's configuration; the specification's own settings take precedence.
 
-    Its panel sizes are dropped (``config.view.continuousWidth``), because the caller chooses them.
+    The panel sizes of the specification (``config.view``, such as ``continuousWidth``) are dropped, because the caller
+    sets them.
 
     >>> made = themed({"mark": "point", "config": {"view": {"continuousWidth": 300}, "point": {"size": 9}}})
     >>> made["config"]["point"]["size"], made["config"]["view"]

@@ -18,7 +18,7 @@ log = logging.getLogger("collapse")
 def find_adapted(
     name: str, adapter: str | None, *, revision: str | None = None, model_args: Mapping[str, Any] = {}
 ) -> ModelReference:
-    """Find a model, optionally with an adapter; the name of an adapter means its base model with the adapter."""
+    """Find a model, optionally with an adapter; if ``name`` is an adapter, find its base model with this adapter."""
     found = locate(name, revision, MODEL, model_args)
     if not found.files.has(ADAPTER) or found.files.has("config.json"):
         found = with_fingerprints(found)

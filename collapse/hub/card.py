@@ -63,7 +63,7 @@ def card(store: "Store", name: str) -> str:
 
     Args:
         store: The store.
-        name: The repository that it is pushed to, and its folder there.
+        name: The repository to which the store is pushed, followed by the store's folder there.
     """
     row = kept_results(store)
     return _CARD.format(

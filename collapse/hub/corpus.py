@@ -42,7 +42,7 @@ class Corpus:
     """A text that was found, but not read yet.
 
     Attributes:
-        name: Name in tables: the data set's id and configuration, if one is named, or the files' names.
+        name: Name in tables: the data set's id (and its configuration, if one is given), or the files' names.
         files: Local paths, in order; none for a Hub data set.
         column: Column that holds the text.
         sha256: Hash of the files' contents.
@@ -92,8 +92,8 @@ def find_corpus(
     """Find the text of ``--text``: files, globs, a data set on the Hub, or a packed text.
 
     Args:
-        text: One or several names; of a data set ``owner/name``, ``owner/name:configuration``, or either followed by
-            ``@revision``.
+        text: One or several names. The name of a data set is ``owner/name`` or ``owner/name:configuration``;
+            ``@revision`` may follow.
         split: Split of a data set; None for "train", or "validation" for a validation text.
         text_column: Column that holds the text; None for "text".
         validation: Whether this is a validation text.
@@ -175,10 +175,10 @@ def _split(name: str) -> tuple[str, str, str | None]:
 def opened(
     corpus: Corpus, *, whole: bool = True, progress: Report | None = None
 ) -> Iterator[tuple[Iterator[int], Iterator[str]]]:
-    """Yield two iterators: the number of texts counted so far, ascending, and the texts.
+    """Yield two iterators: one of the number of texts counted so far (ascending), and one of the texts.
 
-    The last number counts all texts. Texts are read, and the files of a data set are downloaded, only when the
-    iterators reach them, so the first texts can be packed before the others are counted.
+    The last of these numbers is the number of all texts. Texts are read, and the files of a data set are downloaded,
+    only when the iterators reach them, so the first texts can be packed before the others are counted.
 
     Args:
         corpus: The text.

@@ -149,7 +149,7 @@ def weights_fingerprint(files: Files, model_args: Arguments) -> str:
 
 
 def adapter_weights(files: Files) -> tuple[str, str]:
-    """Return the name of the file with a PEFT adapter's weights, and ``sha256:…`` of it and of its configuration."""
+    """Return the name of the file of a PEFT adapter's weights, and one ``sha256:…`` of it and of the config file."""
     for name in ("adapter_model.safetensors", "adapter_model.bin"):
         if files.has(name) and files.has(ADAPTER):
             return name, _fingerprint({each: files.sha256(each) for each in (name, ADAPTER)})
@@ -180,7 +180,7 @@ def tokenizer_files(files: Files, model_args: Arguments) -> list[str]:
 
 
 def tokenizer_fingerprint(files: Files, model_args: Arguments) -> str:
-    """Return ``sha256:…`` of a tokenizer's files, and of its class if only config.json determines it.
+    """Return one ``sha256:…`` of a tokenizer's files, with its class if only config.json determines that.
 
     Fields that transformers adds when it saves a tokenizer are ignored, so a saved copy has the same fingerprint.
     """

@@ -1,4 +1,4 @@
-"""Open a store by its folder, by a repository on the Hub with one store, or by its folder in a repository."""
+"""Open a store by its local folder, by a Hub repository that holds only it, or by its folder in a repository."""
 
 from contextlib import suppress
 from pathlib import Path
@@ -18,8 +18,8 @@ FOLDER = "collapse"
 def load(path: str | Path) -> Store:
     """Open a store: ``collapse.load("stores/a")``, or on the Hub ``"user/repo"``, ``"user/repo/folder@revision"``.
 
-    A store in the user's cache is also found by the start of its digest, or by its model. Tensor files of a store on
-    the Hub are downloaded and checked when they are first read.
+    A store in the user's cache is also found by the first characters of its digest (at least 6), or by its model's name
+    or folder. Tensor files of a store on the Hub are downloaded and checked when they are first read.
 
     Raises:
         UsageError: There is no such folder or repository, or the repository does not hold exactly one store.
@@ -70,7 +70,7 @@ def find_published(name: str) -> tuple[Remote, str]:
 
 
 def open_named(name: str) -> Store | None:
-    """Open the store on the Hub with this name; None if it names a model, or nothing on the Hub."""
+    """Open the store on the Hub with this name; None if the Hub has a model or nothing of this name."""
     if not names_repo(name):
         return None
     repo, folder = split_name(name)

@@ -39,7 +39,7 @@ class ModelReference:
     """A model's name, files and identity.
 
     Attributes:
-        name: Name in tables: the Hub id, or the name of the folder, followed by the name of a GGUF file.
+        name: Name in tables: the Hub id or the folder's name; for a GGUF file, the file's name follows.
         files: The files of the folder or repository.
         weights: Fingerprint of the weights: ``sha256:…`` of their files; "" for a tokenizer.
         tokenizer: Fingerprint of the tokenizer.
@@ -81,7 +81,7 @@ class ModelReference:
 
     @property
     def source(self) -> dict[str, Any]:
-        """Arguments of ``from_pretrained`` that locate it; offline, the folder of its commit in the client's cache."""
+        """Arguments of ``from_pretrained`` that locate the model; offline, its folder in the Hub client's cache."""
         if isinstance(self.files, Folder):
             return {"pretrained_model_name_or_path": self.location}
         remote = self.files
@@ -109,7 +109,7 @@ class ModelReference:
 
     @cached_property
     def code(self) -> dict[str, str]:
-        """Fingerprints of the code that ``--trust-remote-code`` lets run, by repository; "" is the model's own.
+        """Fingerprints by repository of the code that ``--trust-remote-code`` runs; the key "" is the model's own code.
 
         The model's own code is identified by content, code of another repository by its commit.
         """
@@ -170,7 +170,7 @@ def find_tokenizer(name: str, model_args: Mapping[str, Any] = {}) -> ModelRefere
 
 
 def remember_tokenizer(reference: ModelReference) -> None:
-    """Record the folder of a tokenizer in the cache, by its hash. A store cannot hold this path if it is published."""
+    """Record a tokenizer's folder in the cache, by hash. It is not in the store, because stores may be published."""
     if reference.is_local and reference.loaded_tokenizer is None:
         with suppress(CollapseError):  # an unwritable cache is not an error
             write_atomic(_remembered(reference.tokenizer), bytes(Path(reference.location).resolve()), shared=True)

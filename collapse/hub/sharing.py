@@ -47,7 +47,8 @@ class Pushed:
 def folder_of(store: Store) -> str:
     """Return the folder of a store in a repository; stores of equal identity have the same folder.
 
-    It ends with a hash of the identity, without the fields known only after the model is loaded.
+    The folder's name ends with a hash of the identity. Fields that are known only after the model is loaded are left
+    out of the hash.
     """
     identity = {key: value for key, value in store.identity.items() if key not in KNOWN_LATER}
     length = identity.get("chunk_length")  # a features file has none
@@ -67,7 +68,8 @@ def push(
     """Push a store to a repository in one commit; unchanged files are not sent again.
 
     Args:
-        store: A store on disk, trained or complete; its folder; or its name in the cache, as in :func:`collapse.load`.
+        store: A store on disk that is complete, or trained (without validation); its folder; or its name in the cache,
+            as in :func:`collapse.load`.
         repo: ``user/repo``; created if it does not exist, unless a branch is given.
         private: Create the repository as private.
         create_pr: Propose the commit as a pull request.

@@ -17,8 +17,8 @@ def accepts(**refused: str | None) -> Callable[[Callable[P, R]], Callable[P, R]]
     """Add the options of a collection as keywords to the signature and docstring of a function with ``**options``.
 
     Descriptions of the options replace ``{options}`` in its docstring. An unknown argument raises a TypeError that
-    suggests similar names. The ``refused`` options are not added. A refused option raises a UsageError with its
-    reason; if the reason is None, it is unknown, like a misspelt argument.
+    suggests similar names. The ``refused`` options are not added. Each has a reason: if such an option is given, a
+    UsageError states the reason. An option with the reason None raises a TypeError, like a misspelt argument.
     """
 
     def accepting(function: Callable[P, R]) -> Callable[P, R]:

@@ -38,7 +38,7 @@ def check_model_args(model_args: Mapping[str, Any]) -> None:
 
 
 def check_code(reference: ModelReference, config: Mapping[str, Any], named: str, *autos: str) -> None:
-    """Reject a configuration whose class is not in transformers but in the repository's own code.
+    """Reject a configuration whose class transformers does not have, but the repository's own code has.
 
     transformers often substitutes one of its own classes without a warning, which gives the numbers of another model.
     ``named`` is the configuration's key with the names of classes, ``autos`` are the entries of ``auto_map`` that would
@@ -55,8 +55,8 @@ def check_code(reference: ModelReference, config: Mapping[str, Any], named: str,
 def check_kernels(reference: ModelReference, config: Mapping[str, Any]) -> None:
     """Reject implementations of attention or experts that may be code from the Hub.
 
-    With the package ``kernels``, transformers downloads and imports an implementation named ``owner/repo``. Some
-    versions do so without asking if a model's config.json names one.
+    With the package ``kernels``, transformers downloads and imports an implementation named ``owner/repo``. If a
+    model's config.json names one, some versions do this without asking the user.
     """
     for value in _implementations(config):
         if value not in _BUILT_IN:
@@ -76,9 +76,10 @@ def _implementations(config: Mapping[str, Any]) -> Iterator[str]:
 
 
 def check_kind(reference: ModelReference, config: Mapping[str, Any], task: Task = CAUSAL) -> None:
-    """Reject a checkpoint of a model with another head.
+    """Reject a checkpoint of a model whose head does not fit the task.
 
-    transformers would build only a part of it, with a new head if it has none.
+    Otherwise, transformers would load only a part of the checkpoint and, if this has no head for the task, add a new,
+    untrained head.
     """
     import transformers
     from transformers.models.auto import modeling_auto as auto

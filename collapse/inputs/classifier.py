@@ -1,6 +1,6 @@
 """A loaded model with a linear head: find the head, and run the model up to it.
 
-Shapes: B units, T tokens, d dimensions, C classes.
+Shapes: B units (images or texts), T tokens, d dimensions, C classes.
 """
 
 from collections.abc import Mapping
@@ -26,9 +26,10 @@ class Classifier:
     Attributes:
         model: The transformers model, in evaluation mode.
         name, head: The head's name in the model, and the head.
-        weight: Its weight, shape (C, d).
-        bias: Its bias, shape (C,), or None.
-        pools: Whether each unit has one row of logits. If the head reads every token, the last token's row is used.
+        weight: The head's weight, shape (C, d).
+        bias: The head's bias, shape (C,), or None.
+        pools: Whether each unit (image or text) has one row of logits, not one per token. If the head then still reads
+            every token, the embedding of the last token is used.
     """
 
     model: Any
@@ -44,7 +45,7 @@ class Classifier:
 
     @classmethod
     def of(cls, model: Any, batch: Mapping[str, Tensor]) -> "Classifier":
-        """Find the head: the last linear module that the model calls. Check on a batch that it makes the logits."""
+        """Find the head: the last linear module that the model calls. Check on a batch that it computes the logits."""
         called: list[tuple[str, torch.nn.Module]] = []
         hooks = [
             each.register_forward_hook(lambda module, *_, name=name: called.append((name, module)))

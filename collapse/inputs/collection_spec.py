@@ -1,8 +1,8 @@
 """Every option of a collection, defined once.
 
 The fields of :class:`CollectionSpec` generate the command-line options, the signature and documentation of
-:func:`collapse.collect`, the checks of values, and the values recorded in a store's identity, which requests complete
-with hashes of the model and texts.
+:func:`collapse.collect`, the checks of values, and the values recorded in a store's identity. Requests add hashes of
+the model and texts to this identity.
 """
 
 import os

@@ -1,4 +1,4 @@
-"""Run a model that is being trained in evaluation mode, and leave it and all random generators as they were."""
+"""During training, run a model in evaluation mode; leave it and all random generators as they were."""
 
 import random
 from collections.abc import Iterator

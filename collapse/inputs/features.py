@@ -52,7 +52,7 @@ class ArrayPhase(Phase):
         self.unit_samples, self.n_samples = _ROWS, len(labels)
 
     def embeddings(self, start: int, stop: int, layers: Sequence[str]) -> dict[str, Tensor]:
-        """Return the rows of some blocks; there is only one layer."""
+        """Return the rows of blocks ``start`` to ``stop`` − 1 as the layer ``top``, the only layer."""
         return {TOP: self.features[start * _ROWS : stop * _ROWS]}
 
     def labels_at(self, places: Tensor) -> Tensor:
@@ -117,7 +117,8 @@ def source_of(
 ) -> Source:
     """Check the tensors of a features file, and make a source; equal tensors give the same identity.
 
-    Messages call the features ``called``; ``model`` and ``corpus`` are names for the manifest.
+    ``called`` is the name of the features in messages; ``model`` and ``corpus`` are names for the manifest. With
+    ``shuffled``, labels are permuted, for a null.
     """
     identity = {"features": hash_of({}, features)}
     features = _checked(features, called)

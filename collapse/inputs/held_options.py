@@ -14,7 +14,7 @@ _HOW = ("shards", "eos_between", "special_tokens", "ignore_tokens", "dtype", "qu
 
 
 def options_held(identity: Mapping[str, Any], given: Mapping[str, Any], *, texts_only: bool = False) -> dict[str, Any]:
-    """Return the options with which a store was collected, without local texts. Given options replace them.
+    """Return the options with which a store was collected, except local texts; options in ``given`` replace these.
 
     With ``texts_only``, return only the options of the texts and their limits.
     """

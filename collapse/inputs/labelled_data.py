@@ -31,7 +31,7 @@ class Labelled:
         name: Name in messages.
         inputs: The input columns: sequences of texts, lists of words, images, or names of image files.
         labels: The class of each row, as a number or name, or a list of classes per row; None if they are not read.
-        names: Names of the classes if labels are their numbers in the data.
+        names: Names of the data's classes, if the labels are numbers of these classes and the data have such names.
         hashes: The hash of each local image file.
     """
 
@@ -164,7 +164,7 @@ def class_ids(data: Labelled, classes: Mapping[int, str]) -> list[Any]:
 
 
 def matched_in_order(data: Labelled, classes: Mapping[int, str]) -> str | None:
-    """Describe how classes of the data are matched with the model's by the order of names; None if names match.
+    """Describe how the data's classes match the model's, if they are matched by the order of names; else None.
 
     They are matched by order if no name matches, but both have equally many classes, as for ImageNet's synsets.
     """

@@ -26,7 +26,7 @@ class Reached(Exception):
 
 
 def explaining_large_model(name: str, device: torch.device) -> AbstractContextManager[None]:
-    """Report that a model does not fit into memory, where a smaller batch would not help.
+    """Return a context for steps whose out-of-memory error means that the model, not the batch, is too large.
 
     Raises:
         CollapseError: Memory ran out; the message names the model and options that need less memory.
@@ -39,7 +39,7 @@ def explaining_large_model(name: str, device: torch.device) -> AbstractContextMa
 
 @contextmanager
 def explaining_failed_run(model: Any, on: str) -> Iterator[None]:
-    """Convert an error of a model's code into a CollapseError; pass on :class:`Reached` and out-of-memory errors."""
+    """Convert errors of a model's code into CollapseError; do not convert :class:`Reached` or out-of-memory errors."""
     try:
         yield
     except Exception as error:  # the model's code can raise anything
@@ -62,9 +62,10 @@ class LanguageModel:
         input_rows: Number of rows of the input embedding; token ids must be below it.
         attention: Name of the attention in use, from transformers or a plugin.
         n_layers: Number of blocks, or None if its configuration has none.
-        blocks: The blocks, whose inputs are the inner layers; :func:`collapse.inputs.model_layers.find_layers` sets it.
-        lens: The final norm, which maps the last block's output to the input of the output embedding; None if it was
-            not searched or not found.
+        blocks: The blocks; their inputs are the inner layers. :func:`collapse.inputs.model_layers.find_layers` sets
+            this attribute.
+        lens: The final norm, which maps the last block's output to the input of the output embedding; None if nothing
+            searched for it, or if it was not found.
         no_lens: Why ``lens`` was not found, or "".
         logits: How the model makes logits from ⟨w, h⟩ + b.
     """
@@ -117,7 +118,7 @@ class LanguageModel:
         return limit_of(self.model.config.to_dict())
 
     def probe(self, length: int) -> Int[Tensor, "1 T"]:
-        """Return at most ``length`` token ids, spread over the vocabulary, on which two runs are compared."""
+        """Return at most ``length`` token ids, spread over the vocabulary, to compare two runs of the model."""
         return (torch.arange(min(length, self.position_limit or length)) * 7919 % self.input_rows)[None]
 
     @property
@@ -164,9 +165,9 @@ class LanguageModel:
     def layers(
         self, tokens_BT: Int[Tensor, "B T"], layers: Sequence[str], stop: int | None = None
     ) -> dict[str, Float[Tensor, "B T d"]]:
-        """Return h of some layers, in order of depth: the inputs of blocks, and of the output embedding for top.
+        """Return h by layer for ``layers``, in order of depth. h is the block's input; for top, the head's input.
 
-        The forward pass stops at the last of them. Only positions before ``stop`` are returned.
+        The forward pass stops at the last of these layers. Only positions before ``stop`` are returned (None: all).
         """
         found: dict[str, Tensor] = {}
 

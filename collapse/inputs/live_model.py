@@ -49,12 +49,13 @@ def live_model(
 ) -> Iterator[tuple[ModelReference, CollectionSpec]]:
     """Yield a reference to a loaded model that can be run in place, and the options of its collection.
 
-    Sums of some embeddings and logits, the probe, are used as the fingerprint of its weights.
+    The fingerprint of the model's weights is the *probe*: sums of some of its embeddings and logits.
 
     Args:
         model: The model.
         name: Its name in tables; None for the last part of ``model.name_or_path``.
-        folder: Folder of the store. If it holds a collection whose probe is equal up to rounding, that probe is used.
+        folder: Folder of the store. If it holds a collection whose probe equals the model's up to rounding, the
+            collection's probe is used.
         options: Options of :func:`collapse.collect`. ``tokenizer`` may be a tokenizer, ``text`` a list of texts.
 
     Raises:

@@ -1,4 +1,4 @@
-"""Find the blocks of a loaded model, whose inputs are its layers, and its final norm, for the logit lens.
+"""Find a loaded model's blocks (their inputs are its layers), and its final norm for the logit lens.
 
 collection/accumulators.py applies the lens. Shapes: B chunks of T tokens, d dimensions.
 """
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 @torch.no_grad()
 def find_layers(loaded: "LanguageModel", tokens_BT: Int[Tensor, "B T"], layers: Sequence[str]) -> None:
-    """Set a model's ``blocks``, and its ``lens`` or ``no_lens``, from a run on the start of a chunk."""
+    """Run a model on the start of a chunk to set its ``blocks``, and its ``lens`` or ``no_lens`` (why no lens)."""
     kind, tokens = type(loaded.model).__name__, tokens_BT[:1, :CHECKED_TOKENS]
     states = getattr(loaded.run(tokens, output_hidden_states=True), "hidden_states", None) or ()
     for blocks in _candidates(loaded):

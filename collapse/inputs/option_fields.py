@@ -23,8 +23,8 @@ class Option:
 
     Attributes:
         help: What the option does, in one sentence.
-        role: One of :data:`ROLES`; or the fields of the identity, separated by spaces, that hold hashes or versions of
-            the content that the option selects.
+        role: One of :data:`ROLES`; or names of fields of the identity, separated by spaces. These fields hold hashes or
+            versions of the content that the option selects.
         unset: What the default None means, for help texts.
         flag: Name on the command line; None to derive it from the field's name.
         off: Help of the flag that turns off an option that is on by default.
@@ -33,8 +33,8 @@ class Option:
         read: Function that converts a given value to the value of the field.
         least: Smallest value of an integer.
         choices: All valid values.
-        valid, wanted: Without choices and least: function that returns whether a value is valid, and a description of
-            valid values for messages.
+        valid, wanted: If there is neither ``choices`` nor ``least``: a function that returns whether a value is valid;
+            a description of valid values for messages.
     """
 
     help: str

@@ -1,4 +1,4 @@
-"""Parse options of a collection from words of a command line, and write them as such."""
+"""Parse options of a collection from words of a command line, and write options as such words."""
 
 import json
 import shlex

@@ -36,12 +36,12 @@ Tokenize = Callable[[list[str]], Sequence[Sequence[int]]]
 
 
 def maps(counts: Iterable[int], shares: int) -> Iterator[tuple[int, int]]:
-    """Yield the runs of rows that are grouped together: contiguous shares, each in maps of 1,000.
+    """Yield (start, stop) of the rows that are grouped together: contiguous shares, each in maps of 1,000 rows.
 
     Args:
-        counts: Ascending numbers of rows; the last one is the number of all rows. From the earlier numbers, maps of the
-            first share are yielded before all rows are counted. If only the first rows of a map are known, the map is
-            yielded again later, with more rows.
+        counts: How many rows are known so far, ascending; the last number is that of all rows. So maps of the first
+            share are yielded before all rows are counted. If only the first rows of a map are known, the map is yielded
+            again later, with more rows.
         shares: Number of shares.
 
     >>> list(maps([2500], 2))
@@ -118,8 +118,8 @@ def pack(
     Args:
         corpus: The text. If it is packed, its chunks are read, and nothing is tokenized.
         tokenizer: Called as ``tokenizer(texts)["input_ids"]``.
-        spec: The options chunk_length (not None), shards, max_chunks, special_tokens and eos_between; for a validation
-            text give ``spec.of_validation``.
+        spec: The options. Those that matter are chunk_length (not None), shards, max_chunks, special_tokens and
+            eos_between. For a validation text give ``spec.of_validation``.
         tokenizer_key: Hash of the tokenizer, see :func:`tokenizer_key`.
         folder: The folder; None for one in the user's cache.
         progress: Called as progress(what, texts done, texts).

@@ -56,7 +56,7 @@ def _request(
 
 
 def find_store(reference: ModelReference, spec: CollectionSpec) -> Store | None:
-    """Find a store in a model's folder or repository that makes collecting it unnecessary.
+    """Find a store, in a model's folder or repository, that makes a collection of the model unnecessary.
 
     For a model on the Hub, a store may have any text, chunk length and number of chunks, unless the options specify
     them; stores of whole texts are preferred.
@@ -75,9 +75,9 @@ def find_store(reference: ModelReference, spec: CollectionSpec) -> Store | None:
 
 
 def find_store_at(place: str, model: str, spec: CollectionSpec) -> Store | None:
-    """Find a model's store in the repository that ``--store`` names, or in a folder of it; None if it has no stores.
+    """Find a model's store in the repository, or folder of it, that ``--store`` names; None if no stores are there.
 
-    If stores are there, but none matches, the error lists all of them.
+    If stores are there, but none matches, the error message lists all stores that are there.
     """
     remote = repo_of(place)
     if remote is None:

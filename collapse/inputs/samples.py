@@ -26,8 +26,9 @@ class Samples(Phase):
 
     Args:
         name: "train" or "validation".
-        labels: The class of each sample, integers, shape (N,), or (N, T) for units of up to T samples that depend on
-            each other, such as the tokens of a text; −100 where there is no sample. Standard errors are over units.
+        labels: The class of each sample, integers. The shape is (N,), or (N, T) if a unit has up to T samples that
+            depend on each other, such as the tokens of a text; then −100 means that there is no sample. Standard errors
+            are over units.
         embed: Called as embed(start, stop). Returns the input of the classifier for the units ``start`` to
             ``stop − 1``, floating point, shape (stop − start, d), or (stop − start, t, d) with t ≤ T.
         batch: Number of units per call of ``embed``, unless the user chooses one; it is halved when memory runs out.
@@ -86,7 +87,7 @@ class Samples(Phase):
         return {TOP: h}
 
     def labels_at(self, places: Int[Tensor, " n"]) -> Int[Tensor, " n"]:
-        """Return the labels of any samples."""
+        """Return the labels of the samples at some positions."""
         return self._labels[places]
 
     def check_classifier(self, rows: int, dim: int) -> None:

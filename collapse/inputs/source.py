@@ -69,7 +69,7 @@ class Phase(ABC):
     def samples(
         self, start: int, stop: int, layers: Sequence[str] = (TOP,)
     ) -> tuple[dict[str, Float[Tensor, "n d"]], Int[Tensor, " n"]]:
-        """Return the embeddings by layer, and the labels of some units, without samples that are excluded."""
+        """Return the embeddings of some units, by layer, and their labels, both without excluded samples."""
         found, y_n, kept_n = self.embeddings(start, stop, layers), self.labels(start, stop), self.kept(start, stop)
         if kept_n is None:
             return found, y_n
@@ -85,7 +85,7 @@ class Phase(ABC):
         return self.labels_at(permuted(places, self.n_samples) if self.shuffled else places)
 
     def blocks(self, start: int, stop: int) -> Int[Tensor, " n"]:
-        """Return the number of each sample's block, the unit of standard errors; by default the sample's unit."""
+        """Return the number of each sample's block, for standard errors over blocks; by default a unit is a block."""
         return self._places(start, stop) // self.unit_samples
 
     def _places(self, start: int, stop: int) -> Int[Tensor, " n"]:
@@ -114,11 +114,11 @@ class Source:
     Attributes:
         identity: Everything that affects a stored number, except the statistics, as JSON: hashes or versions of the
             weights, of the training data (``corpus``) and of the validation data (``validation``), and options.
-        model, corpus: The manifest's entries: the model's ``name`` and, if known, ``n_params`` and names of
-            ``classes``, a list or a dictionary by number; the ``name`` of the training data and, if it differs, of the
-            ``validation`` data.
+        model, corpus: Two entries of the manifest. ``model`` has the model's ``name`` and, if known, ``n_params`` and
+            the names of its ``classes``, a list or a dictionary by number. ``corpus`` has the ``name`` of the training
+            data and, as ``validation``, that of the validation data if it differs.
         weight: Rows w of the output embedding, shape (V, d); the classifier's rows are ``logits.scale`` times these.
-        bias: Its bias, shape (V,), or None.
+        bias: The bias of the output embedding, shape (V,), or None.
         train: The training samples; None if a store already holds their statistics.
         validation: The validation samples, or None.
         layers: The wanted layers, in order of depth; the last one is top.

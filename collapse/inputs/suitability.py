@@ -30,8 +30,9 @@ CHECKED_TOKENS, _PROBED_TOKENS = 256, 8
 def find_logits(loaded: "LanguageModel", tokens_BT: Int[Tensor, "B T"]) -> Logits:
     """Find the scale and the cap of a model's logits: run its code with known numbers as the output of its head.
 
-    The model's code rounds to its dtype. So if a number in its configuration, or its reciprocal, equals the result up
-    to rounding, that number is used instead: it is exact, and the same in every dtype.
+    The model's code rounds to its dtype. So if a number in the model's configuration, or the reciprocal of such a
+    number, equals the result up to rounding, it is used in place of the result: it is exact, and the same in every
+    dtype.
     """
     given: list[Tensor] = []
 
@@ -129,6 +130,6 @@ def _not_linear(loaded: "LanguageModel") -> CollapseError:
 
 
 def rounding_of(head: Tensor, logits: Tensor, *, quantized: bool = False) -> float:
-    """Return the relative rounding of logits; some models convert them to float32, and quantizers round more."""
+    """Return the relative rounding error of logits; some models convert logits to float32, quantizers round more."""
     dtypes = [torch.bfloat16] if quantized else [head.dtype, logits.dtype]
     return max(_HEAD_TOLERANCE[each] for each in dtypes)

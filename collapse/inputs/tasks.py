@@ -20,7 +20,7 @@ class Task:
         auto: transformers' Auto class.
         what: What a model with this head is called, such as "an image classifier".
         columns: The default columns of its data: inputs, then labels.
-        known: The suffixes of its data's files, and their formats.
+        known: The suffixes that files of its data may have, each with its format.
     """
 
     name: str

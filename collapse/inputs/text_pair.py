@@ -69,7 +69,7 @@ class Texts:
 
 
 def find_texts(spec: CollectionSpec) -> Texts:
-    """Find the texts that a spec names; without a validation text, the validation split of a named data set."""
+    """Find the texts of a spec; if it names no validation text, take the validation split of its data set."""
     assert spec.text is not None
     training = find_corpus(spec.text, split=spec.split, text_column=spec.text_column)
     named = spec.validation_text or (None if training.files else spec.text)

@@ -50,7 +50,8 @@ def text_request(
         spec: The options.
         folder: Folder of the store, or None. If it holds a store, this store's text and limits apply unless the spec
             gives others.
-        leave_open: Whether a store may have any text, chunk length and limits, unless the spec gives them.
+        leave_open: Whether the request accepts stores with any text, chunk length and limits; those that the spec gives
+            must still be equal.
     """
     held = Store.load(folder) if folder and is_store(folder) and not spec.recollect else None
     tokenizer = find_tokenizer(spec.tokenizer) if spec.tokenizer else reference

@@ -84,12 +84,12 @@ class TextPhase(Phase):
         return {layer: h_BTd.reshape(-1, h_BTd.shape[-1]) for layer, h_BTd in found.items()}
 
     def labels_at(self, places: Tensor) -> Tensor:
-        """Return the next tokens of any samples."""
+        """Return the labels, that is the next tokens, of the samples at some positions."""
         chunk_n, place_n = (each.numpy() for each in (places // self.unit_samples, places % self.unit_samples + 1))
         return torch.from_numpy(self.chunks.tokens[chunk_n, place_n].astype("int64"))
 
     def blocks(self, start: int, stop: int) -> Tensor:
-        """Return the number of each label's block of whole texts; for shuffled labels, of its chunk."""
+        """Return the number of the block of whole texts that has each label; for shuffled labels, of its chunk."""
         if self.shuffled:
             return super().blocks(start, stop)
         return torch.from_numpy(self.chunks.blocks(start, stop)[:, 1:]).reshape(-1)
@@ -255,7 +255,7 @@ def slice_length(chunks: int, chunk_length: int) -> int:
 
 
 def largest_batch(chunks: int, chunk_length: int, tokens: int = _GPU_TOKENS) -> int:
-    """Return the largest ``auto`` batch: a power of two with at most this many tokens that leaves enough slices."""
+    """Return the largest ``auto`` batch in chunks: a power of two, at most ``tokens`` tokens, leaving enough slices."""
     batch = 1
     while batch * 2 * chunk_length <= tokens:
         small = batch * 2 * chunk_length <= _CPU_TOKENS

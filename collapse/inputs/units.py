@@ -72,7 +72,7 @@ class Images:
 class Tokenized:
     """Tokenized texts, each at most as long as the model allows.
 
-    The labels are numbers of classes, shape (N,), or (N, T) with −100 where there is no sample.
+    Each label is the number (id) of a class. The shape is (N,), or (N, T) with −100 where there is no sample.
     ``padding`` is the id of the padding token.
     """
 

@@ -52,7 +52,7 @@ def analyzed(found: Analysis, table: Results, **options: Any) -> Table:
 
 
 def attempted(called: str, declared: Declared, make: Callable[[], T]) -> T:
-    """Call ``make``, which runs a plugin's function, and return its result; messages call the function ``called``.
+    """Call ``make``, which runs a plugin's function, and return its result; ``called`` names it in messages.
 
     Raises:
         PluginError: The function failed.
@@ -85,8 +85,8 @@ def permutation(results: Results | Iterable[Row] | str | Path, **options: Any) -
             only among rows with equal values in these columns. ``n``: number of permutations (default 99,999).
 
     Returns:
-        A row per column, sorted by p: r, the sign that collapse predicts, R², p and its standard error, the max-T p, a
-        confidence interval of r, and the range of r if one row is excluded.
+        A row per tested column, sorted by p. It has r, the sign that collapse predicts, R², p and its standard error,
+        the max-T p, a confidence interval of r, and the range of r when each row in turn is excluded.
 
     Raises:
         UsageError, CollapseError: As for :func:`analyze`.

@@ -48,8 +48,9 @@ def vectors(store: Measurable, name: str, *, min_count: int = 1) -> Vector:
 
     Args:
         store: A store or its folder, or an :class:`collapse.EmbeddingStatistics`.
-        name: A measurement, or ``counts`` or ``variances``. A measurement of pairs is computed over the pairs of each
-            class. A measurement of the validation text, such as nc4.agreement or val_loss, has a value per label.
+        name: A measurement, or ``counts`` or ``variances``. For a measurement of pairs, the value of a class is
+            computed over the pairs that contain it. A measurement of the validation text, such as nc4.agreement or
+            val_loss, has a value per label.
         min_count: As in :func:`collapse.measure`.
 
     Returns:
@@ -102,8 +103,8 @@ def measure_classes(
 ) -> ClassValues:
     """Measure a store and keep each class's values; all measurements share one sweep over the pairs of classes.
 
-    :func:`class_measurements` lists those that have a value per class. ``top`` is the number of pairs with the largest
-    values of each pair metric to keep. Other options are those of :func:`collapse.measure`.
+    :func:`class_measurements` lists the measurements that have a value per class. ``top``: for each pair metric, keep
+    this many pairs, those with the largest values. Other options are those of :func:`collapse.measure`.
 
     Raises:
         UsageError: There is no such measurement.

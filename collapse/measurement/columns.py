@@ -143,7 +143,7 @@ def _reachable(measurement: str, classes: Floats, dims: Floats) -> Floats:
 
 
 def choose_rows(frame: "pd.DataFrame", where: str | Sequence[str] | None) -> "pd.DataFrame":
-    """Return the rows that match every ``column=glob``; case matters, and whole numbers are written as integers.
+    """Return the rows that match every ``column=glob``; case matters, whole numbers match as integers (4, not 4.0).
 
     Raises:
         UsageError: A filter has no ``=`` or an unknown column, or matches no row (the message shows some values).

@@ -55,7 +55,7 @@ def distinct(rows: Sequence["Row"]) -> list[str]:
     """Return a name for each row.
 
     The name is the model's. If several stores have the same model name, the start of the store's digest is added. If a
-    store was measured at several ``--min-count``, layers or groups of classes, the row's is added.
+    store was measured at several ``--min-count``, layers or groups of classes, the name also has those of the row.
     """
     stores: dict[str, set[str]] = {}
     for row in rows:
@@ -70,7 +70,7 @@ def distinct(rows: Sequence["Row"]) -> list[str]:
 
 
 def limit_of(row: "Row") -> str:
-    """Return the heading of a row among rows of one store that differ in ``--min-count``."""
+    """Return a row's heading in a table of one store at several ``--min-count``, such as ``N_c ≥ 10``."""
     return f"N_c ≥ {row.min_count:,}"
 
 
@@ -88,7 +88,7 @@ def _limits(rows: Sequence["Row"]) -> dict[str, list[int]]:
 
 
 def mixed(rows: Iterable["Row | dict[str, Any]"], *, apart: Container[str] = ()) -> list[str]:
-    """Return a remark for each field that must be equal to compare rows, but differs.
+    """Return a remark for each field in which rows differ, although rows with different values cannot be compared.
 
     Args:
         rows: Rows, or the records of a table. Missing fields, as in rows of features files, are ignored.

@@ -62,8 +62,8 @@ def compare(
         classes_of: Keep the classes that A, B and this store (or each of these stores) all have.
         parts: All parts (``--part 1/K`` to ``K/K``) of A, and all parts of B; for each of the two, the folder
             that holds its parts, or a list of parts or their folders.
-        seeds: Results table with models that differ from A and B in their seed only, its file, or its name, such as
-            "paper" for the 21 published models of 2 layers and width 768; None for no column.
+        seeds: A results table, or its file or name, with models that differ from A and B only in their seed. "paper",
+            for example, has 21 published models of 2 layers and width 768. None: there is no column seeds_sd.
         anyway: Compare stores of different texts too; their blocks are not paired.
         device: As in :func:`collapse.measure`.
         progress: Called as progress(what, done, total).

@@ -44,12 +44,12 @@ def draw(name: str, source: Drawable) -> Drawing:
 def plot(
     results: Results | Iterable[Row] | str | Path, columns: str | Sequence[str], *, against: str = "val_loss"
 ) -> Drawing:
-    """Draw columns of a results table against another, a panel each; notebooks show it.
+    """Draw columns of a results table against another column, one panel per column; notebooks show the drawing.
 
     Args:
         results: A table, its file, rows, or ``"paper"``, the published measurements.
         columns: Names, prefixes or arithmetic, as in :func:`collapse.permutation`.
-        against: The column of the horizontal axis. Along ``step`` or ``checkpoint``, a line joins the rows of a run.
+        against: The column of the horizontal axis. If it is ``step`` or ``checkpoint``, a line joins the rows of a run.
 
     Raises:
         UsageError: There is no such column.

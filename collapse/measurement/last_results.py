@@ -13,7 +13,7 @@ from collapse.stores.writing import write_atomic
 
 
 def kept_row(store: Store) -> Row | None:
-    """Return the last measurements of a store's content, or None; a damaged or outdated file is ignored."""
+    """Return the last measurements of a store as it is now, or None; a damaged or outdated file is ignored."""
     row = kept_results(store)
     return None if row is None else Row.from_dict(row)
 
@@ -21,7 +21,8 @@ def kept_row(store: Store) -> Row | None:
 def keep_row(store: Store, row: Row) -> None:
     """Write the measurements next to the tensors; do nothing if the store cannot be written or is in use.
 
-    The store is locked, so the temporary file has a fixed name. After a kill, the next writer replaces it.
+    The store is locked meanwhile, so the temporary file can have a fixed name. If the process is killed, the next
+    writer replaces the file that it left.
     """
     if store.path is None or store.origin is not None:
         return

@@ -17,9 +17,9 @@ def metrics(names: str | Iterable[str] = (), *, classes: int = 29_233, dim: int 
     """List what can be measured: a row per measurement, with its equation and its limits.
 
     Args:
-        names: Measurements or prefixes, as a list or as one text with commas. None means all.
-        classes, dim: C and d, for limits that depend on them; TinyStories' next tokens, and the width of the paper's
-            largest model.
+        names: Measurements or prefixes, as a list or as one text with commas. An empty list or text means all.
+        classes, dim: C and d, for limits that depend on them. The defaults are the number of classes (next tokens) of
+            TinyStories, and the width of the paper's largest model.
 
     Raises:
         UsageError: A name is unknown.

@@ -1,4 +1,4 @@
-"""What the difference of two models means: a word for each measurement, its caveats, and the notes that define them."""
+"""What the difference of two models means: a word and caveats per measurement, and notes that explain them."""
 
 import math
 import re

@@ -130,7 +130,8 @@ def evaluate_store(
 ) -> tuple[Store | EmbeddingStatistics, Evaluation]:
     """Evaluate metrics on some classes of a store; return the opened store and the results.
 
-    ``chosen`` has each metric with its measures, ``group`` the classes to keep; others are as for :func:`measured`.
+    ``chosen`` has each metric with its measures, ``group`` the ids of the classes to keep. All other arguments are as
+    for :func:`measured`.
 
     Raises:
         CollapseError: Memory ran out. (Inside a metric's function, this costs only the metric's own value.)

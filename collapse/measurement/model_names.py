@@ -13,7 +13,7 @@ ARCHITECTURE, RECIPE = "architecture", "recipe"
 
 
 def parts_of(model: str) -> dict[str, int | float | str]:
-    """Return the values in a model's name, from the first plugin that knows the name; otherwise its step, or {}.
+    """Return the values in a model's name, from the first plugin that knows the name; otherwise the step in it, or {}.
 
     Raises:
         PluginError: A plugin failed.
@@ -59,7 +59,7 @@ def with_parts(frame: "pd.DataFrame") -> "pd.DataFrame":
 
 
 def training_of(frame: "pd.DataFrame", groups: object) -> str | None:
-    """Return the first column of recipe, checkpoint and step that differs within a group, or None.
+    """Return which of the columns recipe, checkpoint and step is the first to differ within a group, or None.
 
     Args:
         frame: A table with the values in its models' names.

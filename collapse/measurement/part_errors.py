@@ -28,7 +28,8 @@ def errors_of_parts(
 ) -> dict[str, Error]:
     """Return the standard errors of differences B − A of training measurements, from the parts of A and those of B.
 
-    Equal slices of one text are paired. The options are those of :func:`collapse.measurement.measuring.measured`.
+    The parts of A and B are paired if they are the same slices of ``one_text``. The options are those of
+    :func:`collapse.measurement.measuring.measured`.
 
     Raises:
         UsageError: A store has fewer than two parts, or a part is of another collection.

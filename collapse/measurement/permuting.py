@@ -16,7 +16,7 @@ _BLOCK = 1 << 21  # at most this many permuted numbers are in memory at a time (
 
 
 def unit(values: Floats, groups_n: Groups | None = None) -> Floats:
-    """Centre values in each group and scale them to unit norm, without over- or underflow of squares."""
+    """Centre values in each group, and scale whole columns to unit norm, without over- or underflow of squares."""
     values = values / np.abs(values).max(axis=0)
     groups_n = np.zeros(len(values), dtype=np.int64) if groups_n is None else groups_n
     for _ in range(2):  # again, to remove the rounding error of the first means
@@ -49,7 +49,7 @@ def permuted(y_n: Floats, x_nk: Floats, *, n: int, seed: int = 0, groups_n: Grou
         groups_n: (rows,) the group of each row; None for one group.
 
     Yields:
-        (permutations, k), block by block.
+        r, shape (permutations of a block, k), for one block of permutations after the other.
     """
     codes = np.zeros(len(y_n), dtype=np.int64) if groups_n is None else groups_n
     places = [np.flatnonzero(codes == group) for group in np.unique(codes)]

@@ -1,6 +1,7 @@
 """Prepare a results table for analyses, figures and reports, and remark on rows that are hard to compare.
 
-The published tables have other names and components of our measurements. This module has the formulas.
+The published tables have our measurements under other names, or only their components. This module has the formulas for
+ours.
 """
 
 import re
@@ -77,7 +78,8 @@ SIZES = (ARCHITECTURE, "n_params", "dim")
 def prepared(results: Results) -> "pd.DataFrame":
     """Add columns to a table: values in models' names, and measurements computed from published columns.
 
-    ``depth`` then is the depth of models. The ``depth`` of layers becomes ``layer_depth``.
+    In the result, ``depth`` is the depth of models. An existing column with the depth of layers is renamed
+    ``layer_depth``.
     """
     frame = results.frame()
     frame = with_parts(frame.rename(columns={"depth": LAYER_DEPTH} if "layer" in frame else {}))

@@ -34,7 +34,8 @@ def whole_table_of(
     """Return a table of rows with the same measurements: a title per model, the values, and all notes except errors.
 
     Args:
-        rows: A row per model; if a row has nulls, their values and the quotients are the last columns.
+        rows: A row per model. If a row has nulls, the last columns are their values, and the quotients of the model's
+            values and theirs.
         shown: The measurements to show; None for all. CSV and JSON always have all.
         more: How to see the other measurements.
     """
@@ -147,7 +148,7 @@ def _no_quotient(name: str, value: float, of: float) -> str | None:
 
 
 def by_property(names: Iterable[str]) -> list[str]:
-    """Sort measurements as tables show them: by property, its headlines first, then by name."""
+    """Sort measurements as tables show them: by property (headline measurements of each first), then by name."""
     known = plugins().measurements()
     places = {name: place for place, name in enumerate(plugins().headlines())}
     ranks = {name: _rank(known[name][0].property_of(name)) for name in names}
@@ -180,7 +181,7 @@ def _has_noise(rows: Sequence[Row]) -> bool:
 
 
 def remarks_of(rows: Sequence[Row]) -> list[str]:
-    """Return remarks on rows that cannot be compared; ``--min-count`` may differ if every store has the same values."""
+    """Return remarks on rows that cannot be compared. Several ``--min-count`` are fine if each store has them all."""
     return mixed(rows, apart=("layer", "group", "min_count") if is_crossed(rows) else ("layer", "group"))
 
 

@@ -56,7 +56,7 @@ class Row(Mapping[str, float | None]):
         tokenizer: Fingerprint of the tokenizer.
         corpus_id: Hash of the training text's identity; equal for equal texts.
         validation_id: Hash of the validation text's identity.
-        made_by: Distribution and version behind each measurement.
+        made_by: For each measurement, the distribution and version, or the user's file or module, that defines it.
         layer: The layer that was measured: ``top``, or l for the input of block l.
         depth: The number of the layer; for ``top`` the number of blocks; None if it is unknown.
         step: The training step of the model, if it is known.
@@ -64,7 +64,7 @@ class Row(Mapping[str, float | None]):
         group: The name of the group of classes that was kept, or None.
         ood: Name of the out-of-distribution text, or None.
         standard_errors: Standard errors by measurement; only measurements of the validation text have one.
-        nulls: The same measurements of the nulls "untrained" and "shuffled", if they were measured.
+        nulls: The same measurements of the null baselines "untrained" and "shuffled", if these were measured.
         schema: Version of the row's keys.
     """
 

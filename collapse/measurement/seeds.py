@@ -28,12 +28,12 @@ def spread_of_seeds(
     Args:
         seeds: The table, its file, or its name.
         models: The model, dim and n_params of each.
-        min_count: The ``--min-count`` of the comparison. Rows with this value are used; without such rows, all rows,
-            with a note.
+        min_count: The ``--min-count`` of the comparison. Rows with this value are used. If there are none, all rows are
+            used, and a note says so.
 
     Raises:
         UsageError: There is no such name or file.
-        CollapseError: It has fewer than two seeds of a model, or cannot be read.
+        CollapseError: The table has fewer than two seeds of a model, or cannot be read.
     """
     table, left_out = of_top(seeds if isinstance(seeds, Results) else Results.read(seeds))
     frame, notes = table.frame(), [f"seeds: {each}" for each in left_out]

@@ -50,7 +50,7 @@ class BufferedMoments:
             self._problem = str(error)
 
     def state(self) -> dict[str, Tensor]:
-        """Return the classes seen so far, and the statistics, as :meth:`ClassMoments.state`.
+        """Return the classes seen so far, and the statistics, in the form of :meth:`ClassMoments.state`.
 
         Raises:
             CollapseError: A label was out of range, an embedding was not finite, or a statistic failed.

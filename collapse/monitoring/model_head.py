@@ -1,4 +1,4 @@
-"""The head of a model, and its input: kept at each forward pass, or for batches on request."""
+"""The head of a model, and the head's input: kept at each forward pass, or computed for given batches."""
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -29,7 +29,7 @@ class LinearHead(NamedTuple):
     logits: Logits = LINEAR
 
     def added_to(self, s: EmbeddingStatistics) -> EmbeddingStatistics:
-        """Return statistics with the classifier's rows of the classes that occur."""
+        """Return the statistics with this classifier: its rows and biases of the classes that occur."""
         weight, bias, logits = self
         if (last := int(s.classes[-1])) >= len(weight):
             raise CollapseError(
@@ -144,7 +144,7 @@ class ModelHead:
     def samples(self, batch: Any) -> tuple[Tensor, Tensor]:
         """Run the model on a batch; return the input of the head, and the labels.
 
-        The labels of a causal language model are the next tokens, so its last position has none.
+        The labels of a causal language model are the next tokens, so the last position of a sequence has none.
 
         Args:
             batch: A pair (inputs, labels), or the model's arguments by name with ``labels``.

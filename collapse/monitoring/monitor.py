@@ -76,7 +76,7 @@ class Monitor:
         self._dim, self._dtype = 0, "float32"
 
     def attach(self, model: nn.Module, head: str | None = None) -> "Monitor":
-        """Keep the input of a model's head at each forward pass, for :meth:`update`; ``compute`` reads its weights.
+        """Keep a model head's input at each forward pass, for :meth:`update`; ``compute`` reads the head's weights.
 
         Detach with :meth:`detach`, or use the monitor in a ``with`` statement. Attach before torch.compile.
 
@@ -149,18 +149,18 @@ class Monitor:
     @outside_inference_mode
     @torch.no_grad()
     def compute(self, validation: Any = None, *, classifier: Any = None, bias: Any = None) -> dict[str, float]:
-        """Measure the samples so far. In distributed training, all ranks call this; it measures the samples of all.
+        """Measure the samples so far. In distributed training, all ranks call this; all their samples are measured.
 
         Args:
             validation: Validation samples: embeddings and labels (h, y), or batches (as for :meth:`run` if a model is
                 attached, otherwise pairs (h, y)). They add NC4, ``val_loss``, ``val_accuracy``, and the chosen NC1
                 measurements of their own class means, named ``val_nc1.…``. Each rank gives its share.
             classifier: Weights of the head, a row per class, shape (C, d); None for the head of the attached model.
-            bias: Its bias, shape (C,).
+            bias: The head's bias, shape (C,).
 
         Returns:
-            A number per measurement, NaN if it is undefined. Measurements without what they need, such as NC4 without
-            validation samples, are excluded; the notes of :meth:`to_row` say why.
+            A number per measurement, NaN if it is undefined. Measurements that lack something that they need are
+            excluded, such as NC4 if there are no validation samples; the notes of :meth:`to_row` say why.
 
         Raises:
             UsageError: There are no samples, or only some ranks give validation samples.

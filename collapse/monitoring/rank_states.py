@@ -24,7 +24,7 @@ def of_all_ranks(make: Callable[[], T]) -> Iterator[T]:
     """Yield what a function returns in each rank of the default group; all ranks call this.
 
     Raises:
-        CollapseError: In all ranks, the error of the first rank that failed.
+        CollapseError: The function failed in a rank; all ranks raise the error of the first such rank.
     """
     rank, size = rank_and_size()
     if size == 1:

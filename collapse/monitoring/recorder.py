@@ -42,7 +42,7 @@ class Recorder:
     def measure(self, model: nn.Module, loader: Any, step: int, folder: str | Path) -> dict[str, float]:
         """Measure a model, add the row to the folder's results, and return the measurements.
 
-        If it cannot be measured, for example because training has diverged, log a warning and return nothing.
+        If the model cannot be measured, for example because training has diverged, log a warning and return {}.
 
         Args:
             model: The model.

@@ -22,7 +22,8 @@ class CollapseCallback(TrainerCallback):
         every: Steps between measurements.
         dataset: The samples, in the form of the training set; None for the training set.
         batches: How many batches of each process are measured. They are drawn once, with a fixed seed.
-        validation: Validation samples, for NC4, the loss and ``val_nc1.…``, or None. As many batches are measured.
+        validation: Validation samples, for NC4, the loss and ``val_nc1.…``, or None. The same number of batches is
+            measured as of the training samples.
         metrics: As for :class:`collapse.Monitor`; None means the headline measurements.
         classes: The number of classes; None if it is unknown, as for tokens.
         head: As for :meth:`collapse.Monitor.attach`.

@@ -36,8 +36,9 @@ def validated(
     Args:
         s: The training statistics, of all ranks.
         head: The classifier; without it there are no decisions and no loss.
-        batches: The batches of this rank: embeddings (n, d), labels (n,), and the number of sequences, or else of
-            samples, into which the rows divide equally. Each of these is a block of the standard errors.
+        batches: The batches of this rank: embeddings (n, d), labels (n,), and the number of sequences, which all have
+            equally many rows; without sequences, the number of samples. For standard errors, each sequence or sample is
+            a block.
         kinds: The plugin statistics to fill, of both phases.
 
     Raises:

@@ -11,7 +11,7 @@ from torch import Tensor
 def highest(
     samples: int, sample_K: Int[Tensor, " K"], row_K: Int[Tensor, " K"], score_K: Float[Tensor, " K"]
 ) -> tuple[Tensor, Tensor]:
-    """Return the highest score of each sample and the first row that has it, each (B,); −∞ and 0 if it has none.
+    """Return each sample's highest score, and the first row with this score, each (B,); −∞ and 0 without candidates.
 
     >>> highest(2, torch.tensor([0, 0, 0]), torch.tensor([3, 5, 6]), torch.tensor([1.0, 2.0, 2.0]))
     (tensor([2., -inf]), tensor([5, 0]))
@@ -22,7 +22,7 @@ def highest(
 
 
 def first_row(samples: int, sample_K: Int[Tensor, " K"], row_K: Int[Tensor, " K"]) -> Int[Tensor, " B"]:
-    """Return the lowest row of each sample, shape (B,); 0 if it has none.
+    """Return the lowest candidate row of each sample, shape (B,); 0 if the sample has no candidates.
 
     >>> first_row(2, torch.tensor([0, 0]), torch.tensor([6, 5]))
     tensor([5, 0])

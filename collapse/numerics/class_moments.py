@@ -1,9 +1,9 @@
 """Accumulate batches of embeddings (h, y) into class moments, in one pass; accumulators can be merged.
 
-A batch's squared deviations are taken from a point between its own class mean and the class mean so far, which makes
-them the increase of the sum. Two accumulators are merged with the update of Chan, Golub & LeVeque (1983). Both are
-accurate even if the variance is 1e-10 of ‖μ‖²; the difference E‖h‖² − ‖μ‖² would lose all digits. No one-hot matrix is
-formed: the code uses scatter-adds over the occurring classes.
+In a batch, deviations are taken from a point between the mean of the class's samples in the batch and the class mean so
+far. This point is such that their squares add up to the increase of the sum of squares. Two accumulators are merged
+with the update of Chan, Golub & LeVeque (1983). Both are accurate even if the variance is 1e-10 of ‖μ‖²; the difference
+E‖h‖² − ‖μ‖² would lose all digits. No one-hot matrix is formed: the code uses scatter-adds over the occurring classes.
 
 Shapes: B samples of a batch, K classes of a batch, C classes seen so far, d dimensions.
 """
@@ -51,7 +51,7 @@ class Labels(NamedTuple):
 
 
 class Scratch:
-    """Memory for the embeddings and deviations of a batch; allocating it for each would cost more than the arithmetic.
+    """Memory for a batch's embeddings and deviations; to allocate it per batch would cost more than the arithmetic.
 
     The accumulators of several layers may share it.
     """
@@ -63,7 +63,7 @@ class Scratch:
     def rows(self, count: int) -> tuple[Tensor, Tensor]:
         """Return two arrays of uninitialized memory, each of shape (count, d), which the next batch reuses.
 
-        The rows of the second are not adjacent: products of its columns are faster.
+        The second array has gaps between its rows, because products of its columns are then faster.
         """
         if count > len(self._first):
             dim = self._first.shape[1]
@@ -204,7 +204,7 @@ class ClassMoments:
         return rows_K
 
     def state(self) -> dict[str, Tensor]:
-        """Return the complete state, classes ascending, for a partial file; :meth:`from_state` restores it exactly."""
+        """Return the complete state, classes ascending, for a shard; :meth:`from_state` restores it exactly."""
         classes, order = self._classes[: self._used].sort()
         state = {
             "classes": classes,
@@ -219,7 +219,7 @@ class ClassMoments:
     def from_state(
         cls, state: Mapping[str, Tensor], device: str | torch.device, kinds: Sequence[type[Statistic]]
     ) -> "ClassMoments":
-        """Restore an accumulator from :meth:`state`, with these statistics."""
+        """Restore an accumulator from the result of :meth:`state`, with the plugin statistics ``kinds``."""
         made = cls(state["means"].shape[1], device, Filled.from_state(state, device, kinds))
         made._ensure_rows(state["classes"].to(device))
         made._counts[: made._used] = state["counts"].to(device)

@@ -164,8 +164,8 @@ class ValidationTally:
         filled: Plugin statistics of the validation phase.
         blocks: Function of (start, stop): the block number of each sample in these units, ascending; None if each unit
             is a block.
-        kept: Function of (start, stop): a mask of the samples of these units that :meth:`add` gets, or None if it gets
-            all. None if no samples are excluded.
+        kept: Function of (start, stop) that returns a mask, which samples of these units :meth:`add` gets, or returns
+            None if ``add`` gets all of them. Instead of a function, None if no samples are excluded anywhere.
     """
 
     def __init__(
@@ -268,7 +268,7 @@ class ValidationTally:
         return {name: value.cpu().contiguous() for name, value in state.items()}
 
     def resume(self, state: Mapping[str, Tensor], kinds: Sequence[type[Statistic]] = ()) -> None:
-        """Resume from the result of :meth:`state` with these statistics."""
+        """Resume from the result of :meth:`state`, with the plugin statistics ``kinds``."""
         device = self.decider.weight.device
         classes = state["classes"].to(device)
         for name, values in self._sums.items():

@@ -56,7 +56,7 @@ class DenseMoments:
         self._squares.index_add_(0, y_B, row_squares(h_Bd))
 
     def state(self) -> dict[str, Tensor]:
-        """Return the classes seen so far, as :meth:`collapse.numerics.class_moments.ClassMoments.state`.
+        """Return the classes seen so far, in the form of :meth:`collapse.numerics.class_moments.ClassMoments.state`.
 
         Raises:
             CollapseError: A label was out of range, or an embedding is not finite or too large.

@@ -106,7 +106,8 @@ def is_out_of_memory(error: BaseException) -> bool:
 def explaining_out_of_memory(message: str) -> Iterator[None]:
     """Raise an out-of-memory error again as a CollapseError with this message.
 
-    ``run_slices`` halves a batch instead; ``explaining_large_model`` covers loading, ``Collection`` the rest of passes.
+    ``run_slices`` does not use this: it halves a batch. ``explaining_large_model`` uses it for loading, ``Collection``
+    for the rest of a pass.
     """
     try:
         yield

@@ -32,9 +32,9 @@ class Evaluation:
     Attributes:
         metrics: One result per metric, in the given order.
         s: The statistics.
-        pair_counts: Numbers of pairs by kind. The kind is the name of a field, for pairs treated as equal because of
-            float64 rounding; or "close" (if a metric uses ``sqdist``), for pairs of unequal means that are closer than
-            the embeddings' rounding.
+        pair_counts: Numbers of pairs by kind. The kind is the name of a field of pairs (see tiles.py), for pairs that
+            this field treats as equal because of float64 rounding; or "close" (if a metric uses ``sqdist``), for pairs
+            of unequal means that are closer than the embeddings' rounding.
     """
 
     metrics: list[MetricResult]

@@ -1,8 +1,8 @@
 """One sweep over tiles of class pairs, for all pair metrics together.
 
 The C×C grid is never formed. The sweep visits the tiles of the upper triangle. For each tile it computes one Gram
-product of centred means, and derives every field at most once for all metrics (tiles.py, also for near pairs).
-Measures reduce the values.
+product of centred means, and derives every field at most once for all metrics (in tiles.py, which also recomputes near
+pairs). Measures reduce the values.
 """
 
 from collections import Counter

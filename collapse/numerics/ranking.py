@@ -3,14 +3,16 @@
 1. One pass in float32 computes all scores, block by block. For each block and sample it keeps two numbers: the highest
    score m and the sum of exp(score − m). Blocks of scores stay in the processor's cache. x and biases are
    multiplied by log₂ e first, so that exp becomes exp2, which is up to four times as fast.
-2. The error of a score is at most E. The best score is at least L, the largest m − E, so it can only be in blocks with
-   m + E ≥ L, mostly one per sample. These *open* blocks are computed again. Rows with scores of at least L − E are the
-   candidates; the caller computes their scores in float64. A block with many candidates is also compared in float64.
+2. The error of a score is at most E. Let L be the largest m − E. The best score is at least L, so it can only be in
+   blocks with m + E ≥ L, mostly one per sample. These *open* blocks are computed again. Rows with scores of at least L
+   − E are the candidates; the caller computes their scores in float64. A block with many candidates is also compared in
+   float64.
 3. A row that equals an earlier row is not a candidate: ties go to the first.
 
 The mean row and the highest bias are subtracted from all rows and biases before rounding to float32. This subtracts the
-same number, its offset, from all scores of a sample: their order and differences stay, and a large offset costs no
-digits. (Not the mean bias: very negative biases, which mask a part of a vocabulary, would move it far from the others.)
+same number, the sample's offset, from all scores of a sample: their order and differences stay, and a large offset
+costs no digits. (Not the mean bias: very negative biases, which mask a part of a vocabulary, would move it far from the
+others.)
 
 Shapes: B samples, n rows in G blocks, r rows of a block, d dimensions, P samples that need a block again, K candidates.
 """
@@ -51,7 +53,7 @@ class Found:
     others: Float[Tensor, " B"]
 
     def rest(self, best_B: Float[Tensor, " B"]) -> Float[Tensor, " B"]:
-        """Return the sum of exp(score − best) over all rows except the best one, given its exact score."""
+        """Return the sum of exp(score − best) over all rows but the best one, whose exact score is ``best_B``."""
         # top and best differ by float32 rounding, far below 1; the clamp is for logits so huge that float64 rounds more
         return self.others * (self.top - best_B).clamp(-1, 1).exp()
 
@@ -64,8 +66,8 @@ class Ranking:
         groups: Groups of rows, ascending within each group. Candidates include the best rows of group 1, of groups 1
             and 2 together, and so on.
         bias: A bias for each row of the matrix, shape (V,), or None.
-        centre, scale: The rows to search are those of the matrix minus this vector, shape (d,), divided by this power
-            of two.
+        centre, scale: A vector, shape (d,), and a power of two. The rows to search are (row of the matrix − centre) /
+            scale.
         cap: The cap of scores, which applies to sums of exponentials; order and candidates do not depend on it.
     """
 

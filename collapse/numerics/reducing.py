@@ -45,7 +45,7 @@ class Tally:
         }
 
     def add(self, values: Float[Tensor, "G n"], run: slice | None = None) -> None:
-        """Add the finite values among n values per group; with ``run``, the values are of these groups only."""
+        """Add the finite ones of n values per group; ``run`` says which groups the values are of, None means all."""
         run = slice(None) if run is None else run
         self.added += values.numel()
         sums = values.sum(dim=1, dtype=torch.float64)
@@ -142,7 +142,8 @@ class MetricResult:
         metric, measures: The metric and the chosen measures.
         remark: The function's remark on its value, or the reason for no value; its kind is "missing" if the statistics
             lack what the metric needs.
-        failed: The exception of its function, of a function that it asks for, or of a measure; it then has no numbers.
+        failed: The exception of the metric's function, of a function that this one asks for, or of a measure; the
+            metric then has no numbers.
         tally: The values of classes or pairs.
         class_tally: The values of each class's pairs, if requested.
         numbers: The number of each measurement; it can be NaN or infinite.
@@ -181,7 +182,7 @@ class MetricResult:
         return None, remark, self.tally.held(), of_classes, self.top and (self.top.pairs.cpu(), self.top.values.cpu())
 
     def merge(self, parts: Sequence[tuple[Any, ...]]) -> None:
-        """Combine the results of all ranks, as :meth:`of_this_rank` gave them. It failed if it failed on one rank."""
+        """Combine all ranks' results of :meth:`of_this_rank`; the metric failed if it failed on at least one rank."""
         self.failed = next((each[0] for each in parts if each[0]), None)
         if self.failed or len(parts[0]) == 2:
             return
@@ -200,7 +201,7 @@ class MetricResult:
 
     @contextmanager
     def on_its_own(self) -> Iterator[None]:
-        """Record a plugin's exception in ``failed``; raise it if it wrote to shared tensors or the store is damaged."""
+        """Record a plugin's exception in ``failed``; raise it for a write to shared tensors, or a damaged store."""
         try:
             yield
         except Failed as error:
@@ -214,7 +215,7 @@ class MetricResult:
 
 
 def merge_ranks(results: Sequence[MetricResult], pair_counts: Counter[str]) -> Counter[str]:
-    """Merge the results of all ranks, so that all have the same; return the sum of their ``pair_counts``.
+    """Merge the results of all ranks, so that all ranks have the same results; return the sum of ``pair_counts``.
 
     Raises:
         Wrote: On some rank, a metric wrote to a shared tensor.

@@ -90,7 +90,7 @@ class EmbeddingStatistics:
         means: μ_c, shape (C, d), not centred.
         variances: σ_c², mean squared distance of a class's embeddings to its mean (Eq. 3), shape (C,).
         classifier: w_c, rows of the output embedding for these classes, shape (C, d), float64.
-        bias: Its bias, shape (C,), or None.
+        bias: b_c, bias of the output embedding for these classes, shape (C,), or None.
         validation: The counts of the validation pass, or None.
         extra: Tensors of the plugin statistics by statistic name.
         n_params: Number of parameters of the model, or None if unknown.
@@ -98,11 +98,12 @@ class EmbeddingStatistics:
         min_count: Only classes with at least this many samples are kept.
         class_set: Digests of the stores whose common classes are kept, or None for all classes.
         left_out: Number of classes excluded because they have fewer samples or are not in the class set.
-        seen: All classes with a mean, also the excluded ones, shape (C + left_out,); None if none is excluded.
+        seen: Ids of all classes with a mean, also of the excluded ones, shape (C + left_out,); None if none is
+            excluded.
         versions: Version of each plugin statistic by name; statistics without a version are not compared.
-        makers: Distribution whose plugin filled each plugin statistic, by name; statistics without one are not
-            compared.
-        absent: By name, why something that metrics need is missing and which command adds it.
+        makers: The installed distribution (Python package) whose plugin filled each plugin statistic, by statistic
+            name; statistics without one are not compared.
+        absent: For each thing that metrics need, by name, why it can be missing and which command adds it.
         ood: Statistics of an out-of-distribution text, or None.
         previous: Statistics of the row before in a table of models, checkpoints or layers, or None.
     """
@@ -183,7 +184,7 @@ class EmbeddingStatistics:
         return {key: value.to(self.means.device) for key, value in self.extra[name].items()}
 
     def has(self, need: str) -> bool:
-        """Whether something that a metric needs is available."""
+        """Whether the value or plugin statistic that a metric needs, named ``need``, is available."""
         return getattr(self, need) is not None if need in HELD else need in self.extra
 
     def keep(
@@ -194,7 +195,7 @@ class EmbeddingStatistics:
         Args:
             min_count: Keep classes with at least this many samples.
             ids: Keep only these classes; None for all.
-            class_set: Name of the set ``ids``.
+            class_set: Digests of the stores whose common classes are ``ids``; None leaves the recorded ones.
 
         Raises:
             UsageError: ``min_count`` is less than 1.

@@ -58,7 +58,7 @@ class Points:
         return 4 * float(self.rounding.max()) ** 2
 
     def correct(self, sqdist: Float[Tensor, "R S"], rows: slice, columns: slice) -> tuple[int, int]:
-        """Recompute the near pairs of a tile, in place, and set the distances of equal points to 0.
+        """Recompute the squared distances of near pairs of a tile, in place, and set those of equal points to 0.
 
         Returns:
             The number of pairs set to 0 because they differ only by rounding, and the number of close pairs.
@@ -122,7 +122,7 @@ class ClassGeometry:
 
 
 class Tile:
-    """One tile of class pairs: its fields, blocks of class values, and values of other functions of pairs.
+    """One tile of class pairs: its fields, blocks of class values, and values of functions of pairs.
 
     Args:
         of: Norms and points of the classes.
@@ -158,7 +158,7 @@ class Tile:
         return self.rows.start == self.columns.start
 
     def value(self, function: Callable[..., Any]) -> Float[Tensor, "R S"] | Noted:
-        """Return the value of a function of pairs for this tile, with any remark on what it asks for.
+        """Return a function's values for this tile; a :class:`Noted` if it, or a value that it asks for, has a remark.
 
         Raises:
             Failed: The function failed.

@@ -46,7 +46,7 @@ def with_samples(
     chunk_B: Int[Tensor, " B"],
     block_B: Int[Tensor, " B"],
 ) -> Float[Tensor, "S2 5"]:
-    """Add samples to the totals of blocks, chunk by chunk, so that the batch size does not change a digit."""
+    """Return the block totals after adding samples, chunk by chunk, so that no digit depends on the batch size."""
     begins_B = torch.ones_like(block_B, dtype=torch.bool)
     begins_B[1:] = (block_B.diff() != 0) | (chunk_B.diff() != 0)
     run_B = begins_B.long().cumsum(0) - 1  # a run: the samples of one chunk in one block
@@ -57,7 +57,7 @@ def with_samples(
 
 
 def by_block(rows: Float[Tensor, "K 5"]) -> Float[Tensor, "S 5"]:
-    """Add the rows of each block, in order; the last column is the block's number."""
+    """Add up the rows of each block, in their order; return one row per block, with its number in the last column."""
     block_S, row_K = rows[:, 4].unique(return_inverse=True)
     totals = rows.new_zeros(len(block_S), 4).index_add_(0, row_K, rows[:, :4])
     return torch.cat([totals, block_S.unsqueeze(1)], dim=1)

@@ -20,8 +20,9 @@ class Batch:
         inverse: Row of each sample's label in ``classes``, shape (B,).
         counts: Samples per class, shape (K,).
         means: Class means of the batch, shape (K, d).
-        deviations: h minus a point between the class's mean in the batch and the mean of its earlier samples, shape
-            (B, d). Summed over all batches, their products equal those of deviations from the final class means.
+        deviations: h minus a point between the class's mean in the batch and the mean of the class's earlier samples,
+            shape (B, d). The sums of their products over all batches equal the sums for deviations from the final class
+            means.
     """
 
     h: Float[Tensor, "B d"]
@@ -45,7 +46,7 @@ class ValidationBatch(Batch):
     ``deviations`` are taken from ``means``.
 
     Attributes:
-        linear: Decisions of the linear classifier over the classes with a mean, shape (B,).
+        linear: Decisions (class ids) of the linear classifier over the classes with a mean, shape (B,).
         ncc: Decisions of the nearest-class-centre classifier, shape (B,).
         vocabulary: Decisions of the linear classifier over the whole vocabulary, shape (B,).
         confidence: Softmax probability of the decision over the whole vocabulary, shape (B,), accurate to about 1e-6;
@@ -69,7 +70,7 @@ class ValidationBatch(Batch):
 
 @dataclass(frozen=True, kw_only=True)
 class Side:
-    """Counts and means of one side of a merge, for the classes that the merge adds; 0 for classes not seen.
+    """Counts and means of one side of a merge, for the added side's classes; 0 where this side has no samples.
 
     Counts are float64, so that a ratio of two counts is float64 too.
     """

@@ -35,11 +35,11 @@ class Filled:
 
     @property
     def makers(self) -> dict[str, str]:
-        """Distribution whose plugin fills each statistic, by name."""
+        """Distribution (Python package), file or module of the plugin that fills each statistic, by statistic name."""
         return {name: plugins().owner(type(each).__module__).maker for name, each in self._held.items()}
 
     def take(self, batch: Batch) -> None:
-        """Update every statistic with a batch. It was made in inference mode, so that torch refuses writes to it.
+        """Update every statistic with a batch, which was made in inference mode, so that torch refuses writes to it.
 
         Raises:
             PluginError: A statistic raises, or writes to the batch.
@@ -58,16 +58,16 @@ class Filled:
             each.merge(of_batch)
 
     def merge(self, other: "Filled", mine: Side | None = None, theirs: Side | None = None) -> None:
-        """Merge other statistics of the same kinds; those of training need both sides' counts and means."""
+        """Merge other statistics of the same kinds; training statistics need the counts and means of both sides."""
         for each in self:
             each.merge(other._held[each.name], mine, theirs)
 
     def tensors(self) -> dict[str, dict[str, Tensor]]:
-        """Return copies of each statistic's tensors, its complete state; the originals may share memory."""
+        """Return each statistic's complete state: copies of its tensors, because the originals may share memory."""
         return {each.name: {name: x.detach().clone() for name, x in each.tensors().items()} for each in self}
 
     def state(self) -> dict[str, Tensor]:
-        """Return the same tensors in a flat dictionary: ``<statistic>/<tensor>``."""
+        """Return the tensors of :meth:`tensors` in a flat dictionary with keys ``<statistic>/<tensor>``."""
         return {f"{name}/{key}": value for name, held in self.tensors().items() for key, value in held.items()}
 
     @classmethod

@@ -53,7 +53,7 @@ def call(function: Callable[..., Any], /, *arguments: Any, **named: Any) -> Any:
 
 
 def outside_inference_mode(function: Callable[P, R]) -> Callable[P, R]:
-    """Run a function outside ``torch.inference_mode``. Inside, torch would not refuse writes to shared tensors."""
+    """Make a function run outside ``torch.inference_mode``; inside it, torch allows writes to shared tensors."""
 
     @wraps(function)
     def run(*arguments: P.args, **options: P.kwargs) -> R:

@@ -62,8 +62,9 @@ def collapse_results() -> Mapping[str, Path]:  # type: ignore[empty-body]  # a s
 def collapse_model_parts(model: str) -> Mapping[str, int | float | str] | None:
     """Return the values in a model's name, such as depth, width and epochs; None if the plugin does not know the name.
 
-    They become columns of a results table for analyses, unless the table already has these columns. Analyses also
-    use two keys: models of one size have the same ``architecture``, models trained alike the same ``recipe``.
+    They become columns of a results table for analyses, unless the table already has these columns. Analyses also use
+    two keys: models of one size have the same ``architecture``, and models that were trained alike have the same
+    ``recipe``.
     """
 
 

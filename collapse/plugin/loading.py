@@ -78,7 +78,7 @@ def entries(group: str) -> list[tuple[str, str, EntryPoint]]:
 
 
 def candidates(extra: list[str]) -> Iterator[tuple[str, str, Callable[[], Any]]]:
-    """Yield the name and origin of each plugin except those of commands, and a function that loads it.
+    """Yield each plugin's name, its origin and a function that loads it, but not the plugins that add commands.
 
     Args:
         extra: Files, modules, or ``no:NAME`` to disable a plugin, in addition to ``COLLAPSE_PLUGINS``.

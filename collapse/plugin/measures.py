@@ -34,14 +34,16 @@ _CANCELLED = 1e-3  # a difference smaller than this, relative to its terms, has 
 class Measure:
     """One named number; a subclass defines how to compute it from the values of a class or pair metric.
 
-    A subclass defines ``empty``, ``state``, ``merge`` and ``result``. Measures of the same class share a state if the
-    fields that the class adds are equal.
+    A subclass defines ``empty``, ``state``, ``merge`` and ``result``. Measures with the same ``state`` and ``merge``
+    share a state if the fields that their Python class adds are equal.
 
     Attributes:
         name: Name of the measurement, such as ``nc2.interference``.
         towards: The value at full collapse: a number, a function such as ``lambda C: -1 / (C - 1)``, or None.
-        reachable: The value that C classes in d dimensions can reach, if it differs from ``towards``; same types.
-        reached_by: What attains ``reachable`` if it is not a bound for C > d+1, such as "uniform random points".
+        reachable: The value that C classes in d dimensions can reach, if it differs from ``towards``: a number, a
+            function, or None.
+        reached_by: What attains ``reachable``, such as "uniform random points", if ``reachable`` is not a bound for C >
+            d+1.
         headline: Whether ``collapse measure`` prints it by default. For a property without headline measurements, it
             prints the alphabetically first.
     """
@@ -75,11 +77,11 @@ class Measure:
         return None if scale is None or isinstance(scale, str) else float(scale)
 
     def at(self, C: int, d: int) -> "Measure":
-        """Return the measure with its parameters set for C classes in d dimensions; most have none."""
+        """Return the measure with its parameters set for C classes in d dimensions; most measures have no parameter."""
         return self
 
     def state(self, values: "Tensor", sums: "Tensor") -> "Tensor":
-        """Reduce finite values, shape (G, n), with float64 sums, shape (G,), to a state, shape (k, G)."""
+        """Reduce finite values, shape (G, n), to a state, shape (k, G); ``sums`` are their float64 sums, shape (G,)."""
         raise NotImplementedError
 
     def merge(self, a: "Tensor", b: "Tensor") -> "Tensor":
@@ -91,7 +93,7 @@ class Measure:
         raise NotImplementedError
 
     def skipped(self, state: "Tensor") -> "Tensor":
-        """Return how many finite values the number of each group excludes, shape (G,)."""
+        """Return, for each group, how many of its finite values its number excludes, shape (G,)."""
         return state.new_zeros(state.shape[1])
 
     @property

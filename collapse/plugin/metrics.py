@@ -33,10 +33,10 @@ _LONGEST_REMARK = 400
 
 @dataclass(frozen=True)
 class Noted:
-    """A function's value with a remark; a value of None is not available.
+    """A function's value with a remark; a value of None means that no value is available.
 
-    Functions that ask for the value get it without the remark, which is reported with their numbers. If the value is
-    None, they are not called and have no numbers.
+    Functions that ask for the value get it without the remark; the remark is reported with the numbers of these
+    functions. If the value is None, these functions are not called and have no numbers.
     """
 
     value: Any
@@ -115,7 +115,7 @@ class Metric(Declared):
         return frozenset(each.name for each in closure(self.function))
 
     def property_of(self, name: str) -> str:
-        """Return a measurement's property, such as NC1 for ``nc1.cdnv``; without a dot, its file's name."""
+        """Return a measurement's property: NC1 for ``nc1.cdnv``; for a name without a dot, the metric's file name."""
         return name.split(".")[0].upper() if "." in name else self.module.split(".")[-1].removeprefix(FILE_PREFIX)
 
     def equation_of(self, measure: Measure) -> str:
@@ -162,9 +162,11 @@ def metric(
         translation: Whether the number is invariant when a vector is added to all embeddings.
         version: Increase it when the numbers change; every row records it.
         better: Which direction is better, for measurements without a value at collapse (val_loss: lower).
-        vector: A function that returns (ids, values), one value per class, for :func:`collapse.vectors`.
+        vector: A function that returns (ids, values), one value per class, for :func:`collapse.vectors`; its parameters
+            name what it reads.
         standard_error: True if the number is a smooth function of ``chunks``: its derivative then gives the standard
-            error. Or a function that returns the influence of each of S groups of samples, shape (S,).
+            error. Or a function that returns the influence on the number of each of S groups of validation blocks,
+            shape (S,).
     """
     measure = Measure(name, towards=towards, reachable=reachable, reached_by=reached_by, headline=headline)
     about = scale, translation, version, better, vector, standard_error
@@ -209,7 +211,7 @@ def pair_derived(function: Function) -> Function:
 def analysis(name: str) -> Callable[[Function], Function]:
     """Declare ``f(results, *, options...)``: its annotated keyword parameters become command-line options.
 
-    Of a table with several layers, it gets the rows of ``top``, unless an option names the column ``layer``.
+    From a table with several layers, ``f`` gets only the rows of ``top``, unless an option names the column ``layer``.
     """
     check_name("analysis", name)
     return lambda function: declare(function, Analysis(function, name))

@@ -78,7 +78,7 @@ _NEEDS = {"chunks": "validation", "centred_rows": "classifier", "variance_sum": 
 
 
 def need_of(name: str) -> str | None:
-    """Return what a store must hold for a name in these tables, or None if every store has it.
+    """Return what a store must hold for a parameter with a name of this module; None if every store holds it.
 
     >>> need_of("cosine"), need_of("counts"), need_of("C")
     ('means', 'counts', None)

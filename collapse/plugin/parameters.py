@@ -28,7 +28,7 @@ class Asked:
         kind: "function" for a declared function; "core" or "field" (of a tile) for a name in
             :mod:`collapse.plugin.names`; "block" for ``row_X`` or ``column_X``, the values of X for the classes of a
             tile; or "statistic".
-        target: The function; for a block, the :class:`Asked` for X.
+        target: The declared function; for a block, the :class:`Asked` for X; otherwise None.
         optional: Whether the parameter has a default and so needs no value.
     """
 

@@ -18,7 +18,7 @@ _extra: list[str] = []
 
 
 def add_plugins(names: Iterable[str]) -> None:
-    """Add plugin files or modules to the installed plugins (the option ``-p``), before or after first use.
+    """Add plugin files or modules to the installed plugins (option ``-p``), even after plugins have been loaded.
 
     They are loaded at the next call of :func:`plugins`, which raises UsageError if one cannot be used. ``no:NAME``
     disables an installed plugin.

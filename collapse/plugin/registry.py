@@ -51,8 +51,9 @@ class Plugins:
     def select(self, names: str | Iterable[str] | None, others: Collection[str] = ()) -> list[str]:
         """Expand names and prefixes to measurement names: ``gnc2`` or ``GNC2`` means every ``gnc2.…``.
 
-        A string may hold several, separated by commas. None means all measurements, except those of opt-in plugins. A
-        measurement that reads another store is included only if this store is in ``others``.
+        A string may hold several names, separated by commas. None means all measurements, except those of opt-in
+        plugins; a measurement that reads another store (``ood`` or ``previous``) is then included only if ``others``
+        names this store.
 
         Raises:
             UsageError: No name is given, or a name is unknown; the message suggests similar names.
@@ -78,7 +79,7 @@ class Plugins:
         return [name for name in known if name in chosen]
 
     def chosen(self, wanted: Wanted, others: Collection[str] = ()) -> Chosen:
-        """Return measurements by name: first named measurements (see :meth:`select`), then measurements of functions.
+        """Return measurements by name: first those given by name (see :meth:`select`), then those of given functions.
 
         Raises:
             UsageError: A name is unknown, or a function is not a metric.
@@ -106,9 +107,10 @@ class Plugins:
         return found
 
     def headlines(self, others: Collection[str] = ()) -> list[str]:
-        """Return the declared headline measurements of each property; its first measurement if none is declared.
+        """Return each property's headline measurements; for a property that declares none, its first measurement.
 
-        Those that need another store are included if it is in ``others``.
+        A first measurement that needs another store (``ood`` or ``previous``) counts only if ``others`` names this
+        store.
         """
         first: dict[str, list[str]] = {}
         marked: dict[str, list[str]] = {}
@@ -189,7 +191,7 @@ def _named(kind: str, known: Mapping[str, Any], name: str) -> Any:
 
 
 def check_declared(offered: type["Statistic"]) -> str:
-    """Return the name of a statistic; raise PluginError if it is not valid for a file and a parameter."""
+    """Return a statistic's name; raise PluginError if it is not valid as a file name and as a parameter name."""
     name = getattr(offered, "name", "")
     if not (name.isascii() and name.isidentifier()) or name.lower() in (*HELD, *OF_CLASSES, *OF_PAIRS, "train"):
         raise PluginError(

@@ -122,8 +122,8 @@ class Statistic:
     def merge(self, other: "Statistic", mine: Side | None = None, theirs: Side | None = None) -> None:
         """Merge another statistic of the same kind.
 
-        Without the counts and means of both sides, the other statistic must be of one batch: the deviations of a batch
-        already include the term of "chan".
+        If the counts and means of both sides are not given, the other statistic must be of one batch: the deviations of
+        a batch already include the term that "chan" adds.
         """
         rows = self._ensure_rows(other)
         for name, each in self.state.items():

@@ -24,7 +24,7 @@ class Associations:
             ``-within`` are within models of one size, and ``correlation-log-within`` uses the log loss.
         size: The column with the models' sizes, or None if sizes do not repeat.
         trained: The column that shows how models of one size were trained differently, or None.
-        lacking: Reasons for analyses that are not shown.
+        lacking: Reasons why analyses are not shown.
     """
 
     tables: Mapping[str, Table]
@@ -37,10 +37,10 @@ def associations(results: Results, permutations: int = 9_999) -> Associations:
     """Run the variants of the analyses ``permutation`` and ``correlation`` that are valid for the rows.
 
     If models share a size, rows are not exchangeable. Then each size is a cluster in the correlation over all rows, and
-    rows are permuted only within a size. If models of one size were trained differently, the correlation also
-    subtracts the effect of the training and permutes whole sizes. The result depends on the scale of the loss, so this
-    correlation is also run for the log loss. Without shared sizes, as for checkpoints of one run, rows that were
-    trained differently are not permuted.
+    rows are permuted only within a size. If models of one size were trained differently, the correlation also subtracts
+    the effect of the training and permutes whole sizes. The result depends on the scale of the loss, so this
+    correlation is also run for the log loss. If sizes are not shared, as for checkpoints of one run, ``permutation`` is
+    not run for rows that were trained differently.
     """
     named = with_parts(results.frame())
     size = next((name for name in SIZES if _repeats(named, name)), None)

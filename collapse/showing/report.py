@@ -61,8 +61,10 @@ def report(
             have no row, but give a curve of convergence.
         output: The .html file; an existing file is replaced.
         title: Title of the report; by default it names the sources.
-        figures: Names of the figures to draw, without correlations; None for everything that the sources allow.
-        tokens: :func:`collapse.tokens`, for a table of each store's most frequent tokens; None for no such table.
+        figures: Names of the figures to draw; the report then has no correlations. None for all figures that the
+            sources allow, and correlations.
+        tokens: The function that makes a table of each store's most frequent tokens, such as :func:`collapse.tokens`;
+            None for no such table.
         progress: Called as progress(what, done, total).
 
     Returns:

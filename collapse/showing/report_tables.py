@@ -93,9 +93,9 @@ def row_table(frame: "pd.DataFrame") -> Table:
 
 
 def manifest_table(title: str, state: Mapping[str, Any], manifest: Mapping[str, Any]) -> Table:
-    """Return a table of what a store or part holds: a state, then the identity and provenance in its manifest.
+    """Return a table of what a store or part holds: ``state``, then the identity and provenance in its manifest.
 
-    Nested values are named by both keys: "corpus, sha256".
+    A nested value is named by its outer and its inner key: "corpus, sha256".
     """
     provenance = dict(manifest["provenance"])
     phases = {"train": provenance, "validation": provenance.pop("validation", None)}

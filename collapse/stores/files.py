@@ -35,7 +35,7 @@ def sha256_of(value: Any) -> str:
 def sha256_file(path: Path, *, remember: bool = True) -> str:
     """Return the sha256 of all bytes of a regular file, cached in the user's cache by size, times and inode.
 
-    The stamp includes the change time, which no program can set back. So a changed byte is detected even if the
+    The times include the change time, which no program can set back. So a changed byte is detected even if the
     modification time was restored. Only writes through a memory map during and after the hashing can be missed.
 
     Args:

@@ -132,7 +132,7 @@ def build(
 ) -> Store:
     """Make a store from tensors: write the tensor files first and ``collapse.json`` last, then remove the shards.
 
-    ``about`` has the fields of the manifest beside its files, ``files`` the tensors by file name, such as
+    ``about`` has the fields of the manifest except its files; ``files`` has the tensors by file name, such as
     ``top/train.safetensors``. ``kept`` are manifest entries of existing files that are not written again.
     """
     entries = dict(kept or {})
@@ -153,14 +153,14 @@ def build(
 
 
 def training_hash(store: Store, layers: Sequence[str]) -> str:
-    """Return a hash of the class means of some layers and the head, which determine the decisions of a validation."""
+    """Return a hash of some layers' class means and of the head, which determine the decisions of a validation."""
     files = store.manifest["files"]
     names = [*(file_of("train", layer) for layer in layers), file_of("classifier")]
     return sha256_of([files[name]["sha256"] for name in names])
 
 
 def statistics_of(shards: Sequence[Shard]) -> EmbeddingStatistics:
-    """Return the merged class statistics of training shards, as a store made from them would have.
+    """Return the merged class statistics of training shards: those of a store that is made from these shards.
 
     The shards are in the order of their slices; they need not cover the text.
     """
@@ -199,7 +199,7 @@ def _merged_moments(shards: Sequence[Shard], kinds: Kinds) -> tuple[dict[str, Em
 
 
 def usable(kinds: Kinds, held_by: Mapping[str, Any]) -> tuple[list[type[Statistic]], dict[str, str]]:
-    """Return the statistics that installed plugins can continue, and by name why they cannot continue the others.
+    """Return the statistics that installed plugins can continue, and for the others, by name, why they cannot.
 
     ``held_by`` is the header of a shard or the manifest of a store.
     """

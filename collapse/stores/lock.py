@@ -1,7 +1,7 @@
 """Lock a folder for one writer at a time; readers need no lock. filelock releases the lock of a process that dies.
 
-Processes may collect the parts of a store into one folder. Each holds the lock of its part, and the folder's lock only
-while it looks for what is done and while it folds. Any other writer waits until no part runs.
+Processes may collect the parts of a store into one folder. Each process holds the lock of its part; it holds the
+folder's lock only while it looks for what is done and while it folds shards. Any other writer waits until no part runs.
 """
 
 import logging

@@ -166,7 +166,7 @@ def shape_of(manifest: Mapping[str, Any]) -> tuple[int, int]:
 
 
 def why_absent(manifest: Mapping[str, Any], layer: str = TOP) -> dict[str, str]:
-    """Return, for each need of metrics, why a layer may lack it and which command adds it.
+    """Return, for each thing that metrics need, why a layer may lack it and which command adds it.
 
     The texts contain no paths, because they are published.
     """

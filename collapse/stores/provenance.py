@@ -83,8 +83,8 @@ def device_name(device: "torch.device | str") -> str:
 def shown_argument(name: str, value: Any) -> Any:
     """Return what a manifest, which is published, records of a value that a user passes to a library.
 
-    Numbers, booleans, and texts of arguments without secrets are recorded unchanged. An absolute path is recorded as
-    its last part and a hash. Any other value (a token, a proxy with its password, a header) is recorded as a hash.
+    Numbers, booleans, and texts of arguments that hold no secrets are recorded unchanged. An absolute path is recorded
+    as its last part and a hash. Any other value (a token, a proxy with its password, a header) is recorded as a hash.
 
     >>> shown_argument("gguf_file", "x.Q4_1.gguf"), shown_argument("low_cpu_mem_usage", True)
     ('x.Q4_1.gguf', True)
@@ -116,7 +116,7 @@ def without_folders(value: Any) -> Any:
 def shown_word(word: str) -> str:
     """Return a word of a command line as the manifest records it.
 
-    Of a path that may reveal the user's name, only the last part is recorded.
+    If a path may reveal the user's name, only its last part is recorded.
 
     >>> shown_word("/home/ann/texts/a.jsonl"), shown_word("owner/model")
     ('a.jsonl', 'owner/model')

@@ -1,7 +1,7 @@
 """A request describes what to collect, and compares it with what a folder already holds.
 
-Its identity is built in text_request.py, classifier_source.py and features.py in inputs/; ``differences`` in
-manifest.py compares two.
+The identity of a request is built in text_request.py, classifier_source.py and features.py in inputs/; ``differences``
+in manifest.py compares two identities.
 """
 
 import logging
@@ -34,7 +34,8 @@ class Request:
         identity: Everything that affects a stored number and is known without loading a model.
         shown_names: Names of the model, its texts and tokenizer, and "step", the training step; not in the identity.
         load: Returns the samples, a :class:`collapse.inputs.source.Source`. :func:`collapse.collect` calls it while the
-            folder is locked, with the store that lacks only its validation, or None, and a progress callback.
+            folder is locked, with two arguments: the store that lacks only its validation, or None; and a progress
+            callback, or None.
         validates: Whether there is a validation text.
         split_may_be_absent: Whether the validation split is a default, which the data set may lack.
         open_fields: Fields of the identity for which a published store may have any value.
@@ -101,9 +102,9 @@ class Request:
         """Open the store or part in the folder; first collect what is missing.
 
         Args:
-            collect_missing: Function of a folder and a context that collects what the folder lacks. The folder is
-                locked; it is a subfolder for ``recollect``, and None to collect into memory. Inside the context, no
-                other process changes the folder.
+            collect_missing: Function that collects what a folder lacks. Its first argument is the folder, which is
+                locked; it is a subfolder for ``recollect``, and None to collect into memory. Its second argument
+                returns a context in which no other process changes the folder.
 
         Raises:
             StoreError: The folder holds something else, or a file was altered.

@@ -144,7 +144,7 @@ class Part(Named):
 
 
 def fields_to_compare(header: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the fields of a :attr:`Shard.header` that must be equal in all shards of a pass, as messages name them."""
+    """Return, by the names for messages, the fields of a :attr:`Shard.header` that all shards of a pass must share."""
     layers = ", ".join(header["layers"])
     return {**header["identity"], "layers": layers, "slices": header["coverage"], "training": header.get("trained")}
 
@@ -189,7 +189,8 @@ def shards_in(folder: Path, phase: str) -> list[Shard]:
 def repair_shards(folder: Path, part: tuple[int, int] | None = None) -> None:
     """Check the shards in a collection's folder; rename damaged ones, with a warning.
 
-    With ``part``, only the headers of other parts' shards are checked, because their processes may be writing them.
+    With ``part``, only the headers of other parts' shards are checked, because other processes may be writing these
+    shards.
     """
     for path in (folder / SHARDS).glob("*.safetensors"):
         try:

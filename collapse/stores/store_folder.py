@@ -30,11 +30,12 @@ def locked_store_folder(folder: Path, part: tuple[int, int] | None = None) -> It
     """Lock a store's folder for writing, and finish a replacement that a killed process began.
 
     This waits for another process that writes into the folder. A created folder is removed again if the block raises
-    before anything is written into it. With ``part``, lock only the k-th of n parts, so that processes may collect the
-    others at the same time.
+    before anything is written into it. With ``part``, lock only the k-th of n parts, so that other processes can
+    collect the other parts at the same time.
 
     Yields:
-        A context in which no other process changes the folder; for a part, it takes the folder's lock.
+        A function that returns a context in which no other process changes the folder; for a part, this context takes
+        the folder's lock.
 
     Raises:
         StoreError: The folder holds files that collapse did not write; the message names some.
@@ -98,7 +99,8 @@ def new_files(folder: Path) -> Iterator[Callable[[str, bytes], None]]:
 def replace_by_recollected(folder: Path) -> None:
     """Replace the store in a folder by the newly collected one; the caller holds the lock.
 
-    If the process is killed between the steps, the folder holds no store; :func:`locked_store_folder` finishes them.
+    If the process is killed between the steps, the folder holds no store; :func:`locked_store_folder` later finishes
+    the steps.
     """
     new = folder / RECOLLECTED
     try:

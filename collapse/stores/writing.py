@@ -28,7 +28,7 @@ ANOTHER_STORE, ANOTHER_OUTPUT, ANOTHER_FOLDER, ANOTHER_HOME, ANOTHER_CACHE = (
 
 @contextmanager
 def replacing(path: Path, *, shared: bool = False) -> Iterator[Path]:
-    """Yield the path of a temporary file in the same folder; at the end of the block it replaces the file.
+    """Yield the path of a temporary file in the same folder, which replaces the file at the end of the block.
 
     Args:
         path: The file. After an error it is unchanged, and the temporary file is removed.
@@ -46,7 +46,7 @@ def replacing(path: Path, *, shared: bool = False) -> Iterator[Path]:
 
 
 def write_atomic(path: Path, data: bytes, *, other: str = ANOTHER_STORE, shared: bool = False) -> None:
-    """Write a file atomically and durably: write a temporary file in the same folder, fsync, rename. Keep its mode.
+    """Write a file atomically and durably: a temporary file in the same folder, fsync, rename. The mode is kept.
 
     Args:
         path: The file.

@@ -18,7 +18,7 @@ _VOCABULARY = 211
 
 
 def draw(classes: int, dim: int, samples: int, *, seed: int) -> Features:
-    """Draw random float64 features with a classifier bias; classes, dimensions as in :func:`random_features`."""
+    """Draw random float64 features with a classifier bias; the arguments are those of :func:`random_features`."""
     made = random_features(classes, dim, samples, seed=seed)
     made["classifier_bias"] = torch.linspace(-3, 3, classes)
     made["ood_features"] = made["validation_features"].square()

@@ -58,6 +58,6 @@ class Checked:
         return bool(self._breaches)
 
     def breach(self, law: str, of: str, text: str) -> None:
-        """Record a breach; only the first one per law and per thing is shown."""
+        """Record a breach; only the first breach for each pair of ``law`` and ``of`` is shown."""
         if law in self._laws:
             self._breaches.setdefault((law, of), Breach(law, of, text))

@@ -44,10 +44,10 @@ def choose(
     variants: bool = False,
     every: bool = False,
 ) -> Chosen:
-    """Choose classes of a store by their texts and ids, as :func:`collapse.tokens`, before anything is measured.
+    """Choose classes of a store by their texts and ids, as :func:`collapse.tokens` does, before any measurement.
 
     With ``variants``, the class of each text with a leading space added or removed is also chosen; with ``every``, all
-    classes if neither tokens nor ids are given.
+    classes are chosen if neither tokens nor ids are given.
 
     Raises:
         UsageError: An id is not a class, no text is a class, or there is no tokenizer.

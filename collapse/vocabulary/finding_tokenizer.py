@@ -25,7 +25,7 @@ class ClassNames:
         return self.names[number]
 
     def decode(self, numbers: Sequence[int], **_: Any) -> str:
-        """Return the name of a single class."""
+        """Return the name of the only class in ``numbers``."""
         return self.names[numbers[0]]
 
     def encode(self, text: str, **_: Any) -> list[int]:
@@ -34,18 +34,18 @@ class ClassNames:
 
 
 def find_tokenizer_of(store: Store | None, given: Any = None) -> tuple[Any, str | None]:
-    """Return the tokenizer that gives a store's classes their texts, and a remark on it, or None.
+    """Return the tokenizer that gives a store's classes their texts, and a remark on it (None without a remark).
 
-    A store records the fingerprint of its tokenizer, and its address on the Hub. A local tokenizer is found if this
-    machine collected from its folder, if the folder is beside the store, or if the model's name is the folder's
-    relative path.
+    A store records the fingerprint of its tokenizer and, if the tokenizer is on the Hub, the address there. A local
+    tokenizer is found if a collection on this machine used its folder, if the folder is beside the store, or if the
+    store names its model by the relative path of this folder.
 
     Args:
         store: The store; None for statistics without a store, which have no tokenizer.
         given: A folder, a GGUF file, a Hub id, or a tokenizer of transformers; None for the store's own.
 
     Returns:
-        The tokenizer, or None if none is found. The remark then says why.
+        The tokenizer, or None if no tokenizer is found; and the remark, which then says why.
 
     Raises:
         UsageError: There is no such tokenizer.

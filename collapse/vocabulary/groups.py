@@ -52,8 +52,8 @@ def measure_groups(
     Args:
         store: A store or its folder, or an :class:`collapse.EmbeddingStatistics`.
         by: ``"count"`` for four groups of about equally many classes, from the rarest to the most frequent. Or regular
-            expressions: the classes whose text contains a match are a group. Or a .csv, .json or .parquet file with the
-            columns ``id`` and ``group``.
+            expressions: for each, the classes whose text contains a match are a group. Or a .csv, .json or .parquet
+            file with the columns ``id`` and ``group``.
         layer: The layer of a store.
         metrics, min_count: As in :func:`collapse.measure`.
         tokenizer: As in :func:`collapse.tokens`; only for regular expressions.
@@ -97,7 +97,8 @@ def grouping(by: str | Path | Iterable[str]) -> "pd.DataFrame | list[re.Pattern[
     """Read ``--group-by``: the table of a file, regular expressions, or None for ``count``.
 
     Raises:
-        UsageError: A file lacks a column, a regular expression is invalid, or ``count`` or a file is not alone.
+        UsageError: A file lacks a column, a regular expression is invalid, or ``count`` or a file is combined with
+            another value.
         CollapseError: A file cannot be read.
     """
     names = [str(by)] if isinstance(by, str | Path) else list(by)

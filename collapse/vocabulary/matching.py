@@ -44,13 +44,13 @@ def frequency_matched(
 ) -> Table:
     """Compare the mean of some tokens, such as names or homonyms, with the mean of classes of similar count.
 
-    Each token is matched with the ``matches`` other classes of nearest count, and with all classes as near as the last
-    of these; the given tokens are never matched. A least-squares line in the log count is fitted to the matched
-    classes (or their mean, if there are fewer than five or all counts are equal). The difference is the mean over
-    tokens of the token's value minus the line at the token's count. Its standard error comes from the variance about
-    the line. p is the share of permutations of the residuals whose absolute difference is at least as large
-    (two-sided). It assumes that ordinary classes of similar count differ from the line by exchangeable noise. Each
-    column is tested by itself.
+    Each token is matched with the ``matches`` other classes of nearest count, and with all further classes whose count
+    is as near as that of the last one; the given tokens are never matched. A least-squares line in the log count is
+    fitted to the matched classes (or their mean, if there are fewer than five or all counts are equal). The difference
+    is the mean over tokens of the token's value minus the line at the token's count. Its standard error comes from the
+    variance about the line. p is the share of permutations of the residuals whose absolute difference is at least as
+    large (two-sided). p assumes that ordinary classes of similar count differ from the line by exchangeable noise. Each
+    column has its own test, without a correction for several columns.
 
     Args:
         store: A store, its folder or name on the Hub, or an :class:`collapse.EmbeddingStatistics`.
@@ -99,7 +99,7 @@ def _said_of_absent(compared: "Mapping[str, _Compared | None]", tokens: int) -> 
 
 
 def matched_classes(counts_C: NDArray[np.int64], at: NDArray[np.int64], matches: int) -> list[NDArray[np.int64]]:
-    """Return for each token the positions of the classes of nearest count, ascending, also of those tied with the last.
+    """For each token, return the ascending positions of the classes of nearest count, and of ties with the last.
 
     The tokens, given by their positions, are not matched.
 

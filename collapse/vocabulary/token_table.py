@@ -74,10 +74,10 @@ def tokens(
 ) -> Table:
     """Measure tokens: a row per class of a store, with its text and its values of NC1 to NC4.
 
-    The columns are those of the paper's Tables 4 and 5, named as measurements: ``count`` (N_c), ``nc2.norm``
-    (‖μ_c − μ̄‖), ``nc2.scaled_norm`` (its square / √d), ``nc1.cdnv`` and ``nc2.interference`` (means over the C−1 other
+    The columns are those of the paper's Tables 4 and 5, named as measurements: ``count`` (N_c), ``nc2.norm`` (‖μ_c −
+    μ̄‖), ``nc2.scaled_norm`` (its square / √d), ``nc1.cdnv`` and ``nc2.interference`` (means over the C−1 other
     classes), ``nc3.self_duality`` (cosine of w_c and μ_c − μ̄), ``nc4.agreement`` and ``val_loss`` (of the validation
-    samples with this label). One sweep computes all pairwise columns.
+    samples with this label). One pass over the pairs of classes computes all pairwise columns.
 
     Args:
         store: A store, its folder or name on the Hub, or an :class:`collapse.EmbeddingStatistics`.
@@ -92,8 +92,8 @@ def tokens(
         progress: Called as progress(what, done, total).
 
     Returns:
-        A table; its ``frame()`` is a pandas DataFrame with a row per token, its ``average`` the measurements over all
-        classes. Texts are None if no tokenizer is found; a note reports this.
+        A table; its ``frame()`` is a pandas DataFrame with a row per token, and its ``average`` has the measurements
+        over all classes. Texts are None if no tokenizer is found; a note reports this.
 
     Raises:
         UsageError: A token, id or column is unknown; the message suggests similar ones, or the tokens of a word.

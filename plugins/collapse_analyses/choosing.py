@@ -1,4 +1,4 @@
-"""Choose what an analysis compares: rows and columns by its options, groups, and remarks on what is excluded."""
+"""From an analysis's options, choose the rows, columns and groups that it compares; say what is excluded."""
 
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -38,7 +38,7 @@ SETS: Mapping[str, Sequence[str]] = {
 
 @dataclass(frozen=True)
 class Chosen:
-    """Chosen rows and columns of a table. Neither the goal nor a column is fully explained by groups and controls."""
+    """Chosen rows and columns of a table; the goal and tested columns vary after groups and controls are subtracted."""
 
     frame: "pd.DataFrame"  # the rows that have every value, with the values in their models' names
     goal: Column
@@ -53,7 +53,7 @@ class Chosen:
         return len(self.frame)
 
     def values(self) -> Floats:
-        """Return the values of the columns, shape (k, rows), with the goal as the last row."""
+        """Return the values of the tested columns and, as the last row, of the goal, shape (k, rows)."""
         return np.stack([column.values for column in (*self.tested, self.goal)])
 
 
@@ -101,9 +101,10 @@ def choose(
 
     Args:
         results: The table.
-        against, columns, where, within, control: The options of analyses; without ``columns``, every measurement.
-        joint: If true, a group has equal values in all columns of ``within``; if false, each column is an effect of its
-            own.
+        against, columns, where, within, control: As in the analyses' options with these names. If ``columns`` is None,
+            every measurement of collapse is tested.
+        joint: If true, the rows of a group have equal values in all columns of ``within``; if false, each column gives
+            its own groups, and all their effects are subtracted.
         needs: Further columns in which a row needs a value.
         also: Columns that are also tested if the table has them and ``columns`` is None.
 
@@ -197,7 +198,7 @@ def _varying(chosen: Chosen, left_out: list[str]) -> Chosen:
 
 
 def cautions(chosen: Chosen) -> list[str]:
-    """Return a warning if the models differ in size or training, which may drive both columns."""
+    """Return a warning if the models differ in size or training, which may drive both a column and the goal."""
     frame, within = chosen.frame, chosen.within
     if chosen.controls:
         return []

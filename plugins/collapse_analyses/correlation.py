@@ -58,8 +58,8 @@ def correlation(
     Args:
         against: The goal: a column, expression, or label=expression.
         columns: Columns to correlate, separated by commas: names, prefixes, arithmetic such as log(nc1.cdnv) or
-            gnc2.log_kernel/reachable(gnc2.log_kernel), or label=expression. All measurements by default; paper means
-            the seven of Table 1, figure1 the columns of Figure 1.
+            gnc2.log_kernel/reachable(gnc2.log_kernel), or label=expression. All measurements by default. The word paper
+            stands for the seven measurements of Table 1, and figure1 for the columns of Figure 1.
         where: Keep the rows whose column matches a glob, such as 'epochs=10'.
         within: Subtract the mean of each group of rows with equal values of this column, such as architecture. With
             several columns (separated by commas), such as architecture,recipe, subtract the effects of all, as in a
@@ -67,13 +67,14 @@ def correlation(
             within these groups.
         control: Columns of numbers to control for, such as log(n_params); this gives partial correlations.
         cluster: Treat rows with equal values of this column as one unit, in the jackknife and for p.
-        strata: Show r in every group of the column of --within instead.
+        strata: Show instead the value of r in each group of the column that --within names.
         resamples: Number of permutations of groups, for p with several columns of --within.
 
     Returns:
-        A row per column, sorted by p: column, rows, r, r_low, r_high, spearman, spearman_low, spearman_high, predicted,
-        agrees, R2, p, holm, bh; strata, strata_positive, strata_negative and strata_median_r (None without within). p
-        and intervals are None with fewer than 5 clusters, or if a column becomes constant when a cluster is excluded.
+        A row per column, sorted by p: column, rows, r, r_low, r_high, spearman, spearman_low, spearman_high, predicted
+        (the sign of r) and agrees (whether r has it), R2, p, holm, bh; strata, strata_positive, strata_negative
+        (numbers of groups: with an r, r > 0, r < 0) and strata_median_r, all four None without within. p and intervals
+        are None with fewer than 5 clusters, or if a column becomes constant when a cluster is excluded.
 
     Raises:
         UsageError: A column or filter is unknown, or --strata is given without one column of --within.

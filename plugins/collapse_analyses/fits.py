@@ -1,4 +1,4 @@
-"""Linear models of groups and controls, and jackknife intervals from fits that leave out each row or cluster."""
+"""Linear models of groups and controls; jackknife intervals from fits that leave out one row or cluster each."""
 
 import math
 from collections.abc import Sequence
@@ -15,7 +15,7 @@ Interval = tuple[float | None, float | None, float | None]
 
 
 class Correlation(NamedTuple):
-    """A correlation: r, its interval, the two-sided p-value of r = 0, and r without each row or cluster, shape (G,)."""
+    """A correlation: r, its interval, the two-sided p-value of r = 0, and r with each row or cluster left out, (G,)."""
 
     r: float
     low: float | None
@@ -38,7 +38,7 @@ class LinearModel:
     """A linear model of groups and controls: an additive effect for each group of each grouping, a slope per control.
 
     Attributes:
-        basis_nq: (rows, q) orthonormal columns of the model, with the constant.
+        basis_nq: Orthonormal basis of the model's columns, including the constant column, shape (rows, q).
 
     >>> x = np.array([1.0, 2.0, 5.0, 6.0])
     >>> linear_model(4, [np.array([0, 0, 1, 1])]).residuals(x).round(12).tolist()
@@ -97,12 +97,12 @@ def _spanned(columns_nq: Floats) -> LinearModel:
 
 
 class Jackknife:
-    """Leave-one-out fits (G rows or clusters) and their jackknife intervals.
+    """Fits that leave out one of G units (rows or clusters) each, and jackknife intervals from these fits.
 
     Args:
         model: The model fitted to all rows.
         clusters_n: The cluster of each row, 0 to G−1, shape (rows,); None if each row is its own cluster.
-        degrees: Degrees of freedom; by default of the model, or G − 1 with clusters.
+        degrees: Degrees of freedom; by default those of the model, or G − 1 with clusters.
 
     Source: Cook & Weisberg 1982, §2.2; Efron & Tibshirani 1993, §11.5; MacKinnon, Nielsen & Webb 2023 for clusters.
     """
@@ -116,9 +116,9 @@ class Jackknife:
         self.degrees = natural if degrees is None else degrees
 
     def products(self, values_kn: Floats, *, ranks: bool = False) -> Floats:
-        """Return the inner products of residuals, or of centred ranks, without each unit, shape (G, k, k).
+        """Return the inner products of residuals, or of centred ranks, when each unit is left out, shape (G, k, k).
 
-        They are NaN for a column that is constant without a unit.
+        They are NaN for a column that is constant when the unit is left out.
         """
         from scipy.stats import rankdata  # takes half a second
 
@@ -132,15 +132,15 @@ class Jackknife:
         return np.array(found)
 
     def interval(self, value: float, without_G: Floats, degrees: int | float | None = None) -> Interval:
-        """Return the ends and the two-sided p-value of 0, from Student's t with the jackknife's standard error.
+        """Return the interval's two ends and the two-sided p-value for a true value of 0, from Student's t.
 
-        The standard error is √(degrees/G·Σ_g(v_g − v̄)²) of the values v_g without each unit. With fewer than
-        :data:`FEWEST` units, or an undefined v_g, there is no interval.
+        The standard error is the jackknife's: √(degrees/G·Σ_g(v_g − v̄)²), where v_g is the value when unit g is left
+        out. With fewer than :data:`FEWEST` units, or an undefined v_g, there is no interval.
 
         Args:
             value: The value for all rows.
-            without_G: The values without each unit, shape (G,).
-            degrees: Degrees of freedom; by default of the fits.
+            without_G: The values when each unit is left out, shape (G,).
+            degrees: Degrees of freedom; by default those of the fits.
 
         >>> x = np.array([1.0, 2.0, 3.0, 4.0, 5.0])  # for a mean this is the usual interval
         >>> [round(each, 3) for each in Jackknife(linear_model(5)).interval(3.0, (15 - x) / 4, degrees=4)]
@@ -179,9 +179,9 @@ class Jackknife:
     def interval_of_slope(self, slope: float, x_n: Floats, slope_G: Floats) -> Interval:
         """Return the interval and p-value of a slope on residuals x, with a corrected jackknife variance.
 
-        Many effects make this variance too large. So it is divided by its expectation for independent errors of equal
-        variance, and t gets the degrees of freedom of a χ² with the same mean and variance (Satterthwaite).
-        Source: Bell & McCaffrey 2002, for the degrees of freedom.
+        If the model has many effects, the jackknife variance is too large. So it is divided by its expectation for
+        independent errors of equal variance. Student's t has the degrees of freedom of the χ² distribution with the
+        same mean and variance (Satterthwaite). Source: Bell & McCaffrey 2002, for the degrees of freedom.
         """
         if not np.isfinite(slope_G).all():
             return None, None, None

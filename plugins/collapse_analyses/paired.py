@@ -43,26 +43,28 @@ def paired(
 ) -> Table:
     """Compare pairs of models that differ in only one thing.
 
-    For example, they differ only in weight decay. Rows are paired if they have two given values of a column and are
-    equal in everything else in their names. For each column: the mean difference, how often the column rises and falls,
-    a sign test, and the correlation of its differences with those of the goal. Several pairs of one architecture, such
-    as checkpoints, are not independent, so intervals and the sign test then count architectures.
+    For example, they differ only in weight decay. Two rows are a pair if they have the two given values of a column,
+    and equal values of everything else that the models' names contain. For each column: the mean difference, how often
+    the column rises and falls, a sign test, and the correlation of its differences with those of the goal. Several
+    pairs of one architecture, such as checkpoints, are not independent, so intervals and the sign test then count
+    architectures.
 
     Args:
         by: The column in which the rows of a pair differ: decay, width, depth, checkpoint, or another.
         against: The goal: a column, expression, or label=expression.
         columns: Columns to compare, separated by commas: names, prefixes, arithmetic, or label=expression. All
-            measurements by default; paper means the seven of Table 1.
+            measurements by default. The word paper stands for the seven measurements of Table 1.
         where: Keep the rows whose column matches a glob, such as 'epochs=10'.
         values: The two values of the column, such as 64,1024; differences are second minus first. By default the
-            column's two values in order.
+            column's two values, in ascending order.
         equal: Columns in which the rows of a pair are equal, such as depth,recipe. By default all values in the models'
             names (depth, width, epochs, decay, checkpoint, seeds), and the texts and settings of the measurement.
 
     Returns:
-        A row for the goal and for each column: column, pairs, mean, mean_low, mean_high, rises, falls, better (pairs in
-        which the second value is better; None if unknown), p (sign test), r, r_low, r_high (correlation of the
-        differences with the goal's; None for the goal). Intervals are None with fewer than 5 independent pairs.
+        A row for the goal and for each column: column, pairs, mean, mean_low, mean_high, rises, falls, better (number
+        of pairs in which the row with the second value is better; None if unknown), p (sign test), r, r_low, r_high
+        (correlation of the differences with the goal's; None for the goal). Intervals are None with fewer than 5
+        independent pairs.
 
     Raises:
         UsageError: A column or filter is unknown, or the column does not have two values.

@@ -13,7 +13,7 @@ def correlated(chosen: Chosen, left_kn: Floats, fits: Jackknife) -> list[tuple[d
     """Correlate the residuals of each column with those of the goal, the last row of ``left_kn``.
 
     Returns:
-        For each column its r, r_low, r_high, predicted, agrees and R2; and the correlation.
+        For each column, a record with r, r_low, r_high, predicted, agrees and R2, and its :class:`Correlation`.
     """
     left_kn = left_kn / np.abs(left_kn).max(axis=1, keepdims=True)
     widths = one_width(chosen.frame) or any(one_width(chosen.frame, each) for each in chosen.groupings)

@@ -58,7 +58,7 @@ def scaling(
 
     Args:
         columns: Measurements, separated by commas: names, prefixes, arithmetic, or label=expression. The validation
-            loss and every measurement by default; paper means the seven of Table 1.
+            loss and every measurement by default. The word paper stands for the seven measurements of Table 1.
         where: Keep the rows whose column matches a glob, such as 'decay=0.1'.
 
     Returns:

@@ -1,4 +1,4 @@
-"""Curves of measurements against the amount of text, from growing merges of the parts of collections."""
+"""Curves of measurements against the amount of text, from merges of more and more parts of a collection."""
 
 from collections.abc import Sequence
 

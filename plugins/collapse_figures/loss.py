@@ -17,7 +17,7 @@ _TIMES = ("step", "checkpoint")
 def loss(results: Results, *, columns: Sequence[str] = (), against: str = "val_loss") -> Drawing:
     """NC1, GNC2, UNC3 and NC4 against validation loss, coloured by size, with R² (of log CDNV).
 
-    ``collapse.plot`` draws other columns against another one with it.
+    ``collapse.plot`` uses this figure to draw other columns, also against another column than the loss.
     """
     return _against(results, columns or drawn_in("loss"), against)
 

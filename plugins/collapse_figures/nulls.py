@@ -31,7 +31,7 @@ _NO_P = "No p is shown: {unlike} and are not exchangeable; this alone can give a
 def permutation_null(results: Results) -> Drawing:
     """For each measurement of the paper's Table 1, the Pearson correlation with the loss, and its null distribution.
 
-    The null distribution has the correlations with the permuted loss.
+    The null distribution consists of the correlations with the permuted loss.
     """
     whole = measured(results, needs=["val_loss"])
     names = one_of(whole, TABLE_1)

@@ -83,7 +83,7 @@ def panel(
     """Return the panel of a measurement against an axis, as points, or as lines with points.
 
     ``lines`` are columns that, with the colour, divide the rows into lines; None for points. The tooltip shows the
-    columns ``hover``; ``below`` is a line below the title, and ``more`` are other channels.
+    columns ``hover``; ``below`` is the text below the title, and ``more`` are other channels of Vega-Altair.
     """
     import altair as alt
 
@@ -99,7 +99,7 @@ def panel(
 
 
 def headed(title: str, below: str) -> Any:
-    """Return the title of a panel with a line below it."""
+    """Return the title of a panel with a line of text below it."""
     import altair as alt
 
     return alt.TitleParams(title, subtitle=below or alt.Undefined)
@@ -134,8 +134,8 @@ def curves(
 ) -> dict[str, Any]:
     """Return the specification of curves along a column, with one panel per available measurement.
 
-    The colour, the columns ``lines`` and ``--min-count`` divide the rows into lines. With ``collapsed``, a rule shows
-    the value at full collapse. ``more`` are other channels.
+    The colour, the columns ``lines`` and ``--min-count`` divide the rows into lines. With ``collapsed``, a straight
+    line shows the value at full collapse. ``more`` are other channels of Vega-Altair.
     """
     present = one_of(frame, names)
     limits = ["min_count"] if "min_count" in frame and frame["min_count"].nunique() > 1 else []

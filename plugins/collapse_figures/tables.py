@@ -82,10 +82,10 @@ class Colour:
 
 
 def measured(results: Results, needs: Sequence[str] = ()) -> "pd.DataFrame":
-    """Return a table with the values in its models' names; columns of numbers hold finite numbers or NaN.
+    """Return a table, with columns for the values in the models' names; numbers are finite or NaN.
 
-    ``width`` is d if names do not contain it, and ``called`` is a model's name without its owner or folder. Rows
-    without a number in each of ``needs`` are excluded.
+    The column ``width`` is d if names do not contain a width, and ``called`` is a model's name without its owner or
+    folder. Rows without a number in each of ``needs`` are excluded.
 
     Raises:
         CollapseError: No row has numbers in all of ``needs``.
@@ -135,7 +135,7 @@ def colour_of(frame: "pd.DataFrame", names: str = "called") -> Colour | None:
 
 
 def records(frame: "pd.DataFrame", columns: Sequence[str], colour: Colour | None = None) -> list[dict[str, Any]]:
-    """Return rows with the existing columns; dots in names become underscores, because Vega reads dots as paths.
+    """Return rows with those of the columns that exist; dots in names become underscores: Vega reads dots as paths.
 
     >>> import pandas as pd
     >>> records(pd.DataFrame({"nc1.cdnv": [0.5, None]}), ["nc1.cdnv", "absent"])
@@ -148,12 +148,12 @@ def records(frame: "pd.DataFrame", columns: Sequence[str], colour: Colour | None
 
 
 def field(name: str) -> str:
-    """Return the name of a column in a Vega-Lite specification, where a dot has a meaning."""
+    """Return a column's name for a Vega-Lite specification: dots, which have a meaning there, become underscores."""
     return name.replace(".", "_")
 
 
 def models(frame: "pd.DataFrame") -> str:
-    """Return how many models the rows are of, as text; rows of one store that differ in ``--min-count`` count once.
+    """Return the number of models in the rows, as text; rows of one store with different ``--min-count`` are one.
 
     >>> import pandas as pd
     >>> models(pd.DataFrame({"store": ["a", "a", "b", None]}))

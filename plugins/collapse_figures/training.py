@@ -53,7 +53,8 @@ def training(results: Results) -> Drawing:
 def depth(results: Results) -> Drawing:
     """Loss and every headline measurement at each layer, a line per model and step.
 
-    Rows with nulls have a line per null too: from Python, because ``--null`` measures the layer ``top`` only.
+    Rows with nulls also have a line for each null. Such rows can only be made in Python, because ``--null`` measures
+    only the layer ``top``.
     """
     frame = measured(_with_nulls(results), needs=[LAYER_DEPTH])
     frame["run"] = frame.groupby([name for name in ("model", "store", "step") if name in frame], dropna=False).ngroup()

@@ -1,1 +1,1 @@
-"""Geometry beyond NC1–NC4. All but NC5 is measured only if named, such as ``--metrics geometry``."""
+"""Geometry beyond NC1–NC4. Except for NC5, it is measured only if you name it, as in ``--metrics geometry``."""

@@ -1,4 +1,4 @@
-"""Anisotropy of the class means: the direction that all share, and the coordinates that dominate it."""
+"""Anisotropy of the class means: how much they share one direction, and the coordinates that dominate this."""
 
 from jaxtyping import Float
 from torch import Tensor

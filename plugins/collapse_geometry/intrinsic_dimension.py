@@ -1,4 +1,4 @@
-"""Intrinsic dimension of the class means, from the distances of each to its two nearest others."""
+"""Intrinsic dimension of the class means, from the distances of each mean to the two means nearest to it."""
 
 import torch
 from jaxtyping import Float

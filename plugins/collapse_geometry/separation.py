@@ -37,10 +37,10 @@ def eta_squared(counts: Tensor, variances: Tensor, centred_means: Tensor) -> Ten
 
 @metric("geometry.snr", towards=math.inf)
 def signal_to_noise(within_spectrum: Spectrum, between_spectrum: Spectrum, d: int) -> Tensor | Noted:
-    """Between-class covariance against the pseudo-inverse of the within-class covariance; infinite at full collapse.
+    """Trace of the between-class covariance times the pseudo-inverse of the within-class one; ∞ at full collapse.
 
-    It is the mean squared norm of the columns of the signal-to-noise matrix Σ_W^(−1/2) M of the centred means M. If
-    Σ_W is singular, a note gives its rank, and the means count only in its range.
+    It is the mean squared norm of the columns of the signal-to-noise matrix Σ_W^(−1/2) M of the centred means M. If Σ_W
+    is singular, a note gives its rank, and only the parts of the means in its range are used.
 
     Equation: tr(Σ_W⁺ Σ_B)
     Source: Han, Papyan & Donoho 2022, of their SNR matrix
@@ -99,7 +99,7 @@ def directional_cdnv(
     column_centred_means: Tensor,
     within_covariance: Tensor,
 ) -> Tensor:
-    """Within-class variance along the line through two class means over their squared distance; 0 at full collapse.
+    """Within-class variance along the line through two means, divided by their squared distance; 0 at full collapse.
 
     The variance is pooled over all classes (Σ_W), because stores hold no covariance per class. Pairs of equal means
     are excluded.

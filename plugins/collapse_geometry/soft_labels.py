@@ -12,9 +12,9 @@ COLLAPSE_OPT_IN = True
 def soft_label_duality(centred_rows: Tensor, second_moment: Tensor) -> Noted | Tensor:
     """Cosine of two d×d matrices: WᵀW of the centred rows of the C classes, and the second moment of all embeddings.
 
-    If contexts have several next tokens, the means of the unconstrained model are no simplex. But with weight decay on
-    W and H, its critical points have WᵀW ∝ HHᵀ for any labels. So the value is 1, as at full collapse with global mean
-    0.
+    If contexts have several next tokens, the class means in the unconstrained features model do not form a simplex. But
+    with weight decay on W and the features H, the critical points of this model have WᵀW ∝ HHᵀ for any labels. There
+    the value is 1, as it is at full collapse with global mean 0.
 
     Equation: ⟨WᵀW, E[hhᵀ]⟩_F / (‖WᵀW‖_F ‖E[hhᵀ]‖_F)
     Source: after Zhao et al. 2024; every sample is a context

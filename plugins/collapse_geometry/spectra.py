@@ -101,7 +101,8 @@ def stable_rank(eigenvalues: Float[Tensor, " r"]) -> Tensor:
 def alpha(eigenvalues: Float[Tensor, " r"]) -> Tensor | Noted:
     """Exponent of the power law i^(−α) that fits the eigenvalues, largest first; 0 if all are equal.
 
-    It is fitted by least squares in logarithms with weights 1/i, over ranks 11 to 100, or all ranks if there are fewer.
+    It is fitted by least squares in logarithms with weights 1/i, over ranks i from 11 to 100, or over all ranks if
+    there are fewer than 100.
 
     Equation: −slope of log λ_i on log i
     Source: Agrawal et al. 2022; weights of Stringer et al. 2019

@@ -12,9 +12,10 @@ COLLAPSE_OPT_IN = True
 def similarity_to_previous(ids: Tensor, centred_means: Tensor, previous: EmbeddingStatistics) -> Noted | Tensor:
     """Linear CKA of the centred class means and those of the checkpoint or layer before, in [0, 1].
 
-    It is the cosine of the two Gram matrices, over the classes that both have. It is 1 if the means changed only by
-    rotation, translation and scale, and so at full collapse of both. Two independent sets of C uniform directions have
-    about 1/(1 + C/d), which is near 1 if there are fewer classes than dimensions.
+    It is the cosine of the two Gram matrices, over the classes that both checkpoints (or layers) have. It is 1 if the
+    means changed only by rotation, translation and scale. So it is also 1 if both are fully collapsed. Two independent
+    sets of C uniform directions have a value of about 1/(1 + C/d), which is near 1 if there are far fewer classes than
+    dimensions.
 
     Equation: ‖AᵀB‖_F² / (‖AᵀA‖_F ‖BᵀB‖_F)
     Source: Kornblith et al. 2019, Eq. 3; Gram matrices over training: Zhao, Papadimitriou & Thrampoulidis 2026

@@ -1,8 +1,8 @@
 """Squared lengths of class means without the noise of their samples, for the debiased measurements of NC1, NC2 and NC3.
 
-A class mean of N_c samples has a mean squared distance of σ̃_c²/N_c to the true mean. This noise makes every squared
-length between means too large, for any distribution of the embeddings, and is subtracted here. Classes with one sample
-have no variance estimate. They are excluded, also from the global mean.
+A class mean of N_c samples has a mean squared distance of σ̃_c²/N_c to the true mean. This noise makes the squared
+lengths and distances of class means too large, for any distribution of the embeddings. It is subtracted here. Classes
+with one sample have no variance estimate. They are excluded, also from the global mean.
 
 Shapes: K classes, d dimensions.
 """
@@ -45,7 +45,7 @@ class Estimates:
 
     @property
     def sqdist(self) -> float:
-        """mean D̃ over pairs, D̃ = ‖μ_c − μ_c′‖² − v_c − v_c′; it equals 2K/(K−1) times the mean squared norm."""
+        """Mean over pairs of D̃ = ‖μ_c − μ_c′‖² − v_c − v_c′; it equals 2K/(K−1) times the mean of ñ_c²."""
         classes = len(self.noise)
         return 2 * classes / (classes - 1) * self.sqnorm
 
@@ -53,9 +53,9 @@ class Estimates:
     def error(self) -> float:
         """Standard error of mean ñ_c² due to the noise of the means, estimated from the spread of ñ_c² over classes.
 
-        With few classes, or true norms of unequal length, the spread is a bad estimate. So it is clamped: the squared
-        length of Gaussian noise with r effective dimensions has variance 2v²/r, and r is between 1 and d. Two classes
-        have equal norms, so their error is the bound for r = 1.
+        With few classes, or if the true norms are unequal, the spread is a bad estimate. So it is clamped to the errors
+        for r = d and r = 1: the squared length of Gaussian noise with r effective dimensions has variance 2v²/r, and r
+        is between 1 and d. Two classes have equal norms, so their error is the bound for r = 1.
         """
         classes, dim = self.means.shape
         bound = (2 * self.noise.square() * self.counts / (self.counts - 1)).sum().sqrt() / classes
@@ -98,5 +98,5 @@ def debiased(
 
 @derived
 def resolved(debiased: Estimates) -> Estimates | Noted:
-    """The unbiased estimates; null unless the mean squared norm, by which ratios divide, is larger than its noise."""
+    """The unbiased estimates; no value if the mean squared norm, a divisor of ratios, is at most 2 standard errors."""
     return debiased if debiased.sqnorm > _RESOLVED * debiased.error else UNRESOLVED

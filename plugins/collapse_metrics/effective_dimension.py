@@ -18,12 +18,12 @@ def simplex_dimension(C: int) -> float:
 
 
 def uniform_dimension(C: int, d: int) -> float:
-    """Effective dimension of uniform points: d, since their mean squared cosine is 1/d; of a simplex if C ≤ d+1."""
+    """Effective dimension of uniform points: d, as their mean squared cosine is 1/d; that of a simplex if C ≤ d+1."""
     return simplex_dimension(C) if d + 1 >= C else float(d)
 
 
 def uniform_participation(C: int, d: int) -> float:
-    """Participation ratio of uniform points on the sphere: C·d/(C+d−1). For C ≤ d+1, of a simplex: C−1."""
+    """Participation ratio of uniform points on the sphere, C·d/(C+d−1); if C ≤ d+1, that of a simplex, C−1."""
     return C - 1.0 if d + 1 >= C else C * d / (C + d - 1)
 
 
@@ -31,11 +31,11 @@ class InverseMeanSquare(Mean):
     """1/(mean² + std²) with the population std: the inverse of the mean square over classes or pairs."""
 
     def scale_of(self, scale: Any) -> float | None:
-        """Return −2 times the exponent of the values."""
+        """Return −2e if the values change by s^e under h → s·h, else None."""
         return None if scale is None or isinstance(scale, str) else -2 * scale + 0.0
 
     def result(self, state: Tensor) -> Tensor:
-        """Return the number of each group, shape (G,)."""
+        """Return the measured value of each group from its state, shape (G,)."""
         n, mean, squares = state
         return (mean.square() + squares / n).reciprocal()
 

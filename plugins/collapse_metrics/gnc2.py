@@ -31,7 +31,7 @@ def uniform_log_kernel(C: int, d: int | float) -> float | None:
 
 
 def uniform_log_kernel_std(C: int, d: int | float) -> float | None:
-    """Std of log‖u − u′‖⁻¹ for points uniform on the sphere: ½√(ψ₁(a) − ψ₁(2a)); a simplex, where C ≤ d+1, has 0.
+    """Std of log‖u − u′‖⁻¹ for points uniform on the sphere: ½√(ψ₁(a) − ψ₁(2a)); if C ≤ d+1, 0, as for a simplex.
 
     >>> round(uniform_log_kernel_std(1000, 3), 6)
     0.5
@@ -68,7 +68,7 @@ def log_kernel(unit_sqdist: Tensor) -> Tensor:
     """Logarithmic inverse distance of unit centred class means; pairs of equal directions are excluded.
 
     ``gnc2.log_riesz`` is (1/s)·log mean‖u_c − u_c′‖^(−s) with s = d−2, computed by log-sum-exp.
-    ``gnc2.log_riesz_square`` is the same with 2s; together they give the variance of the Riesz kernel.
+    ``gnc2.log_riesz_square`` is the same with s = 2(d−2); the two together give the variance of the Riesz kernel.
 
     Equation: log‖u_c − u_c′‖⁻¹
     Source: Wu & Papyan 2024, Eq. 7, after Liu et al. 2023; Riesz: Liu et al. 2023

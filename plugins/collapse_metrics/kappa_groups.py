@@ -25,8 +25,9 @@ class PredictionsByGroup(ValidationStatistic):
 
     Attributes:
         totals: Samples and agreements, shape (64, 2).
-        classes: Rows of ``predicted``: class · 64 + group, ascending, shape (K,).
-        predicted: Samples for which linear predicts this class in this group, and for which ncc does, shape (K, 2).
+        classes: For each row of ``predicted``, the number class · 64 + group, ascending, shape (K,).
+        predicted: Number of samples of the row's group for which linear predicts the row's class, and number for which
+            NCC predicts it, shape (K, 2).
     """
 
     name = "predictions_by_group"
@@ -60,7 +61,7 @@ def _kappa(held: Mapping[str, Tensor], weight_G: Tensor) -> Tensor:
 
 
 def influence(predictions_by_group: Mapping[str, Tensor]) -> Tensor:
-    """Influence of each group on κ: the derivative in the group's weight, shape (G,)."""
+    """Influence of each group on κ: the derivative of κ with respect to the group's weight, shape (G,)."""
     totals = predictions_by_group["totals"]
     weight = torch.ones(GROUPS, dtype=torch.float64, device=totals.device, requires_grad=True)
     with torch.enable_grad():

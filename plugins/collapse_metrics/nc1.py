@@ -165,7 +165,7 @@ def debiased_trace_ratio(resolved: Estimates) -> float:
 
 @metric("nc1.covariance_ratio", towards=0, version=2)
 def covariance_ratio(within_covariance: Tensor, between_spectrum: Spectrum, C: int, d: int) -> Noted:
-    """Within-class covariance against the pseudo-inverse of the between-class covariance, no unit; 0 at full collapse.
+    """Trace of within-class covariance times pseudo-inverse of between-class, over C, no unit; 0 at full collapse.
 
     A note gives the rank that the pseudo-inverse keeps.
 

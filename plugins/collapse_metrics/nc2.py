@@ -177,8 +177,8 @@ def debiased_interference(debiased: Estimates) -> Noted | float:
     """Mean cosine between centred class means, from debiased products and norms; −1/(C−1) at full collapse.
 
     Classes with a debiased squared norm below a quarter of their noise are excluded, because dividing by it would give
-    meaningless cosines. If they are more than 5 % of the classes, there is no number: which classes remain depends on
-    noise, and this biases the mean. The sum over pairs is computed from sums over classes.
+    meaningless cosines. If more than 5 % of the classes are excluded, there is no value: noise then decides which
+    classes remain, and this biases the mean. The sum over pairs is computed from sums over classes.
 
     Equation: mean g̃_cc′ / (ñ_c ñ_c′)
     Source: of unbiased inner products and squared norms, after Wu & Papyan 2024, Eq. 6

@@ -35,7 +35,7 @@ def rounding(means: Tensor, dtype: str) -> Tensor:
 
 
 def spectrum_of(matrix: Float[Tensor, "d d"], rounding: Tensor | float, nothing: str) -> Spectrum | Noted:
-    """Spectrum of a positive semidefinite matrix; if no eigenvalue remains, no value, with the remark ``nothing``.
+    """Spectrum of a positive semidefinite matrix; if no eigenvalue remains, only a note with the text ``nothing``.
 
     Eigenvalues of at most d·ε·λ_max are dropped. Directions whose root mean square is at most ``rounding`` are also
     dropped. A final LayerNorm gives such a direction: in exact arithmetic its variance is zero.
@@ -50,7 +50,7 @@ def spectrum_of(matrix: Float[Tensor, "d d"], rounding: Tensor | float, nothing:
 def spectrum_of_rows(rows: Float[Tensor, "n d"], rounding: Tensor | float, nothing: str) -> Spectrum | Noted:
     """Spectrum of the mean of r rᵀ over rows r, from singular values; otherwise like :func:`spectrum_of`.
 
-    The matrix itself would lose digits of small eigenvalues, which decide a pseudo-inverse.
+    If the matrix itself were formed, small eigenvalues would lose digits, and a pseudo-inverse depends mostly on these.
     """
     _, singular, vectors = torch.linalg.svd(torch.linalg.qr(rows, mode="r").R, full_matrices=False)
     return _kept((singular.square() / len(rows)).flip(0), vectors.flip(0).T, rounding, nothing)

@@ -2,7 +2,7 @@
 
 The paper's numbers are the files of rhubarbwu/linguistic-collapse under our names (see docs/paper/tinystories.md):
 ``lc-2024_05_18.csv``, the source of the paper's tables and figures, and ``lc-2024_10_24.csv``, the same models measured
-again with the authors' later library. They have nine digits; class-wise standard deviations divide by n − 1.
+again with the authors' later library. They have nine digits; their standard deviations over classes divide by n − 1.
 """
 
 import re
@@ -63,7 +63,7 @@ class Entry:
 
 
 class Catalogue(list[Entry]):
-    """Several entries; they make a pandas DataFrame."""
+    """A list of entries that can be converted to a pandas DataFrame."""
 
     def frame(self) -> "pd.DataFrame":
         """Return a row per entry."""
@@ -137,8 +137,9 @@ def status(folder: str | Path) -> list[dict[str, Any]]:
     """Return the progress of each run in a folder, including the waiting runs of a sweep.
 
     Returns:
-        For each run: ``member``, the trained ``epochs`` and ``epochs_planned`` (None if ``max_steps`` is set), the
-        ``measured`` checkpoints and ``measured_planned``, ``published``, and ``state``.
+        For each run: ``member``; the numbers of trained and planned epochs, ``epochs`` and ``epochs_planned`` (None if
+        ``max_steps`` is set), and of checkpoints, ``measured`` and ``measured_planned``; ``published`` (a repository,
+        or "no"); ``state``, a text.
     """
     return [_status(run) for run in runs_in(folder)]
 

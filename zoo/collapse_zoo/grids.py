@@ -1,4 +1,4 @@
-"""Grids of models: the paper's models, its repeats with other seeds, or a product of depths, widths and recipes."""
+"""Grids of models: the paper's, repeats of one with other seeds, or a product of depths, widths and recipes."""
 
 import re
 from collections.abc import Sequence

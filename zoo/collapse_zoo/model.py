@@ -31,7 +31,7 @@ def build(recipe: Recipe, *, fast_attention: bool = True) -> "GPTNeoForCausalLM"
 
 
 class GPTNeoForCausalLM(transformers.GPTNeoForCausalLM):
-    """transformers' GPT-Neo, which returns losses instead of logits if there are labels; the config has its name.
+    """transformers' GPT-Neo, under the same name for its config; with labels it returns losses instead of logits.
 
     Attributes:
         regularizers: Losses that training adds to the cross-entropy, with their weights.
@@ -46,10 +46,10 @@ class GPTNeoForCausalLM(transformers.GPTNeoForCausalLM):
         num_items_in_batch: Tensor | int | None = None,
         **kwargs: Any,
     ) -> Any:
-        """Return the mean loss over all tokens but the first of each chunk; in evaluation also sums per chunk, (B, 3).
+        """Return the mean loss over all tokens but each chunk's first; in evaluation also sums per chunk, (B, 3).
 
         In training, regularizers are added. Each is weighted by this batch's share of the global batch's tokens. So the
-        values of all parts of the global batch add up to their mean.
+        regularizers of all parts of the global batch add up to their weighted mean over the parts.
 
         Args:
             input_ids: Tokens, shape (B, T).

@@ -20,7 +20,7 @@ def collapse_prepare_model(model: Any) -> str | None:
 
 @hookimpl
 def collapse_trained_on(folder: Path) -> Mapping[str, Any] | None:
-    """Return the texts of a run directory, or of the run of a checkpoint, if they are on this machine."""
+    """Return the texts of the run in a folder, or of the run that a checkpoint is from, if they are on this machine."""
     from collapse_zoo.runs import CHECKPOINTS, RECORD, Run
 
     folder = folder.absolute()

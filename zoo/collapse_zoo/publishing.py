@@ -19,7 +19,7 @@ Revision = dict[str, Path | bytes]
 
 
 def revisions(run: Run, repo: str) -> dict[int, Revision]:
-    """Return the revisions that publishing a run would make, by k and in order; nothing is sent.
+    """Return the revisions that publishing a run would make, with k as keys, ascending; nothing is sent.
 
     Raises:
         UsageError: The run is not finished, or a checkpoint was deleted.

@@ -2,8 +2,8 @@
 
 A published name, such as ``TinyStories-12x1024_10L@9``, contains most of a recipe: ``12x1024`` is depth and width,
 ``_10L`` epochs and weight decay (d 0.0005, L 0.1, n none). Repeats of a recipe add ``07`` for the seed of the order, or
-``i07`` for the seed of the initialization. ``_nc3-0.1`` is a regularizer and its weight (``_nc3-m0.1``: −0.1),
-``_fixed-etf`` a head. ``@9`` is the checkpoint after epoch 10.
+``i07`` for the seed of the initialization. ``_nc3-0.1`` is a regularizer and its weight (in ``_nc3-m0.1`` the weight is
+−0.1). ``_fixed-etf`` is a head, an output layer. ``@9`` is the checkpoint after epoch 10.
 """
 
 import re
@@ -205,7 +205,7 @@ class Name:
 
     @property
     def changes(self) -> str:
-        """The part of the name with what the paper's models do not have: regularizers, and another head."""
+        """The part of the name for what the paper's models do not have: regularizers, and a head that is not tied."""
         head = "" if self.head == "tied" else f"_{self.head}"
         losses = [(name, "m" * (weight < 0), abs(weight)) for name, weight in self.regularize]
         return "".join(f"_{name}-{sign}{size:g}".replace("+", "") for name, sign, size in losses) + head

@@ -37,7 +37,7 @@ class Source:
         reference: Reference to the tokenizer.
         tokenizer: The loaded tokenizer.
         label: The part of a model's name before its size, such as TinyStories.
-        spec: The options; shards, eos_between and the limits of chunks say how to cut the texts.
+        spec: Options of a collection. Of these, shards, eos_between and the limits of chunks say how to cut the texts.
     """
 
     texts: Texts
@@ -59,7 +59,7 @@ class Source:
         return str(Path(location).absolute()) if self.reference.is_local else f"{location}@{self.reference.revision}"
 
     def recipe(self, name: Name, **values: Any) -> Recipe:
-        """Return a name's recipe with the tokenizer's vocabulary; ``values`` override both."""
+        """Return the recipe for a name, with the tokenizer's vocabulary size; ``values`` replace any of its values."""
         return name.recipe(**{"vocabulary": len(self.tokenizer)} | values)
 
     def identity(self) -> dict[str, Any]:
@@ -103,12 +103,12 @@ def find_source(
 
     Args:
         generated: Number of generated stories to use instead of a text; nothing is downloaded.
-        words: Words and sentences of each kind in generated stories; None for all.
+        words: Number of words, and of sentences, of each kind that generated stories use; None for all.
         vocabulary: Maximum number of tokens of the tokenizer of generated stories; None for 2,048, which is the most.
         {options}
 
-    The default text is roneneldan/TinyStories. The default tokenizer is EleutherAI/gpt-neo-125M, or for generated
-    stories their own.
+    The default text is roneneldan/TinyStories. The default tokenizer is EleutherAI/gpt-neo-125M; generated stories have
+    their own tokenizer.
 
     Raises:
         CollapseError: A text or the tokenizer is not available; the message says what to do.

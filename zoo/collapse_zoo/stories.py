@@ -49,8 +49,8 @@ def train_tokenizer(texts: Iterable[str], folder: Path, *, vocabulary: int = 204
     Args:
         texts: Texts from which to learn merges.
         folder: Folder for the tokenizer.
-        vocabulary: Maximum vocabulary size, including the end-of-text token and 256 bytes; below 257 only the bytes
-            that occur in the texts.
+        vocabulary: Maximum vocabulary size, including the end-of-text token and 256 bytes. If it is below 257, only the
+            bytes that occur in the texts are included.
     """
     from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
     from transformers import PreTrainedTokenizerFast

@@ -1,7 +1,7 @@
 """Sweeps: train and measure the runs of a grid, one after the other or as an array of SLURM jobs, into one table.
 
 A run's record describes its work: recipe, texts, arguments of training, checkpoints to measure. So a job needs only the
-run's folder: ``python -m collapse_zoo.sweeping FOLDER``, which torchrun calls for several GPUs.
+run's folder. For several GPUs, torchrun runs ``python -m collapse_zoo.sweeping FOLDER`` in each process.
 """
 
 import logging

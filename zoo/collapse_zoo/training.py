@@ -59,8 +59,8 @@ def train(
             :class:`collapse.CollapseCallback` does, into ``checkpoints/results.parquet``.
         save_every: Steps between checkpoints for resuming, in addition to one per epoch.
         micro_batch: Chunks that each process computes at once; the gradients of a step's micro-batches are added up.
-            None for the whole batch. Regularizers are computed on a micro-batch, and the mean over those of a step is
-            added to the loss.
+            None for the whole batch. Regularizers are computed on each micro-batch, and their mean over the
+            micro-batches of a step is added to the loss.
         checkpoints: The k of the epochs after which the model is validated and saved; None for every epoch.
         device: "auto" (CUDA if available, otherwise the CPU), "cpu" or "cuda".
         fast_attention: Use the fast attention.
@@ -103,8 +103,8 @@ def _measure(run: Run, source: Source, checkpoints: Iterable[int], device: str, 
 def leave_group() -> None:
     """Destroy the process group at the end of a program, after all of its processes have succeeded.
 
-    Without this, torch's threads may abort a process that exits, which ends the other processes too early. If your own
-    script calls :func:`train` under torchrun, call this function last.
+    Without this, torch's threads may abort a process while it exits; then the other processes end too early. If your
+    own script calls :func:`train` under torchrun, call this function last.
     """
     gc.collect()  # Trainers are in reference cycles, and torch's threads end only when nothing refers to the group
     if torch.distributed.is_available() and torch.distributed.is_initialized():

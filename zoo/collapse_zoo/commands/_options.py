@@ -120,6 +120,6 @@ def _weighted(text: str) -> tuple[str, float]:
 
 
 def training_arguments(options: dict[str, Any]) -> dict[str, Any]:
-    """Return keyword arguments of :func:`collapse_zoo.training.train`."""
+    """Return the keyword arguments of :func:`collapse_zoo.training.train` that options set."""
     given = {name: options[name] for name in ("save_every", "micro_batch", "device")}
     return given | {"fast_attention": not options["no_fast_attention"]}
