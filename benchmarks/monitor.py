@@ -30,7 +30,7 @@ _THEIRS = "package neural-collapse: means and variances"
 
 def benchmark(quick: bool) -> Record:
     """Measure batches, and a measurement during training."""
-    record = Record("monitor", "The monitor on one thread, and the callback at its defaults.")
+    record = Record("monitor", "Updates of the monitor on one thread, and a measurement of the callback by default.")
     _add_updates(record, quick)
     _add_callback(record, quick)
     return record

@@ -45,7 +45,7 @@ class WorkSizes(NamedTuple):
         rows: Rows of a block of a matrix, at most.
         samples: Samples whose scores of a block are computed at once.
         batch: Samples that pass through all blocks together.
-        gathered: Numbers that are gathered for the products of pairs.
+        gathered: Numbers that are copied at once to compute the scores of pairs of a sample and a row.
     """
 
     rows: int
