@@ -40,7 +40,9 @@ BATCH = 4
 @click.option("--output", metavar="DIR", help="Where to write JSON.  [default: nowhere]")
 def command(models: tuple[str, ...], output: str | None, **options: Any) -> None:
     """Compare every measurement and decision of models with direct float64."""
-    about = "Measurements and decisions of real models, compared with direct float64 on the embeddings of transformers."
+    about = (
+        "Measurements and decisions of real models, against direct float64 on embeddings of the package transformers."
+    )
     record = Record("exactness", about)
     for model in models:
         record.rows.append(compare(model, **options))

@@ -198,7 +198,9 @@ def test_features_and_statistics_have_one_too(tmp_path):
     assert live[NC5] == pytest.approx(row[NC5], rel=1e-6)
     assert live.ood == "statistics"
     for absent in ("nope.jsonl", "nope.safetensors"):
-        with pytest.raises(UsageError, match=f"--ood-text {absent}: .*a.safetensors is not run on texts: give a store"):
+        with pytest.raises(
+            UsageError, match=f"--ood-text {absent}: .*a.safetensors takes no text: give --ood-text a store"
+        ):
             collapse.measure(tmp_path / "a.safetensors", ood_text=absent, metrics="nc5")
 
 

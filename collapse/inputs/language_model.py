@@ -164,10 +164,10 @@ class LanguageModel:
     @torch.no_grad()  # not inference_mode: a model may keep tensors, and be trained afterwards
     def layers(
         self, tokens_BT: Int[Tensor, "B T"], layers: Sequence[str], stop: int | None = None
-    ) -> dict[str, Float[Tensor, "B T d"]]:
+    ) -> dict[str, Float[Tensor, "B S d"]]:
         """Return h by layer for ``layers``, in order of depth. h is the block's input; for top, the head's input.
 
-        The forward pass stops at the last of these layers. Only positions before ``stop`` are returned (None: all).
+        The forward pass stops at the last of these layers. Only S positions, those before ``stop``, are returned.
         """
         found: dict[str, Tensor] = {}
 

@@ -88,7 +88,7 @@ def _limits(rows: Sequence["Row"]) -> dict[str, list[int]]:
 
 
 def mixed(rows: Iterable["Row | dict[str, Any]"], *, apart: Container[str] = ()) -> list[str]:
-    """Return a remark for each field in which rows differ, although rows with different values cannot be compared.
+    """Return a remark for each field that must be equal in rows to be compared, but differs between these rows.
 
     Args:
         rows: Rows, or the records of a table. Missing fields, as in rows of features files, are ignored.

@@ -36,7 +36,7 @@ class Points:
     Attributes:
         at: Returns the points of some classes, to full precision, shape (n, d).
         sqnorms: Squared norms of the vectors whose inner products give the distances, shape (C,). For class means,
-            these are the centred means.
+            these vectors are the centred means.
         rounding: Rounding error of each point, shape (C,); two points count as equal if they are nearer than the
             sum of their errors.
         close: Squared distance below which unequal points are counted as close.

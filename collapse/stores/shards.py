@@ -144,7 +144,7 @@ class Part(Named):
 
 
 def fields_to_compare(header: Mapping[str, Any]) -> dict[str, Any]:
-    """Return, by the names for messages, the fields of a :attr:`Shard.header` that all shards of a pass must share."""
+    """Return the fields of a :attr:`Shard.header` that all shards of a pass must share, by their names in messages."""
     layers = ", ".join(header["layers"])
     return {**header["identity"], "layers": layers, "slices": header["coverage"], "training": header.get("trained")}
 

@@ -162,8 +162,8 @@ def _pairs_of(frame: "pd.DataFrame", by: str, values: str | None, equal: str | S
         row = frame.iloc[rows["place"][again].iloc[0]]
         equally = f" and are equal in {', '.join(names)}" if names else ""
         raise CollapseError(
-            f"several rows (such as {row.get('model', row.name)}) have {by} = {row[by]}{equally}: choose rows with "
-            "--where, or give more columns with --equal"
+            f"several rows (such as {row.get('model', row.name)}) have {by} = {row[by]}{equally}, so it is "
+            "unclear which one to pair: choose rows with --where, or give more columns with --equal"
         )
     alike = rows.groupby(["of", *names], dropna=False, sort=False).ngroup()
     pairs = rows.assign(alike=alike).pivot(index="alike", columns=by, values="place").dropna().astype(np.int64)

@@ -113,7 +113,9 @@ class Recipe:
         known = GPTNeoConfig().to_dict()
         for name in self.config:
             if name in own:
-                raise UsageError(f"--config-arg {name} is not allowed: use the model's name or the option for it")
+                raise UsageError(
+                    f"--config-arg {name} is not allowed: use the model's name, such as 2x64_10L, or the option for it"
+                )
             if name not in known:
                 raise UsageError(f"GPT-Neo's configuration has no {name!r}; {near_names(name, known)}")
         return GPTNeoConfig(**own | more | dict(self.config))
