@@ -23,7 +23,6 @@ from collapse.core.reading import read_json
 from collapse.core.slurm import queued, submit
 from collapse.errors import CollapseError, UsageError
 from collapse.inputs.collection_spec import CollectionSpec
-from collapse.stores.lock import locked
 from collapse.stores.writing import write_atomic
 
 JOBS = ".jobs"
@@ -116,6 +115,8 @@ def submitted(store: Path) -> tuple[Mapping[str, Any], str, bool]:
 
 def _launch_slurm(places: Mapping[str, str], parts: int, given: Mapping[str, Any], folder: Path) -> bool:
     """Submit jobs for what is missing, unless earlier jobs still wait or run; return whether any job waits or runs."""
+    from collapse.stores.lock import locked  # slow to import
+
     with locked(folder, wait=True):
         missing = {place: _missing(model, place, parts, given) for place, model in places.items()}
         if not any(missing.values()):
