@@ -174,7 +174,6 @@ WRONG = [
     (2, "vit", f"{OF_IMAGES} flat", "the model has no class 'flat'; make a folder of images per class"),
     (2, "vit", "--data train", "need a --task: image-classification, sequence-classification"),
     (2, "vit", f"--task {IMAGES}", "needs its data: give --data"),
-    (1, "sequences", f"--task {IMAGES}", "is a BertForSequenceClassification, not an image classifier: give --task"),
     (1, "vit", f"{OF_IMAGES} trian", "there is no file trian (did you mean train?); dataset trian is not in the cache"),
     (1, "vit", f"{OF_IMAGES} train --ood-data hled", "there is no file hled (did you mean held?); "),
     (2, "vit", f"{OF_IMAGES} train --chunk-length 8", "--chunk-length does not apply"),

@@ -8,12 +8,10 @@ from collapse.errors import CollapseError, UsageError
 from collapse.hub.client import split_name
 from collapse.hub.opening import in_folder, repo_of
 from collapse.hub.references import ModelReference
-from collapse.inputs.checkpoints import check_kind
 from collapse.inputs.classifier_source import classifier_request
 from collapse.inputs.collection_spec import CollectionSpec
 from collapse.inputs.features import features_request, is_features_file
 from collapse.inputs.source_request import plugin_source, source_request
-from collapse.inputs.tasks import CAUSAL, TASKS
 from collapse.inputs.text_request import asked_model, text_request
 from collapse.stores.request import Request
 from collapse.stores.store import Store
@@ -40,9 +38,6 @@ def resolve(model: str, spec: CollectionSpec, folder: Path | None) -> Request | 
     if may_use_published and not is_collected and (found := find_store(reference, spec)):
         return found
     if isinstance(made, CollapseError):
-        if spec.text is None or not isinstance(made, UsageError):  # the model may lack options of another task
-            config = {**reference.json("config.json"), **reference.model_args}
-            check_kind(reference, config, TASKS.get(str(spec.task), CAUSAL))
         raise made
     return made
 

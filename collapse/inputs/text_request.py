@@ -10,7 +10,7 @@ from typing import Any
 from collapse.errors import UsageError
 from collapse.hub.adapted_models import find_adapted
 from collapse.hub.references import ModelReference, find_tokenizer
-from collapse.inputs.checkpoints import check_model_args
+from collapse.inputs.checkpoints import check_kind, check_model_args
 from collapse.inputs.collection_spec import CollectionSpec, flag_of
 from collapse.inputs.held_options import options_held
 from collapse.inputs.identity import model_identity
@@ -59,6 +59,8 @@ def text_request(
     texts, held_corpus = _texts_of(spec, full, reference, held, _open_fields(full) if leave_open else frozenset())
     full = texts.fitted(full)  # a packed text has a chunk length and limits of its own, which are then not open
     open_fields = _open_fields(full) if leave_open else frozenset()
+    if not leave_open and full.chunk_length is None and reference.position_limit is None:
+        _check_kind(reference)
     if full.chunk_length or not leave_open:
         full = replace(full, chunk_length=chunk_length_of(reference, full.chunk_length))
     if held is not None and spec.validation_text is None and spec.validation_split is None:  # it is the held store's
@@ -152,9 +154,15 @@ def _open_fields(spec: CollectionSpec) -> frozenset[str]:
     return frozenset(name for name, is_open in some.items() if is_open)
 
 
+def _check_kind(reference: ModelReference) -> None:
+    """Reject a model that is not a causal language model, before it is asked for an option that it does not need."""
+    check_kind(reference, {**reference.json("config.json"), **reference.model_args})
+
+
 def _text_of_card(reference: ModelReference) -> str:
     named = reference.card_datasets()
     if not named:
+        _check_kind(reference)
         raise UsageError(
             f"no corpus: the card of {reference.name} names no data set. Give its training text, for example --text "
             f"roneneldan/TinyStories, or --text train.jsonl --validation-text validation.jsonl"
