@@ -82,10 +82,10 @@ def run(request: dict[str, Any]) -> NoReturn:
     if request["file_limit"] is not None:  # Python ignores SIGXFSZ: a longer write ends half-way with an OSError
         resource.setrlimit(resource.RLIMIT_FSIZE, (request["file_limit"], resource.RLIM_INFINITY))
     sys.argv = ["-c" if request["program"] else "collapse", *request["start"]]
-    code = 70
+    code, names = 70, {"__name__": "__main__"}  # kept: deleting a DDP model can wait forever for a thread of gloo
     try:
         if request["program"]:
-            exec(compile(request["program"], "<string>", "exec"), {"__name__": "__main__"})
+            exec(compile(request["program"], "<string>", "exec"), names)
             code = 0
         else:
             main(request["start"])
