@@ -163,3 +163,9 @@ def test_equal_embeddings_whose_squares_vanish_keep_their_mean():
     h = torch.full((5000, 3), 0.1, dtype=torch.float64) * 2.0**-550
     s = accumulated(h, torch.zeros(5000).long(), [slice(0, 5000)]).statistics_so_far()
     assert torch.equal(s.means[0], h[0])
+
+
+def test_embeddings_of_a_training_step_are_taken_without_their_graph():
+    h = torch.randn(6, 4, requires_grad=True)
+    y = torch.arange(6) % 2
+    agree(accumulated(h, y, [slice(None)]), accumulated(h.detach(), y, [slice(None)]), 0)

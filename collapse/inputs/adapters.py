@@ -1,6 +1,5 @@
 """PEFT adapters: weights that change a base model."""
 
-import logging
 import warnings
 from pathlib import Path
 from typing import Any
@@ -10,8 +9,6 @@ import torch
 from collapse.errors import CollapseError, first_line, some
 from collapse.hub.fingerprints import ADAPTER, adapter_weights
 from collapse.hub.references import ModelReference
-
-log = logging.getLogger("collapse")
 
 
 def apply_adapter(model: Any, reference: ModelReference, *, merge: bool) -> Any:

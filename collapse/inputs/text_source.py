@@ -3,7 +3,6 @@
 Shapes: B chunks of T tokens, d dimensions; T−1 samples per chunk.
 """
 
-import logging
 import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -34,8 +33,6 @@ from collapse.stores.layers import layers_of
 from collapse.stores.manifest import NO_LENS, OF_VALIDATION
 from collapse.stores.provenance import Clock
 from collapse.stores.store import Store
-
-log = logging.getLogger("collapse")
 
 _LARGEST_SLICE = 1024  # chunks
 _SLICES, _FEWEST_SLICES = 16, 8  # minimum numbers of slices, if the text is long enough

@@ -97,6 +97,7 @@ class ClassMoments:
             NotFinite: An embedding is NaN or infinite; the message and ``error.row`` give its row.
         """
         labels = y_B if isinstance(y_B, Labels) else Labels.of(y_B, self.device)
+        h_Bd = h_Bd.detach()
         size = largest(h_Bd)
         if not size < LARGEST:  # also for NaN
             check_finite(h_Bd)
