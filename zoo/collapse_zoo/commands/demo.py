@@ -23,7 +23,7 @@ def command(output: str) -> None:
     from collapse.cli.rendering import print_table
     from collapse_zoo.demo import demo
 
-    say_aside(f"Training and measuring a small model in {output}/; finished work is used again …")
+    say_aside(f"Training and measuring a small model in {output}/ …")
     log = logging.getLogger("collapse")
     if log.level == logging.INFO:  # off a terminal: six models have several phases each
         log.setLevel(logging.WARNING)
