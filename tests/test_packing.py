@@ -29,14 +29,14 @@ class Letters:
     def __init__(self, meanwhile=lambda: None) -> None:
         self.seen, self.meanwhile = 0, meanwhile
 
-    def __call__(self, texts: list[str], verbose: bool = True) -> dict[str, list[list[int]]]:
+    def __call__(self, texts: list[str], verbose: bool = True, **_: object) -> dict[str, list[list[int]]]:
         assert not verbose  # a text longer than the model's limit is no fault: nothing is to be said of it
         self.seen += len(texts)
         self.meanwhile()
         return {"input_ids": [[ord(letter) for letter in text] for text in texts]}
 
 
-def words(texts, verbose=True):
+def words(texts, **_):
     """A tokenizer without a model or an end-of-text token: a token a word."""
     return {"input_ids": [[sum(map(ord, word)) % 997 for word in text.split()] for text in texts]}
 
@@ -208,7 +208,7 @@ import sys
 from collapse.inputs.packing import pack
 from collapse.inputs.collection_spec import CollectionSpec
 from collapse.hub.corpus import find_corpus
-def waiting(texts, verbose=True):
+def waiting(texts, **_):
     print("tokenizing", flush=True)
     sys.stdin.readline()
     return {"input_ids": [[1, 2, 3] for _ in texts]}
