@@ -63,11 +63,14 @@ class State:
         bounds: Any = torch.finfo(self.dtype) if self.dtype.is_floating_point else torch.iinfo(self.dtype)
         return {"max": bounds.min, "min": bounds.max}.get(self.reduction, 0.0)
 
+    def sizes(self, classes: int, dim: int) -> torch.Size:
+        """The tensor's shape for the given number of classes and dimensions."""
+        sizes = {"C": classes, "d": dim}
+        return torch.Size(sizes[size] if isinstance(size, str) else size for size in self.shape)
+
     def zeros(self, classes: int, dim: int, device: torch.device | str) -> Tensor:
         """Return the initial tensor for the given number of classes and dimensions."""
-        sizes = {"C": classes, "d": dim}
-        shape = [sizes[size] if isinstance(size, str) else size for size in self.shape]
-        return torch.full(shape, self.start, dtype=self.dtype, device=device)
+        return torch.full(self.sizes(classes, dim), self.start, dtype=self.dtype, device=device)
 
 
 class Statistic:
@@ -113,10 +116,10 @@ class Statistic:
     def check(self, dim: int) -> None:
         """Raise PluginError if a tensor does not have the declared shape and dtype."""
         for name, each in self.state.items():
-            expected, value = each.zeros(len(self.classes), dim, "meta"), getattr(self, name)
+            expected, value = (each.sizes(len(self.classes), dim), each.dtype), getattr(self, name)
             found = (value.shape, value.dtype) if isinstance(value, Tensor) else (type(value).__name__,)
-            if found != (expected.shape, expected.dtype):
-                declared, given = (", ".join(map(str, each)) for each in ((expected.shape, expected.dtype), found))
+            if found != expected:
+                declared, given = (", ".join(map(str, each)) for each in (expected, found))
                 raise PluginError(f"tensor {name}: state declares shape and dtype {declared}, got {given}")
 
     def merge(self, other: "Statistic", mine: Side | None = None, theirs: Side | None = None) -> None:
@@ -125,7 +128,7 @@ class Statistic:
         If the counts and means of both sides are not given, the other statistic must be of one batch: the deviations of
         a batch already include the term that "chan" adds.
         """
-        rows = self._ensure_rows(other)
+        rows = self._ensure_rows(other) if any(each.per_class for each in self.state.values()) else None
         for name, each in self.state.items():
             held, added = getattr(self, name).to(getattr(other, name).device), getattr(other, name)
             if each.per_class:
