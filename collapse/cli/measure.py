@@ -1,4 +1,8 @@
-"""collapse measure: find or collect stores, measure them, print a table."""
+"""collapse measure: find or collect stores, measure them, print a table.
+
+It calls the functions from which collection/measuring_any.py builds ``collapse.measure``, because it prints each row as
+soon as it is measured.
+"""
 
 import os
 from collections.abc import Callable, Mapping, Sequence

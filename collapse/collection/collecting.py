@@ -2,7 +2,8 @@
 
 ``collect`` makes a :class:`Request <collapse.stores.request.Request>`. ``Request.find_or_collect`` returns the store or
 part that the folder already holds, or locks the folder and calls ``collect_missing``, a function inside
-:func:`_with_all_ranks`. Then all ranks call: ``_run_passes`` → ``Request.load`` (opens model and texts) →
+:func:`_with_all_ranks`. Then all ranks call: ``_run_passes`` → ``Request.load`` (for texts ``open_texts`` in
+inputs/text_source.py) →
 ``Collection.run`` (passes.py) → folding.py.
 """
 

@@ -1,4 +1,7 @@
-"""Measure nulls beside a model: the same model before training, and its embeddings with shuffled labels."""
+"""Measure nulls beside a model: the same model before training, and its embeddings with shuffled labels.
+
+inputs/shuffling.py permutes the labels.
+"""
 
 from collections.abc import Mapping
 from dataclasses import replace

@@ -1,7 +1,7 @@
 """The two passes of a collection: class moments of training samples, decisions and loss of validation samples.
 
-A pass collects the slices that no shard in the folder holds; stores/slice_ranges.py divides them among ranks. Shards
-that cover the text are folded into the store.
+A pass collects the slices that no shard in the folder holds; stores/slice_ranges.py divides them among ranks, and
+running_slices.py runs them. Shards that cover the text are folded into the store.
 """
 
 import logging
@@ -28,7 +28,7 @@ from collapse.numerics.finite import check_classifier
 from collapse.plugin.filling import Filled
 from collapse.plugin.plugin_manager import plugins
 from collapse.stores.folding import Kinds, fold_training, fold_validation, training_hash, usable
-from collapse.stores.joining import ordered
+from collapse.stores.joining import checked_in_order
 from collapse.stores.layers import TOP
 from collapse.stores.manifest import OF_VALIDATION, differences, is_store, shape_of
 from collapse.stores.provenance import Clock, device_name, versions
@@ -107,7 +107,7 @@ class Collection:
             if self.folder is not None and self.part is not None:
                 if store := self._store_folded_by_another(phase_name, layers):
                     return store
-                shards = ordered(shards_in(self.folder, phase_name))
+                shards = checked_in_order(shards_in(self.folder, phase_name))
             return None if not shards or gaps(shards) else fold(shards)
 
     def _store_folded_by_another(self, phase_name: str, layers: Sequence[str]) -> Store | None:
@@ -147,7 +147,7 @@ class Collection:
         if store is not None and not store.lacking(phase.name, [TOP]):
             kinds, _ = usable(kinds, store.manifest)
             self._refuse_other_text(store, phase)
-        shards = ranks.once(partial(self._shards_in, phase.name, layers))
+        shards = ranks.once(partial(self._shards_unless_folded, phase.name, layers))
         if shards is None:  # another part has folded them, and _fold_if_whole() returns its store
             return []
         for shard in shards:
@@ -168,7 +168,7 @@ class Collection:
         by_start = {each.start: each for each in chain(shards, *ranks.meet(made))}
         return sorted(by_start.values(), key=lambda each: each.start)
 
-    def _shards_in(self, phase_name: str, layers: Sequence[str]) -> list[Shard] | None:
+    def _shards_unless_folded(self, phase_name: str, layers: Sequence[str]) -> list[Shard] | None:
         """Return the shards of a phase in the folder; None if another part has meanwhile folded it."""
         with self.alone():
             if self._store_folded_by_another(phase_name, layers):

@@ -1,1 +1,1 @@
-"""Shared by all packages: progress, paths, files, escaping, and settings of torch and of the process."""
+"""Shared by all packages: progress, paths, escaping, and settings of torch and of the process."""

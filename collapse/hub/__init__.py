@@ -1,1 +1,1 @@
-"""Stores on the Hugging Face Hub: the client, repositories at a commit, names, fingerprints, push and pull."""
+"""Find models, texts and stores by name, in local folders or on the Hugging Face Hub; push and pull stores."""

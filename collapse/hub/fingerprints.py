@@ -128,7 +128,8 @@ def weight_files(files: Files, model_args: Arguments) -> list[str]:
     shards = json_of(files, f"{prefix}{first}").get("weight_map")
     names = sorted({f"{prefix}{each}" for each in shards.values()}) if isinstance(shards, dict) else []
     if missing := [name for name in names if not files.has(name)]:
-        raise CollapseError(f"{files.name} is incomplete: it lacks {some(missing)}, named in {first}{files.remedy}")
+        remedy = files.remedy or ". Add them, or give another model"
+        raise CollapseError(f"{files.name} is incomplete: it lacks {some(missing)}, named in {first}{remedy}")
     return names
 
 

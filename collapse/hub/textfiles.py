@@ -104,7 +104,7 @@ def read_texts(file: str, column: str) -> Iterator[tuple[str, str]]:
             f"line {number:,} of {name} is not UTF-8: convert the file, for example with iconv"
         ) from error
     except OSError as error:
-        raise CollapseError(f"{file} cannot be read: {first_line(error)}") from error
+        raise CollapseError(f"{file} cannot be read: {first_line(error)}. Check it and its permissions") from error
 
 
 def _text_of(row: Any, column: str, where: str) -> str:

@@ -1,1 +1,1 @@
-"""What a collection reads: its options, texts, tokens, model references, language models."""
+"""What a collection reads: its options, packed texts, features, loaded models."""

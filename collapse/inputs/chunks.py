@@ -1,4 +1,4 @@
-"""Chunks of token ids, and the files that hold them: ids, starts of texts, and a record of their origin."""
+"""Chunks of token ids, which packing.py cuts, and their files: ids, starts of texts, and a record of their origin."""
 
 import json
 from collections.abc import Iterator, Mapping

@@ -1,6 +1,8 @@
-"""The identity of a collection: everything that affects a stored number and is known without loading the model.
+"""The model's fields in the identity of a collection.
 
-Two collections are the same if their identities are equal; ``differences`` in stores/manifest.py names what differs.
+An identity is everything that affects a stored number and is known without loading the model; text_request.py,
+classifier_source.py and features.py put it together, and text_source.py adds what only the loaded model tells. Two
+collections are the same if their identities are equal; ``differences`` in stores/manifest.py names what differs.
 """
 
 from typing import Any

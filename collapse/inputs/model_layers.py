@@ -67,7 +67,7 @@ def _equal(mine: Tensor, theirs: Tensor) -> bool:
 
 
 def _find_lens(loaded: "LanguageModel", tokens: Tensor) -> None:
-    """Find the module outside the blocks that maps the last block's output to the head's input."""
+    """Set ``lens`` to the module that maps the last block's output to the head's input, or ``no_lens`` if none does."""
     assert loaded.blocks is not None
     of_blocks, outputs, mapped = {*loaded.blocks.modules()}, list[Tensor](), list[tuple[nn.Module, Tensor, Tensor]]()
 

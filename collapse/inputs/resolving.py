@@ -87,7 +87,10 @@ def find_store_at(place: str, model: str, spec: CollectionSpec) -> Store | None:
     for store in stores:
         differ = ", ".join(request.store_differences(store, whole=True))
         others.append(f"{store} of {store.model} on {store.corpus} differs in {differ}")
-    raise UsageError(f"{place} has no store of {model} with these options: {'; '.join(others)}")
+    raise UsageError(
+        f"{place} has no store of {model} with these options ({'; '.join(others)}): give the model and options of a "
+        "store there"
+    )
 
 
 def _chosen(stores: Iterable[Store], request: Request) -> Store | None:

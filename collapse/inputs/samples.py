@@ -90,7 +90,7 @@ class Samples(Phase):
         """Return the labels of the samples at some positions."""
         return self._labels[places]
 
-    def check_classifier(self, rows: int, dim: int) -> None:
+    def check_labels(self, rows: int, dim: int) -> None:
         """Raise CollapseError if a label has no row in the classifier; remember ``dim`` to check the embeddings."""
         self.dim = dim
         least, most = (int(each) for each in self._labels[self._kept].aminmax())

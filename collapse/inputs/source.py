@@ -94,7 +94,7 @@ class Phase(ABC):
     def check(self) -> None:  # noqa: B027  # most sources have nothing to check
         """Raise CollapseError if the definitions do not apply to the embeddings of the first unit."""
 
-    def check_classifier(self, rows: int, dim: int) -> None:  # noqa: B027  # as above
+    def check_labels(self, rows: int, dim: int) -> None:  # noqa: B027  # as above
         """Raise CollapseError if a label has no row in a classifier of ``rows`` rows for ``dim`` dimensions."""
 
     def coverage(self) -> dict[str, Any]:
@@ -174,7 +174,7 @@ class Source:
             if (phase := getattr(self, name)) is not None:
                 setattr(self, name, phase := copy(phase))  # one object may be given for both
                 phase.name = name
-                phase.check_classifier(*self.weight.shape)
+                phase.check_labels(*self.weight.shape)
 
     @property
     def device(self) -> torch.device:

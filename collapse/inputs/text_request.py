@@ -55,7 +55,7 @@ def text_request(
     """
     held = Store.load(folder) if folder and is_store(folder) and not spec.recollect else None
     tokenizer = find_tokenizer(spec.tokenizer) if spec.tokenizer else reference
-    full = _with_texts(spec, reference, held)
+    full = _with_known_texts(spec, reference, held)
     texts, held_corpus = _texts_of(spec, full, reference, held, _open_fields(full) if leave_open else frozenset())
     full = texts.fitted(full)  # a packed text has a chunk length and limits of its own, which are then not open
     open_fields = _open_fields(full) if leave_open else frozenset()
@@ -63,7 +63,8 @@ def text_request(
         _check_kind(reference)
     if full.chunk_length or not leave_open:
         full = replace(full, chunk_length=chunk_length_of(reference, full.chunk_length))
-    if held is not None and spec.validation_text is None and spec.validation_split is None:  # it is the held store's
+    # a validation text, if any, is then the held store's
+    if held is not None and spec.validation_text is None and spec.validation_split is None:
         texts = replace(texts, optional=True)
     identity = {
         "tokenizer": tokenizer.tokenizer,
@@ -75,7 +76,9 @@ def text_request(
     if same_texts(identity):
         log.warning(SAME_TEXTS)
     training = {name: str(value) for name, value in reference.training.items()}
-    own = {"tokenizer": tokenizer.location} if tokenizer.is_local and tokenizer.loaded_tokenizer is None else {}
+    tokenizer_folder = (
+        {"tokenizer": tokenizer.location} if tokenizer.is_local and tokenizer.loaded_tokenizer is None else {}
+    )
     if texts.training and texts.validation:  # a named data set has its own validation split
         open_fields -= {"validation"}
     return Request(
@@ -84,10 +87,17 @@ def text_request(
             "model": reference.shown_name,
             "revision": reference.revision,
             **training,
-            **own,
+            **tokenizer_folder,
             **texts.shown_names,
         },
-        load=partial(open_texts, identity=identity, spec=full, reference=reference, tokenizer=tokenizer, texts=texts),
+        load=partial(
+            open_texts,
+            identity=identity,
+            spec=full,
+            reference=reference,
+            tokenizer_reference=tokenizer,
+            texts=texts,
+        ),
         validates=texts.validation is not None,
         split_may_be_absent=texts.optional,
         folder=folder,
@@ -122,7 +132,7 @@ def _texts_of(
     return find_texts(full if full.text else replace(full, text=_text_of_card(reference))), None
 
 
-def _with_texts(spec: CollectionSpec, model: ModelReference, held: Store | None) -> CollectionSpec:
+def _with_known_texts(spec: CollectionSpec, model: ModelReference, held: Store | None) -> CollectionSpec:
     """Add texts to options that name none: a store's texts, or the training texts that a plugin knows for the model.
 
     So the same command uses the same texts before, during and after a collection.

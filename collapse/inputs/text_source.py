@@ -132,7 +132,7 @@ def open_texts(
     identity: Mapping[str, Any],
     spec: CollectionSpec,
     reference: ModelReference,
-    tokenizer: ModelReference,
+    tokenizer_reference: ModelReference,
     texts: Texts,
 ) -> Source:
     """Load a model and pack texts.
@@ -141,13 +141,15 @@ def open_texts(
     """
     clock = Clock()
     check_kind(reference, {**reference.json("config.json"), **reference.model_args})  # before the texts are packed
-    tokenize = tokenizer.loaded_tokenizer or load_tokenizer(tokenizer, trust_remote_code=spec.trust_remote_code)
-    ignored = _ignored(spec.ignore_tokens, tokenize)
-    remember_tokenizer(tokenizer)
-    key = tokenizer_key(tokenizer, spec)
+    tokenizer = tokenizer_reference.loaded_tokenizer or load_tokenizer(
+        tokenizer_reference, trust_remote_code=spec.trust_remote_code
+    )
+    ignored = _ignored(spec.ignore_tokens, tokenizer)
+    remember_tokenizer(tokenizer_reference)
+    key = tokenizer_key(tokenizer_reference, spec)
 
     def packed(corpus: Corpus, cut: CollectionSpec) -> Chunks:
-        return pack(corpus, tokenize, cut, tokenizer_key=key, progress=report)
+        return pack(corpus, tokenizer, cut, tokenizer_key=key, progress=report)
 
     trains = trained is None or bool(trained.lacking("train", trained.layers_with(spec.layers)))
     validates_now = not trains or spec.part is None  # else it needs the means of all parts
@@ -159,21 +161,21 @@ def open_texts(
     model = reference.loaded or load_model(reference, spec, report)
     for chunks in (train, validation):
         if chunks is not None:
-            _check_ids(chunks, tokenize, model, reference.name)
+            _check_ids(chunks, tokenizer, model, reference.name)
     layers = layers_of(spec.layers, model.n_layers) if trained is None else trained.layers_with(spec.layers)
     if (first := train or validation) is not None:
         with explaining_large_model(reference.name, model.device):
-            _examine(model, torch.from_numpy(first.tokens[:1].astype("int64")), layers)
+            _find_logits_and_layers(model, torch.from_numpy(first.tokens[:1].astype("int64")), layers)
     identity = {**identity, "attention": model.attention, "head": model.head}
     corpus = {"name": texts.shown_names["corpus"], "validation": texts.shown_names["validation"]}
     if validates_now and validation is None:  # there is no validation text, or its split is absent
         identity = {name: each for name, each in identity.items() if name not in OF_VALIDATION} | {"validation": None}
         corpus["validation"] = None
-    added = tokenize.num_special_tokens_to_add() if spec.special_tokens else 0
+    added = tokenizer.num_special_tokens_to_add() if spec.special_tokens else 0
     phase = partial(TextPhase, model=model, shuffled=spec.null == "shuffled", ignored=ignored, added=added)
     return Source(
         identity=identity,
-        model=_about(model, reference, tokenizer),
+        model=_about(model, reference, tokenizer_reference),
         corpus=corpus,
         weight=model.weight,
         bias=model.bias,
@@ -189,7 +191,7 @@ def open_texts(
     )
 
 
-def _examine(model: LanguageModel, tokens_BT: Tensor, layers: Sequence[str]) -> None:
+def _find_logits_and_layers(model: LanguageModel, tokens_BT: Tensor, layers: Sequence[str]) -> None:
     """Find how a model makes logits and, if inner layers are wanted, its blocks."""
     model.logits = find_logits(model, tokens_BT)
     if len(layers) > 1:

@@ -154,7 +154,7 @@ def _note_singletons(made: Numbers, found: Evaluation) -> None:
 
 
 def _failure(metric: Metric, error: Failed) -> str:
-    """Describe a failure: plugin, function and remedy; without folders, because notes are published."""
+    """Return a note on a failure: plugin, function, remedy. Paths keep only their last part: notes are published."""
     plugin = plugins().owner(error.module)
     if not plugin.origin:  # the function is of another module, or of torch
         plugin = plugins().owner(metric.module)

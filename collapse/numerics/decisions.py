@@ -189,19 +189,19 @@ class ValidationTally:
         y_B: Int[Tensor, " B"],
         first: int = 0,
         units: int = 1,
-        read_Bd: Float[Tensor, "B d"] | None = None,
+        head_input_Bd: Float[Tensor, "B d"] | None = None,
     ) -> None:
         """Add a batch of whole units of equal length; ``first`` is the index of the first unit.
 
-        ``read_Bd`` is the input of the head, if it differs from the embeddings.
+        ``head_input_Bd`` is the input of the head, if it differs from the embeddings.
         """
         device = self.decider.weight.device
         h_Bd, y_B = h_Bd.to(device, torch.float64), y_B.to(device)
-        read_Bd = h_Bd if read_Bd is None else read_Bd.to(device, torch.float64)
-        for each in (h_Bd,) if read_Bd is h_Bd else (h_Bd, read_Bd):
+        head_input_Bd = h_Bd if head_input_Bd is None else head_input_Bd.to(device, torch.float64)
+        for each in (h_Bd,) if head_input_Bd is h_Bd else (h_Bd, head_input_Bd):
             if not within_range(each):
                 check_finite(each)
-        linear, ncc_B = self.decider.linear(read_Bd, y_B), self.decider.nearest(h_Bd)
+        linear, ncc_B = self.decider.linear(head_input_Bd, y_B), self.decider.nearest(h_Bd)
         agree_B, hit_B = linear.with_mean == ncc_B, linear.vocabulary == y_B
         ones_B = torch.ones_like(y_B)
         for name, class_B, values in (

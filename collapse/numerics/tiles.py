@@ -175,7 +175,7 @@ class Tile:
 
     @torch.inference_mode()
     def field(self, name: str) -> Float[Tensor, "R S"]:
-        """Return one of the fields of :data:`collapse.plugin.names.OF_PAIRS`."""
+        """Return a value of each class pair, such as "cosine"; names: :data:`collapse.plugin.names.OF_PAIRS`."""
         if name not in self._held:
             self._held[name] = getattr(self, f"_{name}")()
         found: Tensor = self._held[name]

@@ -1,4 +1,6 @@
-"""Run a plugin's functions. An exception or a write to a shared tensor costs only that function's results.
+"""Call a plugin's function, and convert its exception, or its write to a shared tensor, to a PluginError.
+
+numerics/reducing.py then leaves out that function's results only; filling.py stops the run of a statistic.
 
 This module does not import torch, because plugins that only add commands do not need it.
 """

@@ -114,7 +114,7 @@ def check(function: Callable[..., Any], *, pairs: bool, statistics: Collection[s
         if pairs and (each.name in PER_CLASS or (each.kind == "function" and _kind(each.target) == "class")):
             blocks = f"row_{each.name} and column_{each.name}"
             raise PluginError(
-                f"{called(function)} asks for {each.name!r}, which has one row per class: ask for {blocks}"
+                f"{called(function)} takes pairs of classes, but {each.name!r} has one row per class: ask for {blocks}"
             )
 
 

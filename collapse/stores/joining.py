@@ -29,10 +29,10 @@ def joined(parts: Parts) -> Part:
     opened = [each if isinstance(each, Part) else Part.load(each) for each in given]
     if len(opened) < 2:
         raise UsageError(f"at least two parts are needed, got {len(opened)}: collect with --part 1/n to --part n/n")
-    return Part(opened[0].path, ordered([shard for part in opened for shard in part.shards]))
+    return Part(opened[0].path, checked_in_order([shard for part in opened for shard in part.shards]))
 
 
-def ordered(shards: Sequence[Shard]) -> list[Shard]:
+def checked_in_order(shards: Sequence[Shard]) -> list[Shard]:
     """Return the shards of one or several folders in the order of their slices.
 
     Raises:

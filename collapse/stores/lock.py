@@ -51,7 +51,7 @@ def locked(
     lock = FileLock(folder / _name(part))
     try:
         try:
-            _acquire(lock, folder, option, wait, alone=part is None and not beside_parts)
+            _acquire(lock, folder, option, wait, without_parts=part is None and not beside_parts)
         except OSError as error:
             raise write_error(folder, error, other=f"choose another {option}") from error
         try:
@@ -69,8 +69,8 @@ def _name(part: tuple[int, int] | None) -> str:
     return LOCK if part is None else "{}-{}-of-{}".format(LOCK, *part)
 
 
-def _acquire(lock: BaseFileLock, folder: Path, option: str, wait: bool, *, alone: bool) -> None:
-    """Acquire a lock; if ``alone``, at a time when no part of the folder runs."""
+def _acquire(lock: BaseFileLock, folder: Path, option: str, wait: bool, *, without_parts: bool) -> None:
+    """Acquire a lock; if ``without_parts``, at a time when no part of the folder runs."""
     timeout = _PATIENCE_SECONDS
     while True:
         folder.mkdir(parents=True, exist_ok=True)
@@ -79,7 +79,7 @@ def _acquire(lock: BaseFileLock, folder: Path, option: str, wait: bool, *, alone
                 lock.acquire(timeout=timeout)
             except FileNotFoundError:  # another process removed its empty folder
                 continue
-            if not (alone and running_parts(folder)):
+            if not (without_parts and running_parts(folder)):
                 return
             _release(lock)  # a part needs it to end
             time.sleep(_PATIENCE_SECONDS)

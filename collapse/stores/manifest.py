@@ -86,7 +86,7 @@ def _no_store(path: Path) -> StoreError:
     if (path / SHARDS).is_dir():
         return StoreError(
             f"{path} holds an unfinished collection, or a part of one: run the same collapse collect again to "
-            "continue, or merge the parts: collapse merge STORE… --store DIR"
+            "continue, or merge the parts: collapse merge PART… --store DIR"
         )
     also = f"; {close}" if (close := near_folders(str(path))) else ""
     if below := sorted(str(each.parent) for each in path.glob(f"stores/*/{MANIFEST}")):

@@ -8,7 +8,7 @@ from collapse.core.paths import expanded
 from collapse.errors import StoreError, UsageError
 from collapse.plugin.guarding import outside_inference_mode
 from collapse.stores.folding import fold_training, fold_validation, training_hash
-from collapse.stores.joining import ordered
+from collapse.stores.joining import checked_in_order
 from collapse.stores.manifest import is_store
 from collapse.stores.shards import Part, Shard, all_shards, gaps, shards_in
 from collapse.stores.slice_ranges import spans
@@ -76,7 +76,7 @@ def _covering(folders: Sequence[Path], phase: str) -> list[Shard]:
             what = "part of a collection" if phase == "train" else "validation results"
             raise StoreError(f"{folder} holds no {what}: run collapse collect MODEL --store {folder} --part k/n")
         shards += found
-    shards = ordered(shards)
+    shards = checked_in_order(shards)
     if missing := gaps(shards):
         raise StoreError(
             f"{phase} slices {spans(missing)} of {shards[0].slices} are missing from the parts: collect them "

@@ -34,8 +34,8 @@ class Request:
         identity: Everything that affects a stored number and is known without loading a model.
         shown_names: Names of the model, its texts and tokenizer, and "step", the training step; not in the identity.
         load: Returns the samples, a :class:`collapse.inputs.source.Source`. :func:`collapse.collect` calls it while the
-            folder is locked, with two arguments: the store that lacks only its validation, or None; and a progress
-            callback, or None.
+            folder is locked, with two arguments: the store that lacks its validation or some layers, or None; and a
+            progress callback, or None.
         validates: Whether there is a validation text.
         split_may_be_absent: Whether the validation split is a default, which the data set may lack.
         open_fields: Fields of the identity for which a published store may have any value.
@@ -193,7 +193,11 @@ class Request:
         return None if self.lacking_layers(store) or self.lacks_validation(store) else store
 
     def _finished_part(self, folder: Path) -> Store | Part | None:
-        """Return the part in a locked folder if it is finished; or the store, if the part belongs to its next pass."""
+        """Return the part in a locked folder if it is finished; or the store, if the part belongs to its next pass.
+
+        Raises:
+            StoreError: The folder has shards of other options, also without ``--part``.
+        """
         store = Store.load(folder) if is_store(folder) else None
         shards = all_shards(folder)
         refuse_if_shards_differ(folder, self._shard_differences(shards, store))

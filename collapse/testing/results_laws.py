@@ -160,7 +160,7 @@ def _random_results() -> Results:
 
 
 def _gaps(results: Results) -> Iterator[tuple[str, Any]]:
-    """Yield the results with missing values, and with few rows."""
+    """Yield labelled variants of the results: some with missing values or columns, some with at most two rows."""
     frame = results.frame()
     numbers = [name for name in frame.columns if "." in str(name) or name == "val_loss"]
     some = [frame[[name for name in frame if name not in numbers]], frame.assign(model="the same")]

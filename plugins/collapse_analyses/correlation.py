@@ -89,7 +89,7 @@ def correlation(
     (0.8, 0.2)
     """
     if strata and cluster:
-        raise UsageError("--strata shows r without intervals or p: remove --cluster")
+        raise UsageError("--cluster changes only intervals and p, which --strata does not show: remove --cluster")
     options: dict[str, Any] = {"against": against, "columns": columns, "where": where, "within": within}
     chosen = choose(results, **options, control=control, needs=cluster, also=[LOG_CDNV])
     return _strata(chosen) if strata else _correlated(chosen, names_of(cluster, chosen.frame), resamples)
@@ -105,8 +105,8 @@ def _correlated(chosen: Chosen, clusters: list[str], resamples: int) -> Table:
     records = _records(chosen, left_kn, fits, bool(clusters))
     how = f"t-test, clustered by {' and '.join(clusters)}" if clusters else "t-test of r"
     if whole_groups and not few and not chosen.controls and _permute(chosen, left_kn, records, resamples):
-        orders = f"{resamples:,} random orders of groups of equal {names[0]} (seed 0), plus the observed order"
-        how = f"share of {orders}, whose |r| is as large"
+        orders = f"{resamples:,} random orders of groups of equal {names[0]} (seed 0) and the observed order"
+        how = f"share of orders whose |r| is at least as large as observed, among {orders}"
     records.sort(key=lambda record: (record["p"] is None, record["p"], -abs(record["r"])))
     _correct(records)
     title = f"Correlation with {chosen.goal.label}, {len(chosen)} rows"

@@ -102,7 +102,7 @@ def _explain(chosen: Chosen, pairs: _Pairs) -> list[str]:
         *([f"{counted(left, 'row')} without a counterpart excluded"] if left else []),
         f"better: pairs in which {pairs.values[1]} is better; p: sign test of rises against falls{of}, two-sided, not "
         "corrected",
-        f"r: correlation of the differences with {chosen.goal.label}'s; intervals: jackknife of the pairs{of}, "
+        f"r: correlation of the differences with those of {chosen.goal.label}; intervals: jackknife of the pairs{of}, "
         "Student's t",
     ]
 

@@ -140,7 +140,8 @@ def _records(
 def _explain(found: Shuffled, chosen: Chosen, records: Sequence[dict[str, Any]]) -> list[str]:
     """Return notes on how to read the numbers."""
     goal, many = chosen.goal.label, f"{found.permutations:,}"
-    how = f"p: share of {many} random permutations of {goal} (seed 0), plus the observed order, whose |r| is as large"
+    orders = f"{many} random permutations of {goal} (seed 0) and the observed order"
+    how = f"p: share of orders whose |r| is at least as large as observed, among {orders}"
     notes = [
         f"p is exact: all {many} orders of {goal} were used" if found.exact else how,
         f"max_t_p: p-value corrected for testing {counted(len(records), 'column')} (Westfall–Young max-T, single step)",

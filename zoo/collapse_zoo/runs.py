@@ -202,7 +202,7 @@ class Run:
         return Results.read(file).rows if file.exists() else []
 
     def measured(self) -> set[int]:
-        """Return the k of the checkpoints that have a row."""
+        """Return the number k (model name ``…@k``) of each checkpoint that has a row in ``results.json``."""
         return {_k_of(row) for row in self.results()}
 
     def add(self, row: Row, k: int) -> Row:
