@@ -9,6 +9,7 @@ import random
 import re
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -31,12 +32,12 @@ class Ranks:
     def __init__(self, warm, folder):
         self.warm, self.folder, self.started, self.store = warm, folder, 0, None
 
-    def start(self, *commands, folders=(None, None, None, None)):
+    def start(self, *commands, folders=(None, None, None, None), more=None):
         """Start a command for each rank, in a folder; the process ids."""
         self.store = self.store or TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
         shared = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(self.store.port), "WORLD_SIZE": str(len(commands))}
         shared |= {"TORCHELASTIC_USE_AGENT_STORE": "True", "TORCHELASTIC_RESTART_COUNT": str(self.started)}
-        shared |= {"COLLAPSE_HOME": f"{self.folder}/home"}
+        shared |= {"COLLAPSE_HOME": f"{self.folder}/home", **(more or {})}
         self.started += 1
         return [
             self.warm.start(
@@ -222,6 +223,25 @@ def test_a_process_that_inherits_a_rank_is_told_so(run, tiny, tmp_path):
     assert done.returncode == 1
     assert done.stderr.startswith("collapse: rank 1 of 2 cannot reach the others (")
     assert done.stderr.endswith("): start all ranks with torchrun, or unset RANK and WORLD_SIZE\n")
+
+
+@pytest.mark.parametrize("rank", ["x", "2"])
+def test_a_rank_that_cannot_be_is_refused(run, tiny, tmp_path, rank):
+    done = run(*words_of(tiny, tmp_path / "store"), ok=False, changes={"RANK": rank, "WORLD_SIZE": "2"})
+    assert done.returncode == 2
+    assert done.stderr.startswith(f"collapse: RANK={rank} is not a number from 0 to WORLD_SIZE=2 - 1: start all ranks")
+
+
+def test_rank_1_tells_that_rank_0_died_if_no_agent_holds_the_store(ranks, tiny, tmp_path):
+    store = tmp_path / "store"
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        own = {"MASTER_PORT": str(free.getsockname()[1]), "TORCHELASTIC_USE_AGENT_STORE": "False"}
+    pids = ranks.start(*[words_of(tiny, store)] * 2, more=own)
+    await_shard(store)
+    assert ranks.warm.kill(pids[0])
+    assert ranks.warm.wait(pids[1]) == 1
+    assert "another rank has ended" in ranks.said(1)
 
 
 def test_only_rank_0_runs_other_commands(ranks):

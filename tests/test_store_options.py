@@ -81,6 +81,12 @@ def test_collect_on_a_finished_store_compares_every_option(tiny, stored):
             collapse.collect(tiny.model, store=stored, **given)
 
 
+def test_a_store_decides_its_local_texts(tiny, stored):
+    assert collapse.collect(tiny.model, store=stored).state == "complete"
+    with pytest.raises(collapse.CollapseError, match=r"lacks 1 layer \(0\), which need its training text: repeat"):
+        collapse.collect(tiny.model, store=stored, layers="0")
+
+
 def test_opening_a_store_keeps_what_another_process_writes(tiny, stored, tmp_path):
     store = shutil.copytree(stored, tmp_path / "store")
     written = store / "shards" / ".train-1.safetensors.partial"

@@ -10,6 +10,7 @@ import shutil
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import fields
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +30,7 @@ JOBS = ".jobs"
 """Subfolder of a store's folder with the files and logs of its jobs."""
 
 _RECORD = "jobs.json"
-_JOBS_ONLY = ("jobs", "partition", "hours", "slurm")
+_SLURM_ONLY = ("partition", "hours", "slurm")
 
 launching_options = with_options(
     click.option(
@@ -42,7 +43,12 @@ launching_options = with_options(
     click.option(
         "--hours", type=click.FloatRange(0.02), default=24.0, show_default=True, help="Wall time of a SLURM job."
     ),
-    click.option("--slurm", multiple=True, metavar="KEY=VALUE", help="Another option of sbatch, such as account=mine."),
+    click.option(
+        "--slurm",
+        multiple=True,
+        metavar="KEY=VALUE",
+        help="Another option of sbatch, such as account=mine or exclusive.",
+    ),
 )
 
 
@@ -61,9 +67,12 @@ def launch(
         given: Options of :func:`collapse.collect`.
     """
     options = click.get_current_context().params
+    given_here = partial(is_given, click.get_current_context())
+    if options["launcher"] != "slurm" and (unused := [*filter(given_here, _SLURM_ONLY)]):
+        raise UsageError(f"--{unused[0]} is for SLURM jobs: also give --launcher slurm, or remove it")
     if options["launcher"] is None:
-        if unused := [name for name in _JOBS_ONLY if is_given(click.get_current_context(), name)]:
-            raise UsageError(f"--{unused[0]} is for jobs: also give --launcher slurm or --launcher local")
+        if given_here("jobs"):
+            raise UsageError("--jobs is for jobs: also give --launcher slurm or --launcher local")
         return False
     if ranks.count() > 1:
         raise UsageError("--launcher starts processes of its own: run the command without torchrun")
@@ -138,7 +147,7 @@ def _launch_slurm(places: Mapping[str, str], parts: int, given: Mapping[str, Any
                 ]
                 for phase in ("train", "validation")
             ]
-            last = [*option_words(click.get_current_context().parent), *_command_line("launcher", *_JOBS_ONLY)]
+            last = [*option_words(click.get_current_context().parent), *_command_line("launcher", "jobs", *_SLURM_ONLY)]
             phases = {str(expanded(place)): list(each) for place, each in missing.items()}
             about = {"parts": parts, "phases": phases, "command": _command_line()}
             _submit([*stages, [last]], about, folder)

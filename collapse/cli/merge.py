@@ -23,4 +23,6 @@ def command(stores: tuple[str, ...], target: str) -> None:
     made = merge(stores, store=target)
     say(f"{made} is {made.state}: {counted(len(stores), 'part')} merged, digest {made.digest[:12]}")
     if made.state == "trained":
-        say(f"validate it with: collapse collect MODEL --store {made} --validation-text FILES")
+        on_hub = "name" in (made.identity.get("validation") or {})  # then the store knows where the text is
+        text = "" if on_hub else " --validation-text FILES"
+        say(f"validate it with: collapse collect MODEL --store {made}{text}")

@@ -42,7 +42,9 @@ def command(stores: tuple[str, ...], format_: str | None, output: str | None) ->
             begun = {each.phase for each in rows}
             rows += [Covered(phase, None, 0, None) for phase in phases if phase not in begun]
         if not (said or any(rows_of.values())):
-            raise UsageError(f"there is no collection in {folder}: give the --store of collapse collect")
+            said = f"nothing is collected in {folder} yet: give the --store of collapse collect"
+            if len(stores) == 1:
+                raise UsageError(said)
         jobs += [said] if said else []
         table += [[str(each), *_row(row)] for each, some in rows_of.items() for row in some]
     columns = ["store", "phase", "part", "done", "of", "state", "chunks/s", "left"]

@@ -5,6 +5,7 @@ all ranks at the next meeting. A process that did not call :func:`join` counts a
 nothing.
 """
 
+import logging
 import os
 import signal
 import sys
@@ -13,13 +14,17 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
+from threading import Timer
 from typing import Any, TypeVar
 
 from collapse.errors import CollapseError, UsageError, first_line
 
+log = logging.getLogger("collapse")
+
 T = TypeVar("T")
 
 _TO_START, _TO_MEET = timedelta(minutes=10), timedelta(days=30)
+_PATIENCE_SECONDS = 10
 
 _LOST = "another rank has ended. Finished slices are kept: run the same command again, with any number of ranks"
 
@@ -66,7 +71,13 @@ def local_rank() -> int:
 
 def started_as() -> tuple[int, int]:
     """Return the rank and the number of ranks that the environment gives to this process."""
-    return int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1"))
+    own, size = os.environ.get("RANK", "0"), os.environ.get("WORLD_SIZE", "1")
+    if not (own.isdecimal() and size.isdecimal() and int(own) < int(size)):
+        raise UsageError(
+            f"RANK={own} is not a number from 0 to WORLD_SIZE={size} - 1: start all ranks with torchrun, or unset RANK "
+            "and WORLD_SIZE"
+        )
+    return int(own), int(size)
 
 
 def join(words: Sequence[str], *, silent: bool = True) -> None:
@@ -88,7 +99,10 @@ def join(words: Sequence[str], *, silent: bool = True) -> None:
     import torch.distributed as dist
     import torch.distributed.nn  # noqa: F401 - if imported later, its defaults keep the group and its threads alive
 
-    signal.signal(signal.SIGTERM, signal.default_int_handler)  # torchrun ends the other ranks of a dead one
+    # torch waits in C++, where Python's handler of Ctrl-C would not run
+    on_interrupt = signal.signal(signal.SIGINT, signal.SIG_DFL)
+    waiting = Timer(_PATIENCE_SECONDS, _say_waiting, (own, size))
+    waiting.start()
     try:
         held, own, size = next(dist.rendezvous("env://", timeout=_TO_START))
         attempt = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")  # torchrun's store keeps what earlier ones wrote
@@ -101,12 +115,21 @@ def join(words: Sequence[str], *, silent: bool = True) -> None:
             f"rank {own} of {size} cannot reach the others ({first_line(error)}): start all ranks with torchrun, or "
             "unset RANK and WORLD_SIZE"
         ) from error
+    finally:
+        waiting.cancel()
+        signal.signal(signal.SIGINT, on_interrupt)
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # torchrun ends the other ranks of a dead one
     _joined = _Joined(own, size, store)
     if own and silent:
         _mute()
     for other, theirs in enumerate(meet(list(words))):
         if theirs != list(words):
             raise UsageError(f"rank {other} has other arguments than rank {own}: start all ranks with the same command")
+
+
+def _say_waiting(own: int, size: int) -> None:
+    where = ":".join(os.environ.get(name, "?") for name in ("MASTER_ADDR", "MASTER_PORT"))
+    log.warning("rank %d of %d waits for the others at %s, for at most 10 minutes", own, size, where)
 
 
 def meet(value: T) -> list[T]:
@@ -202,8 +225,8 @@ def left_at_the_end() -> Iterator[None]:
         if _joined is not None:
             try:
                 speaks = _joined.store.add("told", 1) == 1
-            except RuntimeError:  # torchrun, which holds the store, has ended
-                speaks = _joined.rank == 0
+            except RuntimeError:  # the holder of the store has ended: torchrun, or else rank 0
+                speaks = _joined.rank == (0 if os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True" else 1)
             if speaks:
                 sys.stderr = sys.__stderr__
             else:

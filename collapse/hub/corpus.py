@@ -142,7 +142,7 @@ def _local_corpus(
     files = find_files(given, known)
     above = Path(files[0]).absolute().parent.parent
     if Path(files[0]).name == RECORD and find_packed(Folder(above), validation=validation):
-        raise UsageError(f"{given[0]} is a file of a packed text: give the folder, {above}")
+        raise UsageError(f"{given[0]} is only a part of a packed text: give its folder, {above}")
     if split is not None:
         raise UsageError(f"{show_names(files)} is local and has no splits: remove {option} {split}")
     hashes = tuple(sha256_file(Path(file)) for file in files)

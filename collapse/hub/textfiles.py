@@ -177,4 +177,4 @@ def _parquet_rows(file: str, column: str) -> Iterator[dict[str, Any]]:
             batches = parquet.iter_batches(_BATCH, columns=[column])
             yield from chain.from_iterable(batch.to_pylist() for batch in batches)
     except (pyarrow.ArrowException, UnicodeDecodeError) as error:
-        raise CollapseError(f"{file} cannot be read as Parquet: {first_line(error)}. Repair or replace it") from error
+        raise CollapseError(f"{file} cannot be read as Parquet: {first_line(error).rstrip('.')}. Replace it") from error

@@ -7,7 +7,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from collapse.errors import UsageError
+from collapse.errors import UsageError, counted
 from collapse.hub.adapted_models import find_adapted
 from collapse.hub.references import ModelReference, find_tokenizer
 from collapse.inputs.checkpoints import check_kind, check_model_args
@@ -56,7 +56,7 @@ def text_request(
     held = Store.load(folder) if folder and is_store(folder) and not spec.recollect else None
     tokenizer = find_tokenizer(spec.tokenizer) if spec.tokenizer else reference
     full = _with_known_texts(spec, reference, held)
-    texts, held_corpus = _texts_of(spec, full, reference, held, _open_fields(full) if leave_open else frozenset())
+    texts, of_store = _texts_of(spec, full, reference, held, _open_fields(full) if leave_open else frozenset())
     full = texts.fitted(full)  # a packed text has a chunk length and limits of its own, which are then not open
     open_fields = _open_fields(full) if leave_open else frozenset()
     if not leave_open and full.chunk_length is None and reference.position_limit is None:
@@ -71,7 +71,7 @@ def text_request(
         **texts.identity(),
         **full.identity,
         **model_identity(full, reference, tokenizer),
-        **({"corpus": held_corpus} if held_corpus else {}),
+        **of_store,
     }
     if same_texts(identity):
         log.warning(SAME_TEXTS)
@@ -112,30 +112,35 @@ def _texts_of(
     reference: ModelReference,
     held: Store | None,
     open_fields: frozenset[str],
-) -> tuple[Texts, dict[str, Any] | None]:
-    """Return the texts of a request, and the identity of the training text if only the store has it.
+) -> tuple[Texts, dict[str, Any]]:
+    """Return the texts of a request, and the identities of the texts that only the store has.
 
     ``full`` has ``spec`` and the options that the store or a plugin adds; ``open_fields`` may have any value.
     """
     if "corpus" in open_fields:  # any training text matches
-        return Texts(None, find_validation(full, full.validation_text) if full.validation_text else None), None
+        return Texts(None, find_validation(full, full.validation_text) if full.validation_text else None), {}
     if held is not None and full.text is None:  # only the store knows the training text
         # use spec, because the store's limits in ``full`` do not apply to a newly given text
         texts = Texts(None, find_named_validation(full if full.validation_text else spec))
         layers = layers_of(spec.layers, held.depth())
         if missing := held.lacking("train", layers):
-            raise UsageError(f"{held} lacks the layers {', '.join(missing)}: give its training text again with --text")
+            raise UsageError(
+                f"{held} lacks {counted(len(missing), 'layer')} ({', '.join(missing)}), which need its training text: "
+                "repeat the command that collected it, and add --layers"
+            )
         if held.lacking("validation", layers) and held.identity.get("validation") and not texts.validation:
             raise UsageError(f"{held} lacks its validation: give its validation text again with --validation-text")
-        return texts, held.identity["corpus"]
+        keys = ["corpus"] if texts.validation else ["corpus", "validation"]
+        return texts, {key: held.identity[key] for key in keys if key in held.identity}
     # the given text, or the text in the model's card
-    return find_texts(full if full.text else replace(full, text=_text_of_card(reference))), None
+    return find_texts(full if full.text else replace(full, text=_text_of_card(reference))), {}
 
 
 def _with_known_texts(spec: CollectionSpec, model: ModelReference, held: Store | None) -> CollectionSpec:
     """Add texts to options that name none: a store's texts, or the training texts that a plugin knows for the model.
 
-    So the same command uses the same texts before, during and after a collection.
+    The store decides, but only the plugin knows where local texts are. So the same command uses the same texts before,
+    during and after a collection.
     """
     if spec.text is not None:
         return spec
@@ -144,6 +149,10 @@ def _with_known_texts(spec: CollectionSpec, model: ModelReference, held: Store |
         known: Mapping[str, Any] = next((known for _, known in answers if known), {})
         if spec.validation_text:  # the known validation split belongs to the known text
             known = {name: value for name, value in known.items() if not name.startswith("validation_")}
+        if known and held is not None:
+            texts = find_texts(CollectionSpec(**known))
+            same = texts.training and texts.training.identity() == held.identity["corpus"]
+            known = {**known, **options_held(held.identity, {}, texts_only=True)} if same else {}
         if known:
             return CollectionSpec(**{**known, **spec.given})
     if held is None:

@@ -165,8 +165,8 @@ class Store(Named):
             return self._statistics[layer]
         if layer not in self.layers:
             raise StoreError(
-                f"{self} holds {', '.join(self.layers)}, but not layer {layer}: collect it with "
-                f"collapse collect MODEL --store STORE --layers {layer}"
+                f"{self} holds {', '.join(self.layers)}, but not layer {layer}: repeat the command that collected "
+                f"it, and add --layers {layer}"
             )
         from collapse.stores.store_statistics import read_statistics
 

@@ -43,6 +43,15 @@ def test_a_checkpoint_of_a_run_is_measured_on_its_texts_too(copied, monkeypatch)
     assert row.measurements == pytest.approx(known.measurements, rel=1e-9, abs=1e-12, nan_ok=True)
 
 
+def test_a_store_of_another_text_keeps_it(copied, texts, tmp_path):
+    others = {"text": texts["validation_text"], "max_chunks": 4, "store": tmp_path / "s"}
+    store = collapse.collect(copied.path, device="cpu", **others)
+    assert collapse.collect(copied.path, device="cpu", store=tmp_path / "s").digest == store.digest
+    fewer = collapse.collect(copied.path, device="cpu", max_chunks=3, store=tmp_path / "f")
+    again = collapse.collect(copied.path, device="cpu", store=tmp_path / "f", layers="0")
+    assert (again.identity, again.layers) == (fewer.identity, ["0", "top"])
+
+
 @pytest.mark.parametrize(("option", "which"), [("text", "corpus"), ("validation_text", "validation")])
 def test_a_text_that_changed_is_not_taken_for_what_was_trained_on(copied, tmp_path, texts, option, which):
     here = copied.record["here"]
