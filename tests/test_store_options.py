@@ -87,6 +87,12 @@ def test_a_store_decides_its_local_texts(tiny, stored):
         collapse.collect(tiny.model, store=stored, layers="0")
 
 
+def test_a_folder_of_stores_is_not_a_store(tiny, stored, tmp_path):
+    shutil.copytree(stored, tmp_path / "a")
+    with pytest.raises(collapse.CollapseError, match=r"is a folder of stores \(a\): choose a folder in it for --store"):
+        collapse.collect(tiny.model, store=tmp_path, **tiny.options())
+
+
 def test_opening_a_store_keeps_what_another_process_writes(tiny, stored, tmp_path):
     store = shutil.copytree(stored, tmp_path / "store")
     written = store / "shards" / ".train-1.safetensors.partial"

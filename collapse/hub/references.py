@@ -205,15 +205,15 @@ def locate(name: str, revision: str | None, what: str, model_args: Mapping[str, 
     if close and revision is None and looks_local(name):
         there = f" For the Hub model of this name, use {name}@main" if is_repo_id(name) else ""
         raise UsageError(f"there is no folder {name}; {close}{there}")
-    missing = f"no {what} is called {name}{f' ({close})' if close else ''}"
+    near = f" ({close})" if close else ""
     whole = at_revision(name, revision)
     repo, at = split_revision(whole)
     if not is_repo_id(repo) or folder.suffix in _OF_FILES:
-        raise UsageError(missing)
+        raise UsageError(f"no {what} is called {name}{near}")
     try:
         remote = reach(whole)
     except CollapseError as error:
-        raise type(error)(f"{missing}; {error}") from error
+        raise type(error)(f"no folder is called {name}{near}; {error}") from error
     training = {"step": run_and_step(str(at))[1], "tokens": tokens_of(str(at))}
     known = {name: value for name, value in training.items() if value is not None}
     return ModelReference(repo, remote, model_args=model_args, training=known)

@@ -42,7 +42,13 @@ def locked_store_folder(folder: Path, part: tuple[int, int] | None = None) -> It
         InUseError: Other processes divide the collection into another number of parts.
         CollapseError: The folder cannot be written.
     """
-    if strange := _other_things(folder):
+    strange = _other_things(folder)
+    if strange and all(is_store(folder / each) for each in strange):
+        raise StoreError(
+            f"{folder} is a folder of stores ({', '.join(strange[:3])}): choose a folder in it for --store, such as "
+            f"{folder / strange[0]}"
+        )
+    if strange:
         raise StoreError(
             f"{folder} holds files not written by collapse ({', '.join(strange[:3])}): "
             "choose an empty or a new folder for --store"
