@@ -136,7 +136,7 @@ def _divided(keys: list[_Column], others: list[_Column], width: int) -> Iterator
 def _rich(columns: Sequence[_Column], keys: int, width: int) -> "RichTable":
     """Return some columns as a table of at most this width. Rows that are empty in all of them are excluded.
 
-    The columns of prose get the spare width from left to right: rich may make a table too wide, and cut it.
+    Columns of prose get the spare width, the leftmost first. If rich chose the widths, it could cut a wide table.
     """
     from rich import box
     from rich.table import Table as RichTable

@@ -1,6 +1,7 @@
-"""Reduce the values of a metric with its measures; values that are not finite are excluded and counted.
+"""Reduce a metric's values with its measures, such as the mean; values that are not finite are excluded and counted.
 
-Shapes: G groups, n values per group; C classes, S validation blocks; a tile has R rows and S columns, runs of classes.
+Shapes: G groups, n values per group; C classes; S validation blocks. A tile has R rows and S columns (another S), both
+of consecutive classes.
 """
 
 import math

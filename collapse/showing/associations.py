@@ -36,11 +36,12 @@ class Associations:
 def associations(results: Results, permutations: int = 9_999) -> Associations:
     """Run the variants of the analyses ``permutation`` and ``correlation`` that are valid for the rows.
 
-    If models share a size, rows are not exchangeable. Then each size is a cluster in the correlation over all rows, and
-    rows are permuted only within a size. If models of one size were trained differently, the correlation also subtracts
-    the effect of the training and permutes whole sizes. The result depends on the scale of the loss, so this
-    correlation is also run for the log loss. If sizes are not shared, as for checkpoints of one run, ``permutation`` is
-    not run for rows that were trained differently.
+    If models share a size, rows are not exchangeable. Then each size is a cluster in the correlation over all rows, a
+    second correlation subtracts the effect of the size, and rows are permuted only within a size. If models of one size
+    were trained differently, the second correlation also subtracts the effect of the training and permutes whole sizes.
+    Its result depends on the scale of the loss, so it is run again for the log loss, in place of ``permutation``. If
+    sizes are not shared, as for checkpoints of one run, ``permutation`` is not run for rows that were trained
+    differently.
     """
     named = with_parts(results.frame())
     size = next((name for name in SIZES if _repeats(named, name)), None)

@@ -69,7 +69,7 @@ class Request:
     def identity_differences(self, identity: Mapping[str, Any], *, trained: bool = False) -> list[str]:
         """List the fields in which a stored identity differs from the requested one.
 
-        Validation fields are not compared if the store is only trained, because it may be validated on any text.
+        Validation fields are not compared if the store has only the training pass: any validation text may follow.
         """
         ignored = KNOWN_LATER | self.open_fields
         if trained or (identity.get("validation") is None and (self.split_may_be_absent or not self.validates)):

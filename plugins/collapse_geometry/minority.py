@@ -55,5 +55,5 @@ def _mean_cosine(units_Kd: Tensor) -> Noted | Tensor:
     units_Kd = units_Kd[units_Kd[:, 0].isfinite()]
     K = len(units_Kd)
     if K < 2:
-        return Noted(None, "fewer than two of the rarest classes have a direction")
+        return Noted(None, "fewer than two of the rarest classes have a vector that is not zero")
     return (units_Kd.sum(dim=0).square().sum() - K) / (K * (K - 1))

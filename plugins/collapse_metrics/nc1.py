@@ -107,7 +107,7 @@ def cdnv(variance_sum: Tensor, sqdist: Tensor) -> Tensor:
 
 @pair_metric(Mean("nc1.cdnv_scaled", towards=0))
 def scaled_cdnv(cdnv: Tensor, mean_sqnorm: Tensor) -> Tensor:
-    """CDNV with k = 2 times the mean squared norm of the centred means, no unit; 0 at full collapse.
+    """CDNV (with k = 2), multiplied by the mean squared norm of the centred means, no unit; 0 at full collapse.
 
     Equation: (σ_c² + σ_c′²) / (2‖μ_c − μ_c′‖⁴) · mean‖μ_c − μ̄‖²
     Source: after Wu & Papyan 2024, Eq. 4
