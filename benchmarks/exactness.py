@@ -41,7 +41,8 @@ BATCH = 4
 def command(models: tuple[str, ...], output: str | None, **options: Any) -> None:
     """Compare every measurement and decision of models with direct float64."""
     about = (
-        "Measurements and decisions of real models, against direct float64 on embeddings of the package transformers."
+        "Measurements and decisions of real models, compared with a direct float64 computation on embeddings from the "
+        "package transformers."
     )
     record = Record("exactness", about)
     for model in models:

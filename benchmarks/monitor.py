@@ -30,7 +30,9 @@ _THEIRS = "package neural-collapse: means and variances"
 
 def benchmark(quick: bool) -> Record:
     """Measure batches, and a measurement during training."""
-    record = Record("monitor", "Updates of the monitor on one thread, and a measurement of the callback by default.")
+    record = Record(
+        "monitor", "Updates of the monitor on one thread, and one measurement by the callback with its default options."
+    )
     _add_updates(record, quick)
     _add_callback(record, quick)
     return record

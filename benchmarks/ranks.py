@@ -23,7 +23,10 @@ def benchmark(quick: bool) -> Record:
     """Run torchrun with one rank, and with one for each thread, in turn."""
     threads = torch.get_num_threads()
     length, chunks, held_out = (128, 16, 16) if quick else (512, 768, 192)
-    record = Record("ranks", "Both passes of a collection as a command of torchrun, with loading and writing.")
+    record = Record(
+        "ranks",
+        "Both passes of a collection, run with torchrun, with loading and writing. 100 % is the run with one rank.",
+    )
     with tempfile.TemporaryDirectory() as made:
         folder = Path(made)
         make(folder, quick, length, chunks)

@@ -62,6 +62,7 @@ def _say_what_is_there(made: "Store | Part", store: str | None, given: Mapping[s
     from collapse.stores.shards import Part, all_shards
 
     folder = expanded(store or "")
+    # a Part lacks training slices; a trained store with shards lacks slices of the validation or of new layers
     if ("part" in given and (folder / SHARDS).is_dir()) or isinstance(made, Part):
         held = made.covered() if isinstance(made, Part) else f"a part of the {all_shards(folder)[0].phase} pass"
         by_job = any((each / JOBS).is_dir() for each in (folder, folder.parent))  # others collect the other parts

@@ -184,14 +184,15 @@ def _checked(spec: CollectionSpec, store: str | Path | None) -> CollectionSpec:
 def _with_all_ranks(request: Request, report: Report | None) -> Store | Part:
     """Open or collect a request's store or part: rank 0 locks the folder, and the others help it to collect.
 
-    The other ranks wait for a value from rank 0. A tuple means that rank 0 needs help: it holds the last arguments of
-    :func:`_run_passes`. Any other value is the result.
+    The other ranks wait for a value from rank 0. A tuple means that rank 0 needs help: it holds the arguments
+    ``folder`` and ``trained`` of :func:`_run_passes`. Any other value is the result.
     """
 
     def collect_missing(folder: Path | None, alone: Alone) -> Store | Part:
         with ranks.together():  # all ranks end before the folder is unlocked
             trained = Store.load(folder) if folder is not None and is_store(folder) else None
-            return _run_passes(request, report, *ranks.shared((folder, trained)), alone)
+            ranks.shared((folder, trained))
+            return _run_passes(request, report, folder, trained, alone)
 
     if ranks.rank() == 0:
         done = request.find_or_collect(collect_missing)

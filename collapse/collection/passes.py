@@ -91,10 +91,12 @@ class Collection:
             self._clock = Clock()
         assert store is not None  # now it is trained
         if source.validation is not None and (missing := store.lacking("validation", source.layers)):
-            fields = {"identity": self._identity_for_next_pass(store), "trained": training_hash(store, missing)}
+            identity, trained_hash = self._identity_for_next_pass(store), training_hash(store, missing)
             with self._explaining_out_of_memory(source.validation, shape_of(store.manifest)[0]):
                 new_accumulator = partial(Validation, source, deciders_of(store, source, missing))
-                shards = self._pass(source.validation, missing, new_accumulator, store, **fields)
+                shards = self._pass(
+                    source.validation, missing, new_accumulator, store, identity=identity, trained=trained_hash
+                )
                 fold = partial(fold_validation, self.folder, kinds=self.kinds, store=store)
                 store = ranks.once(partial(self._fold_if_whole, "validation", missing, shards, fold)) or store
         return store
@@ -134,13 +136,17 @@ class Collection:
         layers: Sequence[str],
         new_accumulator: NewAccumulator,
         store: Store | None,
-        **fields: Any,
+        *,
+        identity: Mapping[str, Any],
+        **trained: str,
     ) -> list[Shard]:
         """Collect the slices of this part that no shard in the folder holds; return all shards of the phase, in order.
 
-        The ranks divide the missing slices. A run collects adjacent slices with a new accumulator, and adds ``fields``
-        to the shard's header. If the store already has this phase for top, other layers get the same statistics.
+        The ranks divide the missing slices. A run collects adjacent slices with a new accumulator. ``identity`` and, in
+        validation, ``trained`` (the hash of the training pass) enter the shard's header. If the store already has this
+        phase for top, other layers get the same statistics.
         """
+        fields: dict[str, Any] = {"identity": identity, **trained}
         fields |= {"model": self.source.model, "corpus": self.source.corpus, "coverage": phase.coverage()}
         fields |= {"layers": list(layers)}
         kinds = [kind for kind in self.kinds if kind.phase == phase.name]
@@ -178,7 +184,7 @@ class Collection:
     def _refuse_other_text(self, store: Store, phase: Phase) -> None:
         """Raise StoreError if the tokens differ from those with which the store's layers were collected."""
         held = store.manifest["provenance"] if phase.name == "train" else store.manifest["provenance"]["validation"]
-        made, now = held.get("parts", [held])[0], phase.provenance()
+        made, now = held.get("parts", [held])[0], phase.provenance()  # a merged store lists its parts
         if made.get("tokens") != now.get("tokens"):
             raise StoreError(
                 f"the tokens of the {phase.name} text changed since {self.folder} was collected, although text and "

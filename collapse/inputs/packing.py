@@ -193,7 +193,7 @@ def _chunks(
     counts = [total] if most is None else counts
     made = seen = done = 0
     tokenized = _tokenized(maps(counts, spec.shards), texts, tokenize, ahead=most is None)
-    for _, run in groupby(tokenized, itemgetter(0)):
+    for _, run in groupby(tokenized, itemgetter(0)):  # a map that maps() yields again has the same start
         token_rows: list[Sequence[int]] = []
         for _, done, rows in run:  # noqa: B007  # done is read after the loop
             token_rows += rows

@@ -115,11 +115,12 @@ def _texts_of(
 ) -> tuple[Texts, dict[str, Any]]:
     """Return the texts of a request, and the identities of the texts that only the store has.
 
-    ``full`` has ``spec`` and the options that the store or a plugin adds; ``open_fields`` may have any value.
+    ``full`` has ``spec`` and the options that the store or a plugin adds; ``open_fields`` may have any value. A request
+    either accepts any text, or has that of the store, or that of the options or of the model's card.
     """
     if "corpus" in open_fields:  # any training text matches
         return Texts(None, find_validation(full, full.validation_text) if full.validation_text else None), {}
-    if held is not None and full.text is None:  # only the store knows the training text
+    if held is not None and full.text is None:  # a local text: the store has its identity, but not its place
         # use spec, because the store's limits in ``full`` do not apply to a newly given text
         texts = Texts(None, find_named_validation(full if full.validation_text else spec))
         layers = layers_of(spec.layers, held.depth())

@@ -152,7 +152,7 @@ def open_texts(
         return pack(corpus, tokenizer, cut, tokenizer_key=key, progress=report)
 
     trains = trained is None or bool(trained.lacking("train", trained.layers_with(spec.layers)))
-    validates_now = not trains or spec.part is None  # else it needs the means of all parts
+    validates_now = not trains or spec.part is None  # the validation needs the means of all parts
     validation = None
     with ranks.in_turn():
         train = packed(texts.training, spec) if trains and texts.training else None

@@ -131,11 +131,11 @@ class ClassMoments:
             means=means_Kd,
             deviations=deviations_Bd,
         )
-        means_K = row_squares(means_Kd)
+        sizes_K = row_squares(means_Kd)
         # |h| is at most |mean| + |h − mean|, and squares about t are at least those about the mean; false for NaN
-        if not bool((torch.maximum(means_K, squares_K) < LARGEST**2 / 4).all()):
+        if not bool((torch.maximum(sizes_K, squares_K) < LARGEST**2 / 4).all()):
             check_finite(h_Bd)
-        constant_K = (squares_K <= counts_K * _CONSTANT**2 * means_K) & (counts_K > 1)
+        constant_K = (squares_K <= counts_K * _CONSTANT**2 * sizes_K) & (counts_K > 1)
         if bool(constant_K.any()):
             self._average_again(batch, squares_K, constant_K, points_Kd, before.means, share_K1)
         return batch, squares_K

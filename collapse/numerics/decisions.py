@@ -129,10 +129,10 @@ class Decider:
         x_Bd = h_Bd - self.global_mean
         scale = max(_power_of_two(x_Bd), self._scale)
         x_Bd /= scale
-        bias_factor = self._scale / scale
+        bias_factor = self._scale / scale  # products are in units of self._scale · scale, biases of self._scale²
         found = self._centres.search(x_Bd, bias_factor=bias_factor)
         index_B = self.classes.new_zeros(len(h_Bd))
-        index_B[found.samples] = found.rows
+        index_B[found.samples] = found.rows  # samples with several candidates follow below
         several_K = torch.bincount(found.samples, minlength=len(h_Bd))[found.samples] > 1
         if bool(several_K.any()):
             sample_K, row_K = found.samples[several_K], found.rows[several_K]

@@ -38,7 +38,8 @@ def merge(parts: Iterable[str | Path | Part | Store], *, store: str | Path) -> S
     if not folders:
         raise UsageError("nothing to merge: give the folders of the parts")
     target = expanded(store)
-    # a part of the first pass is not in a store, and a part of a later pass is in a copy of the store that it extends
+    # parts of the first pass: no folder is a store yet. Parts of the validation or of new layers: each folder is a copy
+    # of the trained store, with shards of the validation or of the training pass
     copies = [Store.load(folder) for folder in folders if is_store(folder)]
     for each in copies:
         finished = each.state == "complete" and not all_shards(Path(str(each.path)))
@@ -47,7 +48,6 @@ def merge(parts: Iterable[str | Path | Part | Store], *, store: str | Path) -> S
                 f"{each} already holds the statistics of a whole text, so it is not a part of a collection: merge the "
                 "parts without it"
             )
-    # copies with training shards hold parts of new layers
     phase = "validation" if copies and not shards_in(folders[0], "train") else "train"
     shards = _covering(folders, phase)
     if copies:
