@@ -86,7 +86,7 @@ class CollectionSpec:
         "Columns of --data: inputs, then labels. If no labels follow the comma, as in 'text,', all samples are one "
         "class.",
         "corpus validation",
-        unset="image,label; text,label; tokens,ner_tags; or text",
+        unset="by --task: image,label; text,label; tokens,ner_tags; or text",
         metavar="INPUT[,INPUT],[LABEL]",
     )
     tokenizer: str | None = option("Tokenizer to use instead of the model's own.", "tokenizer", metavar="MODEL")

@@ -15,7 +15,7 @@ _TIMES = ("step", "checkpoint")
 
 @figure("loss", title="Neural collapse and validation loss", needs=["val_loss"], source="Wu & Papyan 2024, Figure 1")
 def loss(results: Results, *, columns: Sequence[str] = (), against: str = "val_loss") -> Drawing:
-    """NC1, GNC2, UNC3 and NC4 against validation loss, coloured by size, with R² (of log CDNV).
+    """NC1, GNC2, UNC3 and NC4 against validation loss, coloured by size, with R² (for NC1, of log CDNV).
 
     ``collapse.plot`` uses this figure to draw other columns, also against another column than the loss.
     """

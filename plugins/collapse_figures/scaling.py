@@ -57,7 +57,7 @@ def by_epochs(results: Results) -> Drawing:
 
 @figure("scaling-decay", title="Measurements against weight decay", source=_PAPER)
 def by_decay(results: Results) -> Drawing:
-    """Every headline measurement against weight decay, a line per architecture, after equally many epochs."""
+    """Every headline measurement against weight decay, a line per architecture, after the same number of epochs."""
     frame, notes = _named(results, ["epochs", "checkpoint", "decay", "architecture"])
     decays = frame.groupby(["epochs", "trained"])["decay"].nunique()
     epochs, trained = decays[decays == decays.max()].index[-1] if decays.max() < 2 else decays[decays > 1].index[-1]
