@@ -113,7 +113,7 @@ class Collection:
             return None if not shards or gaps(shards) else fold(shards)
 
     def _store_folded_by_another(self, phase_name: str, layers: Sequence[str]) -> Store | None:
-        """Return the store if another part has meanwhile folded a phase of some layers."""
+        """Return the store if another part has meanwhile merged a phase's shards of these layers into it."""
         if self.folder is None or self.part is None or not is_store(self.folder):
             return None
         store = Store.load(self.folder)

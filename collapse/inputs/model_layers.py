@@ -52,7 +52,7 @@ def _candidates(loaded: "LanguageModel") -> Iterator[nn.ModuleList]:
 
 
 def _agree(inputs: Sequence[Tensor | None], states: Sequence[Tensor]) -> bool:
-    """Whether the inputs of blocks are the first of a model's ``hidden_states``."""
+    """Whether the inputs of blocks equal, in order, the first entries of a model's ``hidden_states``."""
     pairs = [*zip(inputs, states, strict=False)]
     return 0 < len(inputs) == len(pairs) and all(each is not None and _equal(each, state) for each, state in pairs)
 

@@ -120,7 +120,7 @@ def grouping(by: str | Path | Iterable[str]) -> "pd.DataFrame | list[re.Pattern[
         for name in ("id", "group"):
             if name not in frame:
                 raise UsageError(
-                    f"{names[0]} has no column {name!r}: add the column group to the table of collapse tokens --output"
+                    f"{names[0]} has no column {name!r}: add a column group to a file of collapse tokens STORE --output"
                 )
         return frame
     try:
