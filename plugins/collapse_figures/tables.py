@@ -118,7 +118,7 @@ def one_of(frame: "pd.DataFrame", names: Sequence[str]) -> list[str]:
     """Return the columns that have a number in at least one row; raise CollapseError if there are none."""
     found = having(frame, names)
     if not found:
-        raise CollapseError(f"the table has no values of {', '.join(names)}: measure one, or choose another figure")
+        raise CollapseError(f"needs values of one of {', '.join(names)}: measure one, or choose another figure")
     return found
 
 

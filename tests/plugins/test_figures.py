@@ -135,7 +135,7 @@ def test_the_null_is_that_of_the_permutation_test(paper):
     whole = collapse.draw("permutation-null", paper)
     assert "No p is shown: the models have 30 values of architecture" in whole.caption
     assert "CDNV itself, not of its logarithm" in whole.caption
-    with pytest.raises(CollapseError, match=r"the table has no values of nc1\.cdnv, "):
+    with pytest.raises(CollapseError, match=r"needs values of one of nc1\.cdnv, "):
         collapse.draw("permutation-null", Results.from_frame(frame[["model", "val_loss"]]))
 
 
