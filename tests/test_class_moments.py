@@ -169,3 +169,13 @@ def test_embeddings_of_a_training_step_are_taken_without_their_graph():
     h = torch.randn(6, 4, requires_grad=True)
     y = torch.arange(6) % 2
     agree(accumulated(h, y, [slice(None)]), accumulated(h.detach(), y, [slice(None)]), 0)
+
+
+def test_a_refused_batch_leaves_nothing():
+    moments = ClassMoments(2)
+    moments.add(torch.randn(4, 2), torch.tensor([0, 0, 1, 1]))
+    before = moments.state()
+    with pytest.raises(NotFinite, match="sample 1 is NaN"):
+        moments.add(torch.tensor([[1.0, 2.0], [torch.nan, 0.0]]), torch.tensor([5, 0]))
+    after = moments.state()
+    assert all(torch.equal(before[name], after[name]) for name in before)

@@ -15,7 +15,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from collapse.numerics.finite import LARGEST, check_finite
+from collapse.numerics.finite import LARGEST, check_finite, largest
 from collapse.numerics.statistics import EmbeddingStatistics
 from collapse.plugin.batch import Batch, Side
 from collapse.plugin.filling import Filled
@@ -97,14 +97,18 @@ class ClassMoments:
             NotFinite: An embedding is NaN or infinite; the message and ``error.row`` give its row.
         """
         labels = y_B if isinstance(y_B, Labels) else Labels.of(y_B, self.device)
+        h_Bd = h_Bd.detach()
+        size = largest(h_Bd)
+        if not size < LARGEST:  # also for NaN
+            check_finite(h_Bd)
         rows_K, before = self._before(labels.classes)
-        batch, squares_K = self._by_class(h_Bd.detach(), labels, before)
+        batch, squares_K = self._by_class(h_Bd, labels, before, size)
         self._update(rows_K, before, batch.side, squares_K)
         if self.filled:
             self.filled.take(batch)
 
     @torch.inference_mode()  # so that torch refuses a write by a statistic
-    def _by_class(self, h_Bd: Tensor, labels: Labels, before: Side) -> tuple[Batch, Tensor]:
+    def _by_class(self, h_Bd: Tensor, labels: Labels, before: Side, size: float) -> tuple[Batch, Tensor]:
         """Return a batch by class, in memory that the next batch reuses, and by how much each class's squares increase.
 
         Deviations are taken from t = m_b − √(n_a / n)·δ, where δ is the batch mean m_b minus the mean of the n_a
@@ -131,29 +135,21 @@ class ClassMoments:
             means=means_Kd,
             deviations=deviations_Bd,
         )
-        sizes_K = row_squares(means_Kd)
-        # |h| is at most |mean| + |h − mean|, and squares about t are at least those about the mean; false for NaN
-        if not bool((torch.maximum(sizes_K, squares_K) < LARGEST**2 / 4).all()):
-            check_finite(h_Bd)
-        constant_K = (squares_K <= counts_K * _CONSTANT**2 * sizes_K) & (counts_K > 1)
-        if bool(constant_K.any()):
-            self._average_again(batch, squares_K, constant_K, points_Kd, before.means, share_K1)
+        if _may_be_constant(squares_K, counts_K, self.dim * size**2):
+            self._average_again(batch, squares_K, points_Kd, before.means, share_K1)
         return batch, squares_K
 
     def _average_again(
-        self,
-        batch: Batch,
-        squares_K: Tensor,
-        constant_K: Tensor,
-        points_Kd: Tensor,
-        before_Kd: Tensor,
-        share_K1: Tensor,
+        self, batch: Batch, squares_K: Tensor, points_Kd: Tensor, before_Kd: Tensor, share_K1: Tensor
     ) -> None:
         """Correct the rounding error of the means of classes whose samples are almost equal.
 
         The mean of n equal samples has a rounding error of up to n·ε/2, which could dominate its distance to another
         such class. Deviations from a point this close are exact, so the point plus their mean is the exact mean.
         """
+        constant_K = (squares_K <= batch.counts * _CONSTANT**2 * row_squares(batch.means)) & (batch.counts > 1)
+        if not bool(constant_K.any()):
+            return
         here = constant_K[batch.inverse].nonzero().squeeze(1)
         which = batch.inverse[here]
         sums_Kd = torch.zeros_like(batch.means).index_add_(0, which, batch.deviations[here])
@@ -186,10 +182,9 @@ class ClassMoments:
     def _update(self, rows_K: Tensor, before: Side, theirs: Side, squares_K: Tensor) -> None:
         """Add counts and squares, and move the means by δ n_b / n; a new class gets exactly their mean."""
         total_K = before.counts + theirs.counts
-        self._squares.index_add_(0, rows_K, squares_K)
-        means_Kd = torch.lerp(before.means, theirs.means, (theirs.counts / total_K).unsqueeze(1))
-        self._means.index_copy_(0, rows_K, means_Kd)
-        self._counts.index_copy_(0, rows_K, total_K.long())
+        self._squares[rows_K] += squares_K
+        self._means[rows_K] = torch.lerp(before.means, theirs.means, (theirs.counts / total_K).unsqueeze(1))
+        self._counts[rows_K] = total_K.long()
 
     def _ensure_rows(self, classes_K: Tensor) -> Tensor:
         """Add the classes that are missing, and return the row of each class; rows are in the order of adding."""
@@ -245,6 +240,15 @@ class ClassMoments:
             versions=self.filled.versions,
             makers=self.filled.makers,
         )
+
+
+def _may_be_constant(squares_K: Tensor, counts_K: Tensor, most: float) -> bool:
+    """Whether a class may need :meth:`ClassMoments._average_again`: a quick test, because few batches have one.
+
+    It selects every class that the exact test in ``_average_again`` selects, since ‖μ‖² ≤ ``most`` = d·size².
+    """
+    # double(): integers times a Python float give float32, in which the square of a small size underflows to 0
+    return bool(((squares_K <= counts_K.double() * (_CONSTANT**2 * most)) & (counts_K > 1)).any())
 
 
 def row_squares(rows_nd: Tensor) -> Tensor:
