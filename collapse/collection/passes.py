@@ -138,7 +138,7 @@ class Collection:
         store: Store | None,
         *,
         identity: Mapping[str, Any],
-        **trained: str,
+        trained: str | None = None,
     ) -> list[Shard]:
         """Collect the slices of this part that no shard in the folder holds; return all shards of the phase, in order.
 
@@ -146,7 +146,7 @@ class Collection:
         validation, ``trained`` (the hash of the training pass) enter the shard's header. If the store already has this
         phase for top, other layers get the same statistics.
         """
-        fields: dict[str, Any] = {"identity": identity, **trained}
+        fields: dict[str, Any] = {"identity": identity} | ({} if trained is None else {"trained": trained})
         fields |= {"model": self.source.model, "corpus": self.source.corpus, "coverage": phase.coverage()}
         fields |= {"layers": list(layers)}
         kinds = [kind for kind in self.kinds if kind.phase == phase.name]
