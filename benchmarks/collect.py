@@ -18,7 +18,7 @@ import collapse
 from benchmarks.record import Record
 from benchmarks.timing import growth_of, in_turn, peak_growth
 from collapse.collection.accumulators import Training, Validation
-from collapse.inputs.chunks import Chunks
+from collapse.inputs.chunk_files import Chunks
 from collapse.inputs.language_model import LanguageModel
 from collapse.inputs.model_layers import find_layers
 from collapse.inputs.source import Source

@@ -9,7 +9,7 @@ import torch
 from scipy.stats import t as student
 
 import collapse
-from collapse.inputs.chunks import Chunks
+from collapse.inputs.chunk_files import Chunks
 from collapse.inputs.packing import group
 from collapse.numerics.standard_errors import influence_of, jackknife_error, standard_error
 from collapse.numerics.values import Values

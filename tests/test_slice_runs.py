@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 import torch
 
-from collapse.collection.running_slices import run_slices
+from collapse.collection.batches import run_slices
 from collapse.errors import CollapseError
-from collapse.inputs.chunks import Chunks
+from collapse.inputs.chunk_files import Chunks
 from collapse.inputs.language_model import LanguageModel
 from collapse.inputs.text_source import TextPhase
 
@@ -42,7 +42,7 @@ def test_a_state_is_saved_again_after_a_hundred_times_its_own_time(phase, caplog
         nonlocal now
         now += seconds
 
-    monkeypatch.setattr("collapse.collection.running_slices.time.perf_counter", lambda: now)
+    monkeypatch.setattr("collapse.collection.batches.time.perf_counter", lambda: now)
     caplog.set_level("DEBUG", logger="collapse")
     samples, _ = phase(36, 3)
     run_slices(samples, 0, 12, batch=3, add=lambda *_: take(1.0), save=lambda *_: take(0.028))

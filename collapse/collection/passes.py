@@ -1,7 +1,7 @@
 """The two passes of a collection: class moments of training samples, decisions and loss of validation samples.
 
 A pass collects the slices that no shard in the folder holds; stores/slice_ranges.py divides them among ranks, and
-running_slices.py runs them. Shards that cover the text are folded into the store.
+batches.py runs them. Shards that cover the text are folded into the store.
 """
 
 import logging
@@ -17,7 +17,7 @@ from typing import Any
 import torch
 
 from collapse.collection.accumulators import SavedState, Training, Validation, deciders_of
-from collapse.collection.running_slices import run_slices
+from collapse.collection.batches import run_slices
 from collapse.core import ranks
 from collapse.core.progress import Report
 from collapse.errors import StoreError, UsageError, counted

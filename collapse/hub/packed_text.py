@@ -1,4 +1,4 @@
-"""Find a packed text: a folder or repository of token chunks, which inputs/chunks.py reads and writes."""
+"""Find a packed text: a folder or repository of token chunks, which inputs/chunk_files.py reads and writes."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass

@@ -17,7 +17,7 @@ from collapse.errors import CollapseError, UsageError, first_line
 from collapse.hub.fingerprints import Folder, tokenizer_fingerprint
 from collapse.hub.references import ModelReference
 from collapse.hub.textfiles import KINDS, kind_of, text_names
-from collapse.inputs.adapters import refuse_prompts
+from collapse.inputs.applying_adapters import refuse_prompts
 from collapse.inputs.collection_spec import CollectionSpec
 from collapse.inputs.evaluation_mode import evaluation_mode
 from collapse.inputs.language_model import LanguageModel

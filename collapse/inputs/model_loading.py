@@ -21,7 +21,7 @@ from collapse.hub.fingerprints import (
 )
 from collapse.hub.gguf import check_gguf
 from collapse.hub.references import ModelReference
-from collapse.inputs.adapters import apply_adapter
+from collapse.inputs.applying_adapters import apply_adapter
 from collapse.inputs.checkpoints import check_code, check_kernels, check_kind, loading_error
 from collapse.inputs.collection_spec import CollectionSpec
 from collapse.inputs.language_model import LanguageModel, explaining_large_model

@@ -21,7 +21,7 @@ from collapse.errors import CollapseError, UsageError, counted, first_line
 from collapse.hub.corpus import Corpus, opened
 from collapse.hub.packed_text import RECORD, PackedText
 from collapse.hub.references import ModelReference
-from collapse.inputs.chunks import FILES, NOT_COMPARED, Chunks, read_chunks, write_chunks
+from collapse.inputs.chunk_files import FILES, NOT_COMPARED, Chunks, read_chunks, write_chunks
 from collapse.inputs.collection_spec import CollectionSpec
 from collapse.stores.files import sha256_of
 from collapse.stores.lock import locked

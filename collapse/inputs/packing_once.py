@@ -12,7 +12,7 @@ from collapse.hub.corpus import Corpus
 from collapse.hub.references import find_tokenizer
 from collapse.hub.textfiles import TextNames
 from collapse.inputs.accepted_options import accepts
-from collapse.inputs.chunks import Chunks
+from collapse.inputs.chunk_files import Chunks
 from collapse.inputs.collection_spec import OF_PACKING, CollectionSpec, options_of
 from collapse.inputs.model_loading import load_tokenizer
 from collapse.inputs.packing import chunk_length_of, tokenizer_key

@@ -19,7 +19,7 @@ from collapse.errors import CollapseError, UsageError
 from collapse.hub.corpus import Corpus
 from collapse.hub.references import ModelReference, remember_tokenizer
 from collapse.inputs.checkpoints import check_kind
-from collapse.inputs.chunks import Chunks
+from collapse.inputs.chunk_files import Chunks
 from collapse.inputs.collection_spec import CollectionSpec
 from collapse.inputs.language_model import LanguageModel, explaining_large_model
 from collapse.inputs.model_layers import find_layers

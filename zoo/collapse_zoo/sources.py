@@ -11,7 +11,7 @@ from collapse.errors import CollapseError, UsageError
 from collapse.hub.corpus import Corpus
 from collapse.hub.references import ModelReference, find_tokenizer
 from collapse.inputs.accepted_options import accepts
-from collapse.inputs.chunks import Chunks
+from collapse.inputs.chunk_files import Chunks
 from collapse.inputs.collection_spec import CollectionSpec
 from collapse.inputs.model_loading import load_tokenizer
 from collapse.inputs.packing import pack

@@ -12,7 +12,7 @@ from torch.utils.data import Dataset, Sampler
 
 from collapse.core.progress import Report
 from collapse.errors import CollapseError
-from collapse.inputs.chunks import Chunks
+from collapse.inputs.chunk_files import Chunks
 from collapse_zoo.loss import IGNORED
 from collapse_zoo.runs import Run
 

@@ -14,7 +14,7 @@ import collapse
 from collapse.core.progress import Report
 from collapse.core.settings import quiet
 from collapse.errors import CollapseError, UsageError, counted, first_line
-from collapse.inputs.chunks import Chunks
+from collapse.inputs.chunk_files import Chunks
 from collapse.measurement.last_results import keep_row
 from collapse.numerics.devices import is_out_of_memory
 from collapse.stores.lock import locked

@@ -1,6 +1,7 @@
-"""Run a phase in slices: fixed ranges of units (chunks, blocks of rows). The state can be saved after each.
+"""Run a phase in batches, which are halved when memory runs out, and save its state after some slices.
 
-stores/slice_ranges.py says which slices are missing and divides them among ranks.
+Slices are fixed ranges of units (chunks, blocks of rows). stores/slice_ranges.py says which slices are missing and
+divides them among ranks.
 
 Slices depend only on the source, never on the batch size, and no batch crosses the border of a slice. A run that was
 killed resumes after the last saved slice, and gives the same bytes as an uninterrupted run.

@@ -1,4 +1,4 @@
-"""Find models with a PEFT adapter, which inputs/adapters.py applies after loading."""
+"""Find models with a PEFT adapter, which inputs/applying_adapters.py applies after loading."""
 
 import logging
 from collections.abc import Mapping
