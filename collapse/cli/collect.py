@@ -41,10 +41,11 @@ def command(model: str, revisions: str | None, store: str, **options: Any) -> in
     from collapse.collection.named_store import store_among
 
     plugins_reporting_problems()
-    given, names, of_weights = given_options(options), named_models([model], revisions), dict[tuple[str, ...], str]()
+    given, names = given_options(options), named_models([model], revisions)
+    store_by_weights: dict[tuple[str, ...], str] = {}
 
     def place_of(name: str) -> str:
-        return store_among(name, store, of_weights, given) if revisions else store
+        return store_among(name, store, store_by_weights, given) if revisions else store
 
     def collect_one(name: str, report: "Report") -> None:
         made = collect(name, store=place_of(name), progress=report, **given)
@@ -62,10 +63,10 @@ def _say_what_is_there(made: "Store | Part", store: str | None, given: Mapping[s
     from collapse.stores.shards import Part, all_shards
 
     folder = expanded(store or "")
-    # a Part lacks training slices; a trained store with shards lacks slices of the validation or of new layers
+    # unfinished: a Part (training slices are missing), or a store with shards (slices of a later pass are missing)
     if ("part" in given and (folder / SHARDS).is_dir()) or isinstance(made, Part):
         held = made.covered() if isinstance(made, Part) else f"a part of the {all_shards(folder)[0].phase} pass"
-        by_job = any((each / JOBS).is_dir() for each in (folder, folder.parent))  # others collect the other parts
+        by_job = any((each / JOBS).is_dir() for each in (folder, folder.parent))  # other jobs collect the other parts
         then = "" if by_job else "; collect the other parts there too, or merge them: collapse merge PART… --store DIR"
         say(f"{made} holds {held}{then}")
     else:

@@ -143,11 +143,11 @@ def command(
         how["tokenizer"] = given.pop("tokenizer", None)
     for model in names:
         check_options(model, given, null=null, ood_text=ood_text)  # before any work is done
-    of_weights: dict[tuple[str, ...], str] | None = {} if revisions else None
+    store_by_weights: dict[tuple[str, ...], str] | None = {} if revisions else None
 
     def place_of(model: str) -> str | None:
         several = revisions or len(names) > 1
-        return store_among(model, store, of_weights, given) if store and several else store
+        return store_among(model, store, store_by_weights, given) if store and several else store
 
     if launch([model for model in names if not is_store(model)], place_of, store, given):
         return 0
@@ -210,7 +210,7 @@ def _measure_each(
                 made += [with_nulls(row, nulls, {**how, "min_count": least}, report) for row in found]
         rows.extend(of_revision(row, model) if of_revisions else row for row in made)
         top = next(row for row in made if row.layer == TOP)
-        if not (top.class_set or top.group or top.ood or ranks.rank()):
+        if ranks.rank() == 0 and not (top.class_set or top.group or top.ood):  # a plain measurement
             keep_row(opened, top)
         if opened.path is not None and opened.path.parent == home() / "stores":
             say_aside(f"{model}: its store is {opened.path}")

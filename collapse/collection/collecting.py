@@ -1,15 +1,16 @@
 """Collect a model on a text into a store: :func:`collect` opens an existing store, or collects what it lacks.
 
-``collect`` makes a :class:`Request <collapse.stores.request.Request>`. ``Request.find_or_collect`` returns the store or
-part that the folder already holds, or locks the folder and calls ``collect_missing``, a function inside
-:func:`_with_all_ranks`. Then all ranks call: ``_run_passes`` → ``Request.load`` (for texts ``open_texts`` in
-inputs/text_source.py) →
-``Collection.run`` (passes.py) → folding.py.
+1. ``collect`` makes a :class:`Request <collapse.stores.request.Request>`.
+2. On rank 0, ``Request.find_or_collect`` returns the store or part that the folder already holds, or locks the folder
+   and calls ``collect_missing``, a function inside :func:`_with_all_ranks`, which starts step 3 on all ranks.
+3. ``_run_passes`` loads the source (for texts: ``open_texts`` in inputs/text_source.py).
+4. ``Collection.run`` (passes.py) runs the passes, and folds their shards into the store (stores/folding.py).
 """
 
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast, overload
 
@@ -32,7 +33,7 @@ from collapse.stores.manifest import differences, is_store
 from collapse.stores.request import Request
 from collapse.stores.shards import Part
 from collapse.stores.store import Store
-from collapse.stores.store_folder import Alone
+from collapse.stores.store_folder import Exclusively
 
 
 @overload
@@ -181,27 +182,32 @@ def _checked(spec: CollectionSpec, store: str | Path | None) -> CollectionSpec:
     return spec
 
 
+@dataclass(frozen=True)
+class _Work:
+    """A collection for all ranks: the locked folder, None for memory, and the store in it that lacks something."""
+
+    folder: Path | None
+    store: Store | None
+
+
 def _with_all_ranks(request: Request, report: Report | None) -> Store | Part:
     """Open or collect a request's store or part: rank 0 locks the folder, and the others help it to collect.
 
-    The other ranks wait for a value from rank 0. A tuple means that rank 0 needs help: it holds the arguments
-    ``folder`` and ``trained`` of :func:`_run_passes`. Any other value is the result.
+    Rank 0 sends :class:`_Work` to the other ranks for each collection that it starts, and then the result.
     """
 
-    def collect_missing(folder: Path | None, alone: Alone) -> Store | Part:
-        with ranks.together():  # all ranks end before the folder is unlocked
-            trained = Store.load(folder) if folder is not None and is_store(folder) else None
-            ranks.shared((folder, trained))
-            return _run_passes(request, report, folder, trained, alone)
+    def collect_missing(folder: Path | None, exclusively: Exclusively) -> Store | Part:
+        with ranks.together():  # if one rank fails, all stop before the folder is unlocked
+            work = _Work(folder, Store.load(folder) if folder is not None and is_store(folder) else None)
+            ranks.shared(work)
+            return _run_passes(request, report, work, exclusively)
 
     if ranks.rank() == 0:
         done = request.find_or_collect(collect_missing)
         return ranks.shared(done)
-    from_first: Any = ranks.shared(None)
-    while isinstance(from_first, tuple):
+    while isinstance(from_first := ranks.shared(None), _Work):
         _check_shared(request.folder)
-        _run_passes(request, report, *from_first)
-        from_first = ranks.shared(None)
+        _run_passes(request, report, from_first)
     return cast("Store | Part", from_first)
 
 
@@ -215,18 +221,15 @@ def _check_shared(folder: Path | None) -> None:
 
 
 def _run_passes(
-    request: Request, report: Report | None, folder: Path | None, trained: Store | None, alone: Alone = nullcontext
+    request: Request, report: Report | None, work: _Work, exclusively: Exclusively = nullcontext
 ) -> Store | Part:
-    """Collect what a locked folder does not hold yet.
-
-    ``trained`` is the store in the folder, which lacks something, or None. In the context ``alone``, no other part
-    changes the folder; only rank 0 needs it.
-    """
+    """Collect what a locked folder does not hold yet. Only rank 0 needs ``exclusively``, since only it folds."""
     known = plugins().statistics
     kinds = [kind for name, kind in sorted(known.items()) if name not in request.without]
     with exact_arithmetic(deterministic=request.deterministic):  # before the first product: torch asks cuBLAS once
-        source = request.load(trained, report)
+        source = request.load(work.store, report)
     if differ := differences(ranks.shared(source.identity), source.identity, sides=("rank 0", "this rank")):
         raise CollapseError(f"the ranks differ in {'; '.join(differ)}: give all of them the same model and texts")
     with exact_arithmetic(deterministic=request.deterministic):  # again: loading the model may reset it
-        return Collection(source, folder, kinds, request.batch_size, request.part, alone, report).run(trained)
+        run = Collection(source, work.folder, kinds, request.batch_size, request.part, exclusively, report).run
+        return run(work.store)

@@ -99,7 +99,8 @@ def measure(
     if model is None:
         model, store = store, None
     collectable = isinstance(model, str | Path) or is_live(model)
-    if not {"features", "labels"} <= arrays.keys() if model is None else arrays or not (collectable or store is None):
+    complete = {"features", "labels"} <= arrays.keys() if model is None else not arrays
+    if not complete or not (model is None or collectable or store is None):
         raise UsageError("measure() takes a model, a store, or features with labels")
     how = how_to_measure(metrics, device, min_count=min_count, classes_of=classes_of, progress=progress)
     if model is None:

@@ -87,16 +87,16 @@ def named_store(name: str, *, store: str | None, progress: Report | None, **opti
 
 
 def store_among(
-    model: str, folder: str, of_weights: dict[tuple[str, ...], str] | None = None, options: Mapping[str, Any] = {}
+    model: str, folder: str, store_by_weights: dict[tuple[str, ...], str] | None = None, options: Mapping[str, Any] = {}
 ) -> str:
     """Return the store of one of several models: a subfolder with its name, or the repository of all stores.
 
     Args:
         model: The model, store or features file.
         folder: The given ``--store``.
-        of_weights: The stores of the model's earlier revisions, by weights, tokenizer and adapter. This revision is
-            added. Revisions with equal weights share the store of the first one.
-        options: Options of :func:`collapse.collect`; used only with ``of_weights``.
+        store_by_weights: The stores of the model's earlier revisions, by weights, tokenizer and adapter. This revision
+            is added. Revisions with equal weights share the store of the first one.
+        options: Options of :func:`collapse.collect`; used only with ``store_by_weights``.
     """
     if is_store(folder):
         raise UsageError(f"{folder} is a store: for several models, give a folder of stores with --store")
@@ -104,11 +104,11 @@ def store_among(
         return folder
     path = Path(os.path.abspath(expanded(model)))  # "." and ".." are not names
     own = str(Path(folder) / (path.stem if is_features_file(model) else path.name))
-    if of_weights is None:
+    if store_by_weights is None:
         return own
     found = asked_model(model, CollectionSpec(**options))
     made_of = found.weights, found.tokenizer, found.adapter.weights if found.adapter else ""
-    return of_weights.setdefault(made_of, own)
+    return store_by_weights.setdefault(made_of, own)
 
 
 def check_options(name: str, options: Mapping[str, Any], *, null: bool, ood_text: Any = None) -> None:

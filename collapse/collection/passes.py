@@ -36,7 +36,7 @@ from collapse.stores.request import refuse_if_shards_differ
 from collapse.stores.shards import Part, Shard, fields_to_compare, gaps, shards_in
 from collapse.stores.slice_ranges import dealt, part_of
 from collapse.stores.store import Store
-from collapse.stores.store_folder import Alone
+from collapse.stores.store_folder import Exclusively
 
 log = logging.getLogger("collapse")
 
@@ -52,7 +52,7 @@ class Collection:
         folder: The store's folder; None for a store in memory.
         kinds: Plugin statistics to collect.
         batch_size, part: As in :func:`collapse.collect`.
-        alone: A context in which no other part changes the folder.
+        exclusively: Function that returns a context in which no other part changes the folder.
         report: Called as report(what, done, total).
     """
 
@@ -61,15 +61,15 @@ class Collection:
     kinds: Kinds
     batch_size: int | str = "auto"
     part: tuple[int, int] | None = None
-    alone: Alone = nullcontext
+    exclusively: Exclusively = nullcontext
     report: Report | None = None
     _clock: Clock = field(init=False)
 
     def run(self, store: Store | None = None) -> Store | Part:
         """Run the passes that the store does not hold yet, for the layers that lack them; return the store.
 
-        If slices of other parts are still missing, return the given store unchanged. If no store was given, return this
-        part.
+        While training slices of other parts are missing, return the given store, or this part if none was given. While
+        only validation slices are missing, return the trained store.
         """
         keep_freed_memory()
         source, self._clock = self.source, self.source.clock
@@ -95,7 +95,7 @@ class Collection:
             with self._explaining_out_of_memory(source.validation, shape_of(store.manifest)[0]):
                 new_accumulator = partial(Validation, source, deciders_of(store, source, missing))
                 shards = self._pass(
-                    source.validation, missing, new_accumulator, store, identity=identity, trained=trained_hash
+                    source.validation, missing, new_accumulator, store, identity=identity, trained_hash=trained_hash
                 )
                 fold = partial(fold_validation, self.folder, kinds=self.kinds, store=store)
                 store = ranks.once(partial(self._fold_if_whole, "validation", missing, shards, fold)) or store
@@ -105,7 +105,7 @@ class Collection:
         self, phase_name: str, layers: Sequence[str], shards: list[Shard], fold: Callable[[list[Shard]], Store]
     ) -> Store | None:
         """Fold the shards of a phase, also those of other parts; return None while slices are missing."""
-        with self.alone():
+        with self.exclusively():
             if self.folder is not None and self.part is not None:
                 if store := self._store_folded_by_another(phase_name, layers):
                     return store
@@ -138,15 +138,15 @@ class Collection:
         store: Store | None,
         *,
         identity: Mapping[str, Any],
-        trained: str | None = None,
+        trained_hash: str | None = None,
     ) -> list[Shard]:
         """Collect the slices of this part that no shard in the folder holds; return all shards of the phase, in order.
 
-        The ranks divide the missing slices. A run collects adjacent slices with a new accumulator. ``identity`` and, in
-        validation, ``trained`` (the hash of the training pass) enter the shard's header. If the store already has this
-        phase for top, other layers get the same statistics.
+        The ranks divide the missing slices. Each range of adjacent slices is collected by one accumulator, which may
+        continue a shard. ``identity`` and, in validation, ``trained_hash`` (of the training pass) enter the shard's
+        header. If the store already has this phase for top, other layers get only the plugin statistics that it has.
         """
-        fields: dict[str, Any] = {"identity": identity} | ({} if trained is None else {"trained": trained})
+        fields: dict[str, Any] = {"identity": identity} | ({} if trained_hash is None else {"trained": trained_hash})
         fields |= {"model": self.source.model, "corpus": self.source.corpus, "coverage": phase.coverage()}
         fields |= {"layers": list(layers)}
         kinds = [kind for kind in self.kinds if kind.phase == phase.name]
@@ -154,7 +154,7 @@ class Collection:
             kinds, _ = usable(kinds, store.manifest)
             self._refuse_other_text(store, phase)
         shards = ranks.once(partial(self._shards_unless_folded, phase.name, layers))
-        if shards is None:  # another part has folded them, and _fold_if_whole() returns its store
+        if shards is None:  # another part has folded them: _fold_if_whole() finds its store and ignores this list
             return []
         for shard in shards:
             differ = differences(fields_to_compare(shard.header), fields_to_compare(fields))
@@ -176,7 +176,7 @@ class Collection:
 
     def _shards_unless_folded(self, phase_name: str, layers: Sequence[str]) -> list[Shard] | None:
         """Return the shards of a phase in the folder; None if another part has meanwhile folded it."""
-        with self.alone():
+        with self.exclusively():
             if self._store_folded_by_another(phase_name, layers):
                 return None
             return [] if self.folder is None else shards_in(self.folder, phase_name)
@@ -230,7 +230,7 @@ class Collection:
             self.report(what, done, total, note)
 
     def _explaining_out_of_memory(self, phase: Phase, classes: int = 0) -> AbstractContextManager[None]:
-        """Report that memory ran out in a pass; without ``classes``, the message gives the largest possible number."""
+        """Report that memory ran out in a pass; without ``classes``, it names how many there are at most."""
         vocabulary, dim = self.source.weight.shape
         most = classes or min(vocabulary, phase.n_samples)
         doing = f"the {phase.name} pass of {self.source.model['name']}"

@@ -60,11 +60,11 @@ def trajectory(
     how = how_to_measure(metrics, options.get("device"), min_count=min_count)
     asked = CollectionSpec(**options, layers=layers).layers
     names, rows = find_revisions(str(model), revisions), []
-    of_weights: dict[tuple[str, ...], str] = {}
+    store_by_weights: dict[tuple[str, ...], str] = {}
     before: dict[str, tuple[Store, str]] = {}
     for at, name in enumerate(names, 1):
         try:
-            place = None if store is None else store_among(name, str(store), of_weights, options)
+            place = None if store is None else store_among(name, str(store), store_by_weights, options)
             report = progress and numbered(progress, at, len(names))
             opened, ood = open_or_collect(name, ood_text, store=place, progress=report, layers=asked, **options)
             made = rows_of_layers(opened, asked, before, of_models=True, ood=ood, progress=report, **how)

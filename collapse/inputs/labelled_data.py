@@ -196,7 +196,7 @@ def _numbers(data: Labelled, names: Sequence[str], classes: Mapping[int, str]) -
 
 
 def _known(classes: Mapping[int, str]) -> tuple[dict[str, int], Callable[[str], str]]:
-    """Return the number of each name, and how names are compared."""
+    """Return the class id of each name, and the function that normalizes names for comparison."""
     is_unique = len({*map(str.casefold, classes.values())}) == len(classes)
     key = str.casefold if is_unique else str  # POSITIVE is positive, unless A and a are classes
     return {key(name): number for number, name in classes.items()}, key

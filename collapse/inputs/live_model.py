@@ -118,7 +118,7 @@ def left_as_it_was(model: Any) -> Iterator[None]:
 
 
 def _named(texts: Any, file: Path) -> Any:
-    """Return names of texts; write texts that are not names to a file."""
+    """Return names of texts; a list of texts is first written to a file."""
     names = text_names(texts)
     if isinstance(texts, str) and len(texts) > 255 and not os.path.exists(texts):
         raise UsageError("text= is the name of a file or data set: to give the text itself, pass a list of texts")

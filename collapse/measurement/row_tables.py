@@ -176,7 +176,7 @@ def notes_on_reachable(names: Iterable[str]) -> list[str]:
 
 
 def _has_noise(rows: Sequence[Row]) -> bool:
-    """Whether a reachable value is that of random points; with at most d+1 classes it is a simplex's, a bound."""
+    """Whether reachable values are those of random points. With at most d+1 classes, a simplex gives an exact bound."""
     return any(row.classes > row.dim + 1 for row in rows)
 
 

@@ -76,7 +76,9 @@ def validated(
 
     parts = [*of_all_ranks(named)]
     if not any(len(each["classes"]) for each, _ in parts):
-        raise UsageError("the validation has no samples: give them again at each call, for example as a loader")
+        raise UsageError(
+            "the validation has no samples: give a loader or a list, because an iterator is empty after its first use"
+        )
     own = replace(merged((each for each, _ in parts), of_training).statistics_so_far(), dtype=s.dtype)
     if head is None:
         lacking = "NC4, loss and accuracy need a classifier: attach(model), or compute(…, classifier=…)"

@@ -1,9 +1,10 @@
 """Accumulate batches of embeddings (h, y) into class moments, in one pass; accumulators can be merged.
 
 In a batch, deviations are taken from a point between the mean of the class's samples in the batch and the class mean so
-far. This point is such that their squares add up to the increase of the sum of squares. Two accumulators are merged
-with the update of Chan, Golub & LeVeque (1983). Both are accurate even if the variance is 1e-10 of ‖μ‖²; the difference
-E‖h‖² − ‖μ‖² would lose all digits. No one-hot matrix is formed: the code uses scatter-adds over the occurring classes.
+far, chosen so that the squared deviations add up to exactly the increase of the class's sum of squares. Two
+accumulators are merged with the update of Chan, Golub & LeVeque (1983). Both are accurate even if the variance is 1e-10
+of ‖μ‖²; the difference E‖h‖² − ‖μ‖² would lose all digits. No one-hot matrix is formed: the code uses scatter-adds over
+the occurring classes.
 
 Shapes: B samples of a batch, K classes of a batch, C classes seen so far, d dimensions.
 """
@@ -21,9 +22,7 @@ from collapse.plugin.batch import Batch, Side
 from collapse.plugin.filling import Filled
 from collapse.plugin.statistic import Statistic
 
-_PADDING = (
-    8  # columns; if d is a power of 2, the elements of a column would fall into few sets of the processor's cache
-)
+_PADDING = 8  # columns; without them, for d a power of 2, a column would fall into few sets of the processor's cache
 _CONSTANT = 1e-9  # the mean of a class with a smaller spread, relative to the mean, is corrected
 
 
@@ -111,8 +110,9 @@ class ClassMoments:
     def _by_class(self, h_Bd: Tensor, labels: Labels, before: Side, size: float) -> tuple[Batch, Tensor]:
         """Return a batch by class, in memory that the next batch reuses, and by how much each class's squares increase.
 
-        Deviations are taken from t = m_b − √(n_a / n)·δ, where δ is the batch mean m_b minus the mean of the n_a
-        samples before. Their products then add up to those of deviations from m_b, plus δδᵀ n_a n_b / n.
+        A class has n_b samples in the batch, with mean m_b, and had n_a before; n = n_a + n_b, and δ is m_b minus the
+        mean before. Its scatter then increases by Σ(h − m_b)(h − m_b)ᵀ + δδᵀ n_a n_b / n. This equals Σ(h − t)(h − t)ᵀ
+        for t = m_b − √(n_a / n)·δ, so deviations are taken from t.
         """
         memory_Bd, deviations_Bd = self.scratch.rows(len(h_Bd))
         h_Bd = memory_Bd.copy_(h_Bd)

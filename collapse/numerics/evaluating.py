@@ -79,7 +79,7 @@ def evaluate(
         running = [each for each in made if each.remark is None and each.failed is None]
         try:
             counts = _evaluate_all(running, values, by_class, top, tile, progress)
-        except Wrote:  # on_its_own() has kept the error in each.failed
+        except Wrote:  # raised by merge_ranks() on all ranks; on_its_own() has kept it in each.failed
             wrote |= {id(each.metric): each.failed for each in running if isinstance(each.failed, Wrote)}
         else:
             return Evaluation(made, values.s, counts)
@@ -90,7 +90,7 @@ def _evaluate_all(
 ) -> Counter[str]:
     """Fill the results of metrics that nothing is missing for; return the ``pair_counts`` of :class:`Evaluation`."""
     pairs, counts = [], Counter[str]()
-    with suppress(Wrote):  # the error is in each.failed, and merge_ranks() raises it in all ranks
+    with suppress(Wrote):  # merge_ranks() raises it again, on all ranks
         for each in wanted:
             with each.on_its_own():
                 if each.metric.kind == "scalar":
@@ -108,7 +108,7 @@ def _evaluate_all(
     counts = merge_ranks(wanted, counts)
     for each in pairs:
         with each.on_its_own():
-            has_values = each.remark is None or each.remark.value is not None  # a remark may stand in place of them
+            has_values = each.remark is None or each.remark.value is not None  # a remark without a value says why
             if has_values and not each.failed:
                 each.reduce()
                 if each.class_tally is not None:

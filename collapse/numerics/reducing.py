@@ -185,7 +185,7 @@ class MetricResult:
     def merge(self, parts: Sequence[tuple[Any, ...]]) -> None:
         """Combine all ranks' results of :meth:`of_this_rank`; the metric failed if it failed on at least one rank."""
         self.failed = next((each[0] for each in parts if each[0]), None)
-        if self.failed or len(parts[0]) == 2:
+        if self.failed or len(parts[0]) == 2:  # it is no pair metric
             return
         _, remarks, tallies, of_classes, tops = zip(*parts, strict=True)
         self.remark = next(filter(None, remarks), None)

@@ -1,4 +1,4 @@
-"""One tile of class pairs, as functions of pairs see it; each field is derived at most once from one Gram product.
+"""One tile of class pairs, which functions of pairs receive; all its fields are derived from one Gram product.
 
 A small squared distance loses digits when it is computed from a product. So near pairs are computed again by direct
 difference, and pairs of equal points are set to exactly 0.

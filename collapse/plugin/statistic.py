@@ -170,7 +170,7 @@ class ValidationStatistic(Statistic):
 
 
 def _shifted(state: State, total: Tensor, mine: Side, theirs: Side) -> Tensor:
-    """Return a sum of products of deviations, corrected for deviations from the merged means."""
+    """Return the sum of products of deviations from the merged means, given the sum of both sides' own."""
     weights_K = mine.counts * (theirs.counts / (mine.counts + theirs.counts))
     shift_Kd = (theirs.means - mine.means) * weights_K.sqrt().unsqueeze(1)
     if state.shape == ("d", "d"):

@@ -58,7 +58,7 @@ def fold_training(
         files |= {file_of(name, layer): each for name, each in {"train": moments, **of_head, **s.extra}.items()}
     first, made = shards[0].header, _provenance(shards)
     if store is not None:
-        # only a collection of inner layers finds no_lens
+        # the store's own fields have priority; only a collection of inner layers adds the field no_lens
         about = {**store.manifest, "model": {**first["model"], **store.manifest["model"]}}
         return _extended(store, folder, about, files, {"layers": _of_layers(store, shards)})
     about = {

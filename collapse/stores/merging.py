@@ -38,8 +38,6 @@ def merge(parts: Iterable[str | Path | Part | Store], *, store: str | Path) -> S
     if not folders:
         raise UsageError("nothing to merge: give the folders of the parts")
     target = expanded(store)
-    # parts of the first pass: no folder is a store yet. Parts of the validation or of new layers: each folder is a copy
-    # of the trained store, with shards of the validation or of the training pass
     copies = [Store.load(folder) for folder in folders if is_store(folder)]
     for each in copies:
         finished = each.state == "complete" and not all_shards(Path(str(each.path)))
@@ -48,16 +46,25 @@ def merge(parts: Iterable[str | Path | Part | Store], *, store: str | Path) -> S
                 f"{each} already holds the statistics of a whole text, so it is not a part of a collection: merge the "
                 "parts without it"
             )
-    phase = "validation" if copies and not shards_in(folders[0], "train") else "train"
+    phase = _phase_of(folders, copies)
     shards = _covering(folders, phase)
     if copies:
         _check_copies(copies, shards)
-    fold: Callable[..., Store] = fold_validation if phase == "validation" else fold_training
-    fold = partial(fold, shards=shards, store=copies[0].check() if copies else None)
+    fold_phase: Callable[..., Store] = fold_validation if phase == "validation" else fold_training
+    fold = partial(fold_phase, shards=shards, store=copies[0].check() if copies else None)
     with locked_store_folder(target):
         if not is_store(target):
             return fold(target)
     return load_same(target, fold(None))  # check that the target already holds this result
+
+
+def _phase_of(folders: Sequence[Path], copies: Sequence[Store]) -> str:
+    """Return the phase whose shards are merged.
+
+    No folder is a store: training. Each folder is a copy of a trained store: with training shards, new layers, so also
+    training; without them, validation. :func:`_covering` checks all folders, so the first one decides.
+    """
+    return "validation" if copies and not shards_in(folders[0], "train") else "train"
 
 
 def _folder_of(part: str | Path | Part | Store) -> Path:

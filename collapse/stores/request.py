@@ -21,9 +21,12 @@ from collapse.stores.manifest import KNOWN_LATER, OF_VALIDATION, SHARDS, VERSION
 from collapse.stores.shards import Part, Shard, all_shards, gaps, remove_shards, repair_shards, shards_in
 from collapse.stores.slice_ranges import part_of
 from collapse.stores.store import Store, another_store
-from collapse.stores.store_folder import RECOLLECTED, Alone, locked_store_folder, replace_by_recollected
+from collapse.stores.store_folder import RECOLLECTED, Exclusively, locked_store_folder, replace_by_recollected
 
 log = logging.getLogger("collapse")
+
+CollectMissing = Callable[[Path | None, Exclusively], Store | Part]
+"""Collects what a folder lacks; see :meth:`Request.find_or_collect`."""
 
 
 @dataclass(frozen=True)
@@ -98,7 +101,7 @@ class Request:
             found.append(f"layers: it lacks {', '.join(layers)}")
         return found + ([f"it is not complete ({store.state})"] if whole and self.lacks_validation(store) else [])
 
-    def find_or_collect(self, collect_missing: Callable[[Path | None, Alone], Store | Part]) -> Store | Part:
+    def find_or_collect(self, collect_missing: CollectMissing) -> Store | Part:
         """Open the store or part in the folder; first collect what is missing.
 
         Args:
@@ -121,19 +124,17 @@ class Request:
             _remove_folded(folder, done)
         return done.with_names(self.shown_names)
 
-    def _find_or_collect_locked(
-        self, folder: Path, collect_missing: Callable[[Path | None, Alone], Store | Part]
-    ) -> Store | Part:
+    def _find_or_collect_locked(self, folder: Path, collect_missing: CollectMissing) -> Store | Part:
         """Lock the folder, look again (another process may have finished meanwhile), and collect what is missing."""
-        with locked_store_folder(folder, self.part) as alone:
+        with locked_store_folder(folder, self.part) as exclusively:
             if self.recollect:
                 return self._collect_again(folder, collect_missing)
-            with alone():
+            with exclusively():
                 repair_shards(folder, self.part)
                 if is_store(folder):
                     _remove_folded(folder, Store.load(folder))
                 done = self._finished_store(folder) or self._finished_part(folder)
-            return done or collect_missing(folder, alone)
+            return done or collect_missing(folder, exclusively)
 
     def missing_parts(self, n: int) -> dict[str, list[int]]:
         """Return which of n parts the folder lacks, by phase; nothing if the store is complete.
@@ -154,7 +155,7 @@ class Request:
                 missing[phase] = [k for k in missing[phase] if gaps(shards, part_of(shards[0].slices, (k, n)))]
         return missing
 
-    def _collect_again(self, folder: Path, collect_missing: Callable[[Path | None, Alone], Store | Part]) -> Store:
+    def _collect_again(self, folder: Path, collect_missing: CollectMissing) -> Store:
         """Collect into a subfolder of the locked folder; at the end, the new store replaces the old one."""
         if is_store(folder):
             there = Store.load(folder)
@@ -193,10 +194,12 @@ class Request:
         return None if self.lacking_layers(store) or self.lacks_validation(store) else store
 
     def _finished_part(self, folder: Path) -> Store | Part | None:
-        """Return the part in a locked folder if it is finished; or the store, if the part belongs to its next pass.
+        """Return what a locked folder holds if the requested part has all its slices, but other slices are missing.
+
+        This is the store if there is one (the part is of its validation or of new layers), otherwise the part.
 
         Raises:
-            StoreError: The folder has shards of other options, also without ``--part``.
+            StoreError: The folder has shards of other options; this is checked also without ``--part``.
         """
         store = Store.load(folder) if is_store(folder) else None
         shards = all_shards(folder)

@@ -1,5 +1,6 @@
 """Ranges of slices: those of a part, and those dealt to each rank."""
 
+from collections import deque
 from collections.abc import Sequence
 from itertools import pairwise
 
@@ -7,24 +8,24 @@ Run = tuple[int, int]
 """Adjacent slices, as a half-open range."""
 
 
-def dealt(runs: Sequence[Run], ranks: int) -> list[list[Run]]:
-    """Divide slices among ranks: each rank gets adjacent slices, and their numbers differ by at most one.
+def dealt(runs: Sequence[Run], n_ranks: int) -> list[list[Run]]:
+    """Divide slices among ranks: ranks get equally many, up to one, in the order of the slices.
 
     >>> dealt([(0, 4), (6, 8)], 2)
     [[(0, 3)], [(3, 4), (6, 8)]]
     """
-    places = [0]
-    for start, stop in runs:
-        places.append(places[-1] + stop - start)
-    edges = [rank * places[-1] // ranks for rank in range(ranks + 1)]
-    return [
-        [
-            (start + max(low - place, 0), min(start + high - place, stop))
-            for (start, stop), place in zip(runs, places, strict=False)
-            if max(low, place) < min(high, place + stop - start)
-        ]
-        for low, high in pairwise(edges)
-    ]
+    total, left, shares = sum(stop - start for start, stop in runs), deque(runs), list[list[Run]]()
+    for low, high in pairwise(rank * total // n_ranks for rank in range(n_ranks + 1)):
+        share, lacking = list[Run](), high - low
+        while lacking:
+            start, stop = left.popleft()
+            end = min(stop, start + lacking)
+            share.append((start, end))
+            lacking -= end - start
+            if end < stop:
+                left.appendleft((end, stop))
+        shares.append(share)
+    return shares
 
 
 def spans(runs: Sequence[Run]) -> str:

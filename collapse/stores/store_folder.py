@@ -21,12 +21,12 @@ from collapse.stores.writing import write_atomic, write_error
 RECOLLECTED = ".collapse-recollect"
 """Subfolder into which ``--recollect`` collects, until the new store is complete."""
 
-Alone = Callable[[], AbstractContextManager[None]]
+Exclusively = Callable[[], AbstractContextManager[None]]
 """Returns a context in which no other process changes a store's folder, also while other parts are collected."""
 
 
 @contextmanager
-def locked_store_folder(folder: Path, part: tuple[int, int] | None = None) -> Iterator[Alone]:
+def locked_store_folder(folder: Path, part: tuple[int, int] | None = None) -> Iterator[Exclusively]:
     """Lock a store's folder for writing, and finish a replacement that a killed process began.
 
     This waits for another process that writes into the folder. A created folder is removed again if the block raises
@@ -34,8 +34,8 @@ def locked_store_folder(folder: Path, part: tuple[int, int] | None = None) -> It
     collect the other parts at the same time.
 
     Yields:
-        A function that returns a context in which no other process changes the folder; for a part, this context takes
-        the folder's lock.
+        A function that returns a context in which no other process changes the folder. For a part, this context takes
+        the folder's lock; otherwise the folder is already locked, and the context does nothing.
 
     Raises:
         StoreError: The folder holds files that collapse did not write; the message names some.
@@ -53,9 +53,9 @@ def locked_store_folder(folder: Path, part: tuple[int, int] | None = None) -> It
             f"{folder} holds files not written by collapse ({', '.join(strange[:3])}): "
             "choose an empty or a new folder for --store"
         )
-    alone = nullcontext if part is None else partial(locked, folder, wait=True, beside_parts=True)
+    exclusively = nullcontext if part is None else partial(locked, folder, wait=True, beside_parts=True)
     with locked(folder, wait=True, part=part):
-        with alone():
+        with exclusively():
             others = [(k, n) for k, n in running_parts(folder) if part is not None and n != part[1]]
             if others:
                 k, n = others[0]
@@ -64,7 +64,7 @@ def locked_store_folder(folder: Path, part: tuple[int, int] | None = None) -> It
                 )
             if is_store(folder / RECOLLECTED) and not is_store(folder):
                 replace_by_recollected(folder)
-        yield alone
+        yield exclusively
 
 
 def _other_things(folder: Path) -> list[str]:

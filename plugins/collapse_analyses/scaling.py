@@ -62,9 +62,10 @@ def scaling(
         where: Keep the rows whose column matches a glob, such as 'decay=0.1'.
 
     Returns:
-        A row per column and size: column, size, rows, exponent, low, high, R2 (of the variation that is not held
-        fixed); curvature, curvature_low, curvature_high (coefficient of log² size), exponent_small and exponent_large
-        (of the smaller and the larger half of the sizes). The last five are None for fewer than three sizes.
+        A row per column and size: column, size, rows, exponent, low, high, R2 (of the variation that the fixed columns
+        do not explain); curvature, curvature_low, curvature_high (coefficient of log² size), exponent_small and
+        exponent_large (of the smaller and the larger half of the sizes). The last five are None for fewer than three
+        sizes.
 
     Raises:
         UsageError: A column or filter is unknown.
@@ -123,11 +124,11 @@ def _clusters(frame: "pd.DataFrame") -> Codes | None:
 
 
 def _fit(frame: "pd.DataFrame", size: str, log_kn: Floats, power: int = 1) -> Floats:
-    """Fit the logarithms of columns to this power of log size, while lower powers are held fixed.
+    """Fit the logarithms of columns to this power of log size, after lower powers and FIXED columns are regressed out.
 
     Returns:
-        Slopes, both ends of their intervals, and R² of the variation that is not held fixed, shape (4, k); NaN if
-        nothing is left to fit.
+        Slopes, both ends of their intervals, and R² of what remains after that, shape (4, k); NaN if nothing is
+        left to fit.
     """
     found = np.full((4, len(log_kn)), np.nan)
     if len(frame) < 3:

@@ -39,7 +39,7 @@ def two_nearest_neighbours(centred_means: Tensor) -> Tensor | Noted:
         return Noted(None, "no two classes have two nearest means at different distances")
     heights = -(1 - torch.arange(1, len(kept) + 1).to(kept) / len(ratios)).log()
     dimension, equal = kept @ heights / (kept @ kept), len(first) - len(ratios)
-    return Noted(dimension, f"{equal:,} classes whose nearest mean is equal are excluded") if equal else dimension
+    return Noted(dimension, f"{equal:,} classes whose mean equals another mean are excluded") if equal else dimension
 
 
 def _nearest(points_Cd: Float[Tensor, "C d"]) -> Float[Tensor, "C 2"]:

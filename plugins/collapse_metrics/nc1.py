@@ -28,7 +28,7 @@ def mean_sqdist(mean_sqnorm: Tensor, C: int) -> Tensor:
 
 @metric("nc1.cdnv_ratio_debiased", towards=0, headline=True)
 def debiased_cdnv_ratio(resolved: Estimates) -> float:
-    """Variance over squared distance (k = 0), both without the bias of few samples; no unit; 0 at full collapse.
+    """Variance over squared distance, both without the bias of few samples; no unit; 0 at full collapse.
 
     Equation: mean σ̃_c² / mean D̃
     Source: ratio of unbiased means, after Galanti et al. 2021

@@ -121,7 +121,7 @@ def test_near_and_equal_means():
     assert found["geometry.directional_cdnv"] == pytest.approx(float(direct.mean()), rel=1e-9)
     assert found["geometry.means.intrinsic_dimension"] == pytest.approx(twonn(means.numpy()), rel=1e-9)
     row = collapse.measure(statistics_of(torch.cat([means, means[5:7]])), metrics="geometry.means")
-    assert "4 classes whose nearest mean is equal are excluded" in [each.text for each in row.notes]
+    assert "4 classes whose mean equals another mean are excluded" in [each.text for each in row.notes]
 
 
 def test_remarks_on_numbers():
