@@ -138,10 +138,11 @@ def test_a_store_is_resumed_while_the_probe_is_the_same(live, tmp_path):
     calls = []
     hook = model.lm_head.register_forward_pre_hook(lambda *_: calls.append(1))
     assert collapse.collect(model, **options).digest == store.digest
-    model.transformer.h[0].mlp.c_fc.weight.data[0, 0] += 1e-9  # rounding
-    assert collapse.collect(model, **options).digest == store.digest
+    rounds = model.transformer.ln_f.register_forward_hook(lambda module, inputs, output: output * (1 + 1e-6))
+    assert collapse.collect(model, **options).digest == store.digest  # equal up to rounding
     assert len(calls) == 2  # the probes
     hook.remove()
+    rounds.remove()
     model.transformer.h[0].mlp.c_fc.weight.data *= 1.01
     with pytest.raises(StoreError, match=r"weights: probe:\S+ \(stored\), probe:\S+ \(requested\)"):
         collapse.collect(model, **options)
@@ -220,3 +221,31 @@ def test_a_wrapped_model_is_refused(live):
     for run in (collapse.collect, collapse.measure, collapse.measure_layers):
         with pytest.raises(UsageError, match=r"wrapped in DataParallel: give the model itself, model\.module"):
             run(torch.nn.DataParallel(model), **options)
+
+
+def scaled_row(model):
+    model.transformer.wte.weight.data[-1] *= 1.5  # a token that no text has
+
+
+def one_step(model):
+    model.transformer.h[0].mlp.c_fc.weight.data *= 1 + 1e-6
+
+
+def longer_window(model):
+    model.config.window_size += 1
+
+
+def scaled_position(model):
+    model.transformer.wpe.weight.data[-1] *= 1.5
+
+
+@pytest.mark.parametrize("change", [scaled_row, one_step, longer_window, scaled_position])
+def test_a_model_that_differs_where_no_output_is_compared_is_refused(live, tmp_path, change):
+    model, options = live
+    options |= {"store": tmp_path / "s", "name": "mine"}
+    collapse.collect(model, **options)
+    model.config.use_cache = False  # as the Trainer sets it
+    collapse.collect(model, **options)
+    change(model)
+    with pytest.raises(StoreError, match=r"weights: probe:\S+ \(stored\), probe:\S+ \(requested\)"):
+        collapse.collect(model, **options)

@@ -89,7 +89,25 @@ def test_what_does_not_fit_is_refused_in_one_line(packed, tiny, tmp_path, told):
     copy = shutil.copytree(packed, tmp_path / "copy")
     (copy / "train" / "tokens.bin").write_bytes(b"\0" * 64)
     assert "is damaged: copy or download it again" in told(1, *words[:3], copy, *words[4:], *right)
+    shutil.rmtree(copy / "train")
+    assert f"{copy} is an unfinished packed text: pack" in told(2, *words[:3], copy, *words[4:], *right)
     assert not (tmp_path / "store").exists()
+
+
+def test_a_packing_that_ends_early_is_not_taken_for_a_whole_one(packed, tiny, tmp_path, told):
+    bad, out = tmp_path / "bad.jsonl", tmp_path / "out"
+    bad.write_text(tiny.text.read_text() + '{"text": 1}\n')
+    words = ["--validation-text", tiny.validation, "--tokenizer", tiny.model, "--chunk-length", 32, "--out", out]
+    assert "of bad.jsonl holds 1" in told(1, "pack", bad, *words)
+    assert "is an unfinished packed text" in told(2, "measure", tiny.model, "--text", out)
+
+
+def test_the_rows_are_those_of_the_file(packed, tiny, tmp_path):
+    copy = shutil.copytree(packed, tmp_path / "copy")
+    record = json.loads((copy / "train" / "chunks.json").read_text())
+    (copy / "train" / "chunks.json").write_text(json.dumps({**record, "rows": 1}))
+    own = {**CUT, "chunk_length": None}
+    assert same(*(collapse.collect(tiny.model, text=each, **own) for each in (packed, copy)))
 
 
 def test_the_same_packing_is_found_and_another_or_other_files_are_kept(packed, tiny, tmp_path, out, told):

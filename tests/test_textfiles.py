@@ -123,6 +123,7 @@ def test_every_kind_of_file_holds_the_same_texts(tmp_path):
         ("a.json", b'[{"text": "\xe9"}]', r"^line 1 of a\.json is not UTF-8"),
         ("a.parquet", "no parquet", r"a\.parquet cannot be read as Parquet"),
         ("a.jsonl.gz", gzip.compress(lines("a" * 99).encode(), mtime=0)[:-9], r"a\.jsonl\.gz cannot be read: "),
+        ("a.jsonl.gz", b"", r"a\.jsonl\.gz is empty: copy"),
         ("a.jsonl.zst", b"\x28\xb5\x2f\xfdbad", r"a\.jsonl\.zst cannot be read: "),
     ],
 )

@@ -91,10 +91,10 @@ def read_chunks(folder: Path, about: Mapping[str, Any]) -> Chunks | None:
         record = read_json(folder / RECORD)
         if [sha256_file(folder / name) for name in FILES] != record["sha256"]:
             return None
-    except (OSError, ValueError):
+        length = record["chunk_length"]
+    except (OSError, ValueError, KeyError):
         return None
     if differ := differences(record, about, ignoring=NOT_COMPARED, sides=("packed", "requested")):
         raise UsageError(f"{folder} holds another packed text: {'; '.join(differ)}. Choose another --out")
-    shape = record["rows"], record["chunk_length"]
-    tokens = np.memmap(folder / FILES[0], dtype="<i4", mode="r", shape=shape)
+    tokens = np.memmap(folder / FILES[0], dtype="<i4", mode="r").reshape(-1, length)
     return Chunks(tokens, np.fromfile(folder / FILES[1], dtype="<i8"), record["sha256"][0])

@@ -220,13 +220,8 @@ def classifier_of(head: torch.nn.Module, dtype: torch.dtype) -> tuple[Tensor, Te
 
     None if the module has no matrix.
     """
-    aligned: AbstractContextManager[None] = nullcontext()
-    if hasattr(head, "_hf_hook"):  # of accelerate
-        from accelerate.utils import align_module_device
-
-        aligned = align_module_device(head)
-    with aligned:
-        weight, bias = _whole(getattr(head, "weight", None)), _whole(getattr(head, "bias", None))
+    with on_device(head):
+        weight, bias = whole(getattr(head, "weight", None)), whole(getattr(head, "bias", None))
         if is_plain(weight) and not hasattr(head, "base_layer"):  # which an adapter's layer has
             return (weight.detach(), None if bias is None else bias.detach()) if weight.dim() == 2 else None
         columns = getattr(head, "in_features", None)
@@ -238,8 +233,19 @@ def classifier_of(head: torch.nn.Module, dtype: torch.dtype) -> tuple[Tensor, Te
     return (rows - offset).T.contiguous(), None if bias is None else offset[0]
 
 
-def _whole(weight: Any) -> Any:
-    return weight.full_tensor() if hasattr(weight, "full_tensor") else weight  # of FSDP, gathered from all ranks
+def on_device(module: torch.nn.Module) -> AbstractContextManager[None]:
+    """Return a context in which a module's own parameters are tensors with data, also if accelerate offloads them."""
+    if not hasattr(module, "_hf_hook"):
+        return nullcontext()
+    from accelerate.utils import align_module_device
+
+    aligned: AbstractContextManager[None] = align_module_device(module)
+    return aligned
+
+
+def whole(weight: Any) -> Any:
+    """Return a weight; if FSDP divides it, gather it from all ranks."""
+    return weight.full_tensor() if hasattr(weight, "full_tensor") else weight
 
 
 def is_plain(weight: Any) -> TypeGuard[Tensor]:

@@ -5,6 +5,8 @@ import json
 import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from hashlib import sha256
+from itertools import chain
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -20,14 +22,15 @@ from collapse.hub.textfiles import KINDS, kind_of, text_names
 from collapse.inputs.applying_adapters import refuse_prompts
 from collapse.inputs.collection_spec import CollectionSpec
 from collapse.inputs.evaluation_mode import evaluation_mode
-from collapse.inputs.language_model import LanguageModel
+from collapse.inputs.language_model import LanguageModel, on_device, whole
 from collapse.stores.manifest import is_store
 from collapse.stores.shards import shards_in
 from collapse.stores.store import Store
 
 _OF_LOADING = ("revision", "dtype", "device", "device_map", "quantize", "adapter", "model_args", "task")
 _PROBE = "probe:"
-_PROBED, _SUMS = 64, 8  # tokens; sums of embeddings, and of logits
+_PROBED, _SUMS = 64, 4  # tokens; sums of embeddings, and of logits
+_NOT_OF_MODEL = ("transformers_version", "use_cache")  # fields of a configuration that change no output
 
 
 def is_live(model: Any) -> bool:
@@ -49,7 +52,8 @@ def live_model(
 ) -> Iterator[tuple[ModelReference, CollectionSpec]]:
     """Yield a reference to a loaded model that can be run in place, and the options of its collection.
 
-    The fingerprint of the model's weights is the *probe*: sums of some of its embeddings and logits.
+    The fingerprint of the model's weights is the *probe*: a hash of its configuration and parameters, and sums of some
+    of its embeddings and logits, which also depend on its hooks.
 
     Args:
         model: The model.
@@ -133,9 +137,10 @@ def _is_name(text: Any) -> bool:
 
 
 def _probe(loaded: LanguageModel, folder: Path | None) -> str:
-    """Return some outputs of the model as text, or the folder's probe if that is equal up to rounding.
+    """Return a hash of the model's configuration and parameters, and some of its outputs, as text.
 
-    They are random sums of the embeddings of fixed tokens, and of the logits of random embeddings.
+    The outputs are random sums of the embeddings of fixed tokens, and of the logits of random embeddings. If they equal
+    those of the folder's probe up to rounding, the latter are returned.
     """
     h = loaded.embeddings(loaded.probe(_PROBED))[0, -_SUMS:]
     random = torch.Generator().manual_seed(0)
@@ -151,11 +156,37 @@ def _probe(loaded: LanguageModel, folder: Path | None) -> str:
         for old, new in zip(held, numbers, strict=True)
     ):
         numbers = held
-    return _PROBE + base64.b64encode(np.concatenate(numbers).astype("<f4").tobytes()).decode()
+    outputs = base64.b64encode(np.concatenate(numbers).astype("<f4").tobytes()).decode()
+    return f"{_PROBE}{_hash_of(loaded.model)}:{outputs}"
+
+
+def _hash_of(model: Any) -> str:
+    """Return the hash of a model's configuration, parameters and persistent buffers, wherever they are."""
+    config = {name: each for name, each in model.config.to_dict().items() if name not in _NOT_OF_MODEL}
+    made = sha256(json.dumps(config, sort_keys=True, default=str).encode())
+    names = {name for name, _ in chain(model.named_parameters(), model.named_buffers())}  # a tied weight has one
+    for path, module in model.named_modules():
+        with on_device(module):
+            for own in sorted({*module._parameters, *module._buffers} - module._non_persistent_buffers_set):
+                if (name := f"{path}.{own}".removeprefix(".")) in names:
+                    for each in _plain_parts(getattr(module, own).data):
+                        made.update(f"{name} {each.dtype} {list(each.shape)}".encode())
+                        made.update(each.cpu().contiguous().view(-1).view(torch.uint8).numpy().data)
+    return made.hexdigest()[:32]
+
+
+def _plain_parts(tensor: torch.Tensor) -> Iterator[torch.Tensor]:
+    """Yield a tensor, gathered from all ranks, or the tensors that a quantized one is made of."""
+    tensor = whole(tensor)
+    if hasattr(tensor, "__tensor_flatten__"):
+        for name in tensor.__tensor_flatten__()[0]:
+            yield from _plain_parts(getattr(tensor, name))
+    else:
+        yield tensor
 
 
 def _held(folder: Path | None) -> np.ndarray:
-    """Return the probe of the collection in a folder; an empty one if there is none."""
+    """Return the outputs in the probe of the collection in a folder; none if there is no such collection."""
     if folder is None:
         return np.empty(0)
     shards = [] if is_store(folder) else shards_in(folder, "train")
@@ -163,4 +194,4 @@ def _held(folder: Path | None) -> np.ndarray:
     weights = str(identity.get("weights"))
     if not weights.startswith(_PROBE):
         return np.empty(0)
-    return np.frombuffer(base64.b64decode(weights.removeprefix(_PROBE)), dtype="<f4")
+    return np.frombuffer(base64.b64decode(weights.rpartition(":")[2]), dtype="<f4")

@@ -71,8 +71,9 @@ def pack(
     for each in (texts.training, texts.validation):
         if each and each.packed:
             raise UsageError(f"{each.packed.name} is already packed: use it with --text {each.packed.name}")
-    found = {"train": packed(texts.training, "train", spec)}
+    # the training text last: without it, the folder of a killed process is not taken for a packed text
     validation = texts.pack_validation(lambda corpus: packed(corpus, "validation", spec.of_validation))
+    found = {"train": packed(texts.training, "train", spec)}
     if validation is not None:
         found["validation"] = validation
     card = _CARD.format(held=described(found)).encode()
