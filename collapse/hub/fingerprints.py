@@ -67,8 +67,9 @@ class Folder:
         return sha256_file(self.path / name)
 
     def revisions(self) -> list[str]:
-        """Return the subfolders that hold a model or adapter, such as the checkpoints of a training run."""
-        found = [each for name in ("config.json", ADAPTER) for each in self.path.glob(f"*/**/{name}")]
+        """Return the subfolders that hold a model or adapter, complete or not, such as checkpoints of a run."""
+        names = ("config.json", ADAPTER, "model*.safetensors")
+        found = [each for name in names for each in self.path.glob(f"*/**/{name}")]
         return sorted({each.parent.relative_to(self.path).as_posix() for each in found})
 
     def stores(self) -> list[str]:
