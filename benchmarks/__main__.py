@@ -1,4 +1,4 @@
-"""``python -m benchmarks``: run benchmarks, print their tables, and write JSON by machine.
+"""``python -m benchmarks``: run benchmarks, print their tables, and write JSON into a folder for this machine.
 
 Threads are set before torch is loaded, as in ``collapse``, so this module does not import torch.
 """

@@ -1,7 +1,7 @@
 """Collect a model's statistics, compared with the forward pass of its decoder over batches of the same sizes.
 
-On a CPU this includes reading and writing, for a GPT-Neo 4x256 with random weights on generated stories. On a GPU it
-is both passes of larger models over random tokens.
+On a CPU the benchmark times a random GPT-Neo 4x256 on generated stories, with reading and writing. On a GPU it
+times both passes of larger models over random tokens.
 """
 
 import tempfile

@@ -2,7 +2,7 @@
 
 60 classes in 128 dimensions with means of unequal length, most of them on one side, and variances of unequal size and
 shape; N_c samples each, drawn 60 times. Each measurement is compared with its own value for N_c = ∞. Prints the table
-of the docs: the mean of the draws, with their standard deviation, the standard error of one of them.
+of the docs: the mean of the estimates ± their standard deviation, which is the standard error of one estimate.
 
     python benchmarks/debiasing.py
 """
@@ -39,7 +39,7 @@ class Population:
 
     @classmethod
     def drawn(cls, classes: int = 60, dim: int = 128, seed: int = 0) -> "Population":
-        """Draw the classes: squared distances of means and variances are of one size, as in real models."""
+        """Draw classes whose variances are of the order of the squared distances between means, as in real models."""
         draw = torch.Generator().manual_seed(seed)
 
         def normal(*shape: int) -> Tensor:

@@ -1,7 +1,7 @@
 """Every measurement and every decision of real models, against direct float64.
 
 The same texts, chunks and batches go through ``collapse`` and through plain transformers, which dumps the embeddings.
-tests/reference.py computes each measurement of these from its definition, and each decision is compared with that of
+tests/reference.py computes each measurement from its definition. Each decision is compared with the decision of
 all logits and all distances in float64. Exits 1 if a measurement differs by more than 1e-9, the loss by more than 1e-6,
 or a decision at all.
 
@@ -108,7 +108,7 @@ def _dumped(model: str, texts: tuple[str, str], length: int, chunks: int) -> tup
 
 
 def grouped(path: str, tokenizer: Any, length: int) -> torch.Tensor:
-    """Cut a text as collapse does: two shards, runs of 1,000 texts, the remainder of each dropped."""
+    """Cut a text as collapse does: in two shards, join runs of 1,000 texts, and drop their incomplete chunks."""
     texts = [json.loads(line)["text"] for line in Path(path).read_text(encoding="utf-8").splitlines()]
     half = -(-len(texts) // 2)
     chunks: list[list[int]] = []

@@ -40,5 +40,5 @@ def described(*, quick: bool, device: str = "cpu") -> dict[str, Any]:
 
 
 def _cpu() -> str:
-    """Return the processor's name without marks and frequency."""
+    """Return the processor's name without (R), (TM), the words CPU and Processor, and the frequency."""
     return " ".join(re.sub(r"\((R|TM)\)|\b(CPU|Processor)\b|@.*", " ", processor()).split())

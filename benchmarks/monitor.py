@@ -1,4 +1,4 @@
-"""Batches of the monitor, and a measurement of the callback against the training steps between two of them.
+"""Batches of the monitor, and a measurement of the callback against the training steps between two measurements.
 
 The monitor is timed with one thread, beside a copy of the embeddings as float64, and beside the mean and variance
 accumulators of neural-collapse (github.com/rhubarbwu/neural-collapse) if they can be imported.

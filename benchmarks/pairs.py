@@ -61,7 +61,7 @@ def statistics(classes: int, dim: int, device: str) -> EmbeddingStatistics:
 
 
 def products(means: torch.Tensor) -> None:
-    """Compute the bare products of the same tiles into a preallocated one."""
+    """Compute the bare products of the same tiles, each into the same preallocated matrix."""
     tile = tile_of(means.device)
     gram = torch.empty(tile * tile, dtype=means.dtype, device=means.device)
     for rows, columns in tiles(len(means), tile):

@@ -95,7 +95,7 @@ def _collect(folder: Path, name: str, length: int, chunks: int, device: str, opt
 def _apart(
     store: collapse.Store, folder: Path, length: int, chunks: int, device: str, options: dict[str, Any]
 ) -> float:
-    """Return the largest distance of a class mean to that of transformers' model, relative to the mean norm."""
+    """Return the largest distance of a class mean to transformers' own, over the mean norm of transformers' means."""
     how: dict[str, Any] = {"device_map": options.get("device_map", device), **options.get("model_args", {})}
     if bits := options.get("quantize"):
         nf4 = {"bnb_4bit_quant_type": "nf4", "bnb_4bit_compute_dtype": torch.bfloat16} if bits == "4bit" else {}

@@ -46,7 +46,7 @@ class Record:
             times: The seconds of each piece of work.
             amount: How many units each piece of work does.
             unit: What is counted for the throughput.
-            limit: The piece of work that the others cannot be faster than.
+            limit: The piece of work whose speed is 100 % in the column ``% of limit``.
             peaks: The largest growth of memory in bytes, where it was measured.
         """
         for work, seconds in times.items():

@@ -32,10 +32,10 @@ def in_turn(
 
 
 def peak_growth(preparing: Callable[..., Callable[[], object]], **sizes: object) -> int | None:
-    """Return the largest growth of a new process or its GPU memory while it works, in bytes; None if it is unknown.
+    """Return the peak growth in bytes of a new process's memory (with CUDA, this one's GPU memory); None if unknown.
 
     Args:
-        preparing: A function of a module, which makes the data and returns the piece of work.
+        preparing: A module-level function that makes the data and returns the piece of work.
         sizes: Its arguments.
     """
     if torch.cuda.is_initialized():  # torch counts this work alone

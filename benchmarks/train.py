@@ -1,6 +1,6 @@
 """Training with the zoo's GPT-Neo against transformers' own model, float32 on a CPU.
 
-The limit is the model's operations at the rate of one large product.
+The limit is the time of the model's operations at the rate (FLOP/s) of one large matrix product.
 """
 
 from collections.abc import Callable

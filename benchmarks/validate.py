@@ -15,7 +15,7 @@ from collapse.numerics.decisions import Decider, ValidationTally
 
 
 def benchmark(quick: bool, device: str) -> Record:
-    """Measure d = 256 and d = 64, or 1,024 on a GPU."""
+    """Measure d = 256, and d = 64 on a CPU or d = 1,024 on a GPU."""
     record = Record("validate", "Decisions and loss of embeddings, without the forward pass of the model.")
     on_cpu = device == "cpu"
     vocabulary, classes, tokens = (4_000, 2_000, 512) if quick else (50_257, 29_233, 2_047 if on_cpu else 32_768)

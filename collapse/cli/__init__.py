@@ -1,6 +1,6 @@
 """The command line: a thin layer over the public functions, with one file per command.
 
-Only this package prints, and converts a :class:`CollapseError` to a line and an exit code.
+Only this package prints. It also converts a :class:`CollapseError` to a line and an exit code.
 """
 
 import io

@@ -1,6 +1,6 @@
 """``--config`` and ``--save-config``: the options and arguments of any command in a YAML file.
 
-The values of a file are added to the words of the command line, so a value means the same in both. A flag is true or
+A value that only the file gives is added to the command line, so a value means the same in both. A flag is true or
 false, and several values are a list.
 """
 

@@ -40,7 +40,7 @@ def prints_a_table(command: Command) -> Command:
 
 
 def deliver(format_: str | None, output: str | None, table: Table) -> None:
-    """Write a table to ``output``, if given, and print it; "table" or None is a table that fits the terminal."""
+    """Write a table to ``output``, if given, and print it; ``format_`` "table" or None fits it to the terminal."""
     try:
         if output:  # first, because a reader such as head may close the pipe
             table.write(output)

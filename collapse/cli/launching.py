@@ -216,7 +216,7 @@ def _part_command(model: str, place: str, k: int, parts: int, given: Mapping[str
 
 
 def _command_line(*without: str) -> list[str]:
-    """Return the words of the current command line, without some options and without the options of every command."""
+    """Return the current command line as words, except options in ``without`` and those that every command accepts."""
     context = click.get_current_context()
     own = context.params.keys() - set(without)
     arguments = [context.params[each.name] for each in context.command.params if isinstance(each, click.Argument)]

@@ -74,7 +74,7 @@ def _end_with_parent() -> None:
 
 
 def _why(log: Path, code: int | None) -> str:
-    """Return the last message of a command line in its log, or how it ended."""
+    """Return the last error message in a process's log or, if there is none, the process's exit status."""
     lines = log.read_text(errors="replace").splitlines() if log.exists() else []
     said = [line.removeprefix("collapse: ") for line in lines if line.startswith("collapse: ")]
     return said[-1] if said else f"it ended with exit status {code}; its log is {log}"

@@ -1,6 +1,6 @@
 """collapse measure: find or collect stores, measure them, print a table.
 
-It calls the functions from which collection/measuring_any.py builds ``collapse.measure``, because it prints each row as
+The command calls the functions from which ``collapse.measure`` is built, because the command prints each row as
 soon as it is measured.
 """
 
@@ -98,7 +98,7 @@ def command(
     """Measure models, stores or features files.
 
     MODEL is a causal language model (a local folder or Hub id), a store (a local folder or on the Hub), or a features
-    file (.safetensors). A model without a store is collected first. Its store is looked up in the cache and in the
+    file (.safetensors). A model is collected first, unless its store is found in the cache or in the
     model's own repository, or in --store user/repo. It is an error if the store was collected with other options. If
     one of several MODELs fails, the others are measured, the exit status is 1, and an existing --output file is not
     changed.

@@ -26,7 +26,7 @@ def command(
     """List all measurements.
 
     NAME is a measurement or a prefix (gnc2), or several separated by commas. Limits and reachable values are for C
-    classes in d dimensions; the defaults are TinyStories' next tokens and the width of the paper's largest model.
+    classes in d dimensions; by default, C counts TinyStories' distinct next tokens, and d is the paper's largest width.
     """
     from collapse.measurement.listing import metrics
 
@@ -35,7 +35,7 @@ def command(
 
 
 def _parameters(plugins: "Plugins") -> "Table":
-    """Return a table of the names that parameters of functions may have, and the value of each."""
+    """Return a table of the parameter names that a plugin's functions may use, and of what each parameter receives."""
     from collapse.measurement.table import Table
     from collapse.plugin.names import HELD, OF_CLASSES, OF_LIMITS, OF_PAIRS
 

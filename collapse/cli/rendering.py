@@ -102,7 +102,7 @@ class _Column:
 
     @property
     def least(self) -> int:
-        """The smallest width in which no number, heading line or word must be broken (very long words may be)."""
+        """The smallest width at which no number, heading line or word needs to be broken, except very long words."""
         words = [word[:_WORD] for each in self.cells for word in each.split()] if self.prose else self.cells
         return max(map(cell_len, [*self.heading.split("\n"), *words, " " * _PROSE * self.prose]))
 
@@ -159,7 +159,7 @@ def _rich(columns: Sequence[_Column], keys: int, width: int) -> "RichTable":
 
 
 def print_line(out: "Console", text: str, style: str = "") -> None:
-    """Print a text without rich's markup, such as [red], wrapped between words if the output is a terminal."""
+    """Print a text literally ([red] is not markup), wrapped between words if the output is a terminal."""
     shown = textwrap.wrap(
         visible(text), out.width, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False
     )

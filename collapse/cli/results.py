@@ -66,7 +66,7 @@ def _named(text: str) -> tuple[str, str | int | float]:
 
 
 def _chosen(columns: str | None, frame: "pd.DataFrame", added: list[str]) -> list[str]:
-    """Return the columns to print: model, added columns and headlines; all columns of a table without headlines.
+    """Return the columns to print. By default: model, ``added`` and headlines, or all columns if there is no headline.
 
     With the headlines, ``step``, ``layer`` and ``group`` are added if rows have them, and ``min_count`` if rows differ
     in it.

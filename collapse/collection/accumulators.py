@@ -20,7 +20,7 @@ SavedState = Mapping[str, Tensor]
 
 
 class Training:
-    """Accumulate adjacent slices in training: class moments and, for ``top``, the head's rows of their classes.
+    """Accumulate class moments of adjacent training slices; for ``top``, the state also has these classes' head rows.
 
     ``state`` is what :meth:`state` returned in an earlier run that is resumed now; None for a new run.
     """

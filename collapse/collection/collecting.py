@@ -2,7 +2,7 @@
 
 1. ``collect`` makes a :class:`Request <collapse.stores.request.Request>`.
 2. On rank 0, ``Request.find_or_collect`` returns the store or part that the folder already holds, or locks the folder
-   and calls ``collect_missing``, a function inside :func:`_with_all_ranks`, which starts step 3 on all ranks.
+   and calls ``collect_missing`` (defined in :func:`_with_all_ranks`). ``collect_missing`` starts step 3 on all ranks.
 3. ``_run_passes`` loads the source (for texts: ``open_texts`` in inputs/text_source.py).
 4. ``Collection.run`` (passes.py) runs the passes, and folds their shards into the store (stores/folding.py).
 """
@@ -184,7 +184,7 @@ def _checked(spec: CollectionSpec, store: str | Path | None) -> CollectionSpec:
 
 @dataclass(frozen=True)
 class _Work:
-    """A collection for all ranks: the locked folder, None for memory, and the store in it that lacks something."""
+    """A collection that all ranks run: the locked folder (None: in memory), and the incomplete store in it, if any."""
 
     folder: Path | None
     store: Store | None
@@ -212,7 +212,7 @@ def _with_all_ranks(request: Request, report: Report | None) -> Store | Part:
 
 
 def _check_shared(folder: Path | None) -> None:
-    """Raise CollapseError if another rank than the first does not see the folder that rank 0 has locked."""
+    """Raise CollapseError if this rank, which is not rank 0, does not see the folder that rank 0 has locked."""
     for _ in range(60):  # a network file system may show it late
         if folder is None or folder.is_dir():
             return
@@ -223,7 +223,7 @@ def _check_shared(folder: Path | None) -> None:
 def _run_passes(
     request: Request, report: Report | None, work: _Work, exclusively: Exclusively = nullcontext
 ) -> Store | Part:
-    """Collect what a locked folder does not hold yet. Only rank 0 needs ``exclusively``, since only it folds."""
+    """Collect what a locked folder does not hold yet. Only rank 0 needs ``exclusively``: only rank 0 folds shards."""
     known = plugins().statistics
     kinds = [kind for name, kind in sorted(known.items()) if name not in request.without]
     with exact_arithmetic(deterministic=request.deterministic):  # before the first product: torch asks cuBLAS once

@@ -65,7 +65,7 @@ def measure(
             affected.
         classes_of: Keep only the classes that this store (or each of these stores) also has. This makes texts of
             unequal length comparable.
-        ood_text: An out-of-distribution text for NC5. The model is also collected on this text. Or the store or
+        ood_text: An out-of-distribution text for NC5, on which the model is also collected; or the store or
             :class:`collapse.EmbeddingStatistics` of such a text.
         device: Device for the model and the computation. None: "auto" for the model, and the device of the statistics
             for the computation.
@@ -117,7 +117,7 @@ def measure(
 
 
 def _collected(given: Mapping[str, Any], name: str) -> Measured:
-    """Return a store of arrays; without a classifier, statistics without a store."""
+    """Collect arrays and return their store; without a classifier, return only their EmbeddingStatistics."""
     if "classifier" in given:
         return collect_arrays(**given, name=name)
     if len(given) > 2:

@@ -74,7 +74,7 @@ def rows_of_layers(
     Args:
         opened: The store.
         asked: The layers, as ``--layers`` names them.
-        before: The store and layer of the row before; this function updates it. The key is the layer if ``of_models``,
+        before: Store and layer of the row before, by key; updated by this call. The key is the layer if ``of_models``,
             otherwise "".
         ood: The store of an out-of-distribution text.
         of_models: Whether the row before is the same layer of another model or checkpoint, instead of another layer.

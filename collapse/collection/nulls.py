@@ -74,7 +74,7 @@ def with_nulls(row: Row, nulls: Mapping[str, Store | str], how: Mapping[str, Any
 def collect_nulls(
     store: Store, model: str | Path, options: Mapping[str, Any], progress: Report | None
 ) -> dict[str, Store | str]:
-    """Collect the nulls of a store on the same text; return by name a null's store, or why there is none."""
+    """Collect the nulls of a store on the same text; return, for each null's name, its store or why it has none."""
     if is_features_file(model):
         return {"untrained": _NO_MODEL, "shuffled": collect(model, null="shuffled", progress=progress)}
     given = {name: value for name, value in options.items() if value is not None and name not in ("part", "null")}

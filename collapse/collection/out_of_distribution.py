@@ -58,12 +58,12 @@ def open_ood(
         store: The store to compare with.
         model: Its model; :func:`check_ood` has accepted it.
         ood_text: A text, as for ``--text``. With ``--task``: data, as for ``--data``; their labels are not read. For a
-            model that is a features file: another features file. In every case also a store or statistics.
+            model that is a features file: another features file. A store or statistics are always accepted.
         options: The given options of the collection of ``store``.
         report: Called as report(what, done, total).
 
     Raises:
-        UsageError: The store is of another model, or the model is not run on texts.
+        UsageError: ``ood_text`` is a store of another model, or it is a text but the model takes no texts.
         CollapseError: As in :func:`collapse.collect`.
     """
     if ood_text is None or ood_text == ():

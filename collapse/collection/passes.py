@@ -144,7 +144,7 @@ class Collection:
 
         The ranks divide the missing slices. Each range of adjacent slices is collected by one accumulator, which may
         continue a shard. ``identity`` and, in validation, ``trained_hash`` (of the training pass) enter the shard's
-        header. If the store already has this phase for top, other layers get only the plugin statistics that it has.
+        header. If the store already has this phase for top, other layers get only the plugin statistics in the store.
         """
         fields: dict[str, Any] = {"identity": identity} | ({} if trained_hash is None else {"trained": trained_hash})
         fields |= {"model": self.source.model, "corpus": self.source.corpus, "coverage": phase.coverage()}
@@ -230,7 +230,7 @@ class Collection:
             self.report(what, done, total, note)
 
     def _explaining_out_of_memory(self, phase: Phase, classes: int = 0) -> AbstractContextManager[None]:
-        """Report that memory ran out in a pass; without ``classes``, it names how many there are at most."""
+        """Report that memory ran out in a pass; without ``classes``, give an upper bound on their number."""
         vocabulary, dim = self.source.weight.shape
         most = classes or min(vocabulary, phase.n_samples)
         doing = f"the {phase.name} pass of {self.source.model['name']}"

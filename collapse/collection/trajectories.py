@@ -77,5 +77,5 @@ def trajectory(
 
 
 def of_revision(row: Row, name: str) -> Row:
-    """Return a row for a model's revision ``name``. If it has no step, its model becomes ``name`` (``id@revision``)."""
+    """Return the row of a revision. If the row has no step, ``id@revision`` in ``name`` becomes the row's model."""
     return replace(row, model=name) if row.step is None and "@" in name else row

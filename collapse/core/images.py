@@ -1,4 +1,4 @@
-"""Render a specification to SVG, PDF or PNG with vl-convert, which needs neither a browser nor a network."""
+"""Render a Vega-Lite specification to SVG, PDF or PNG with vl-convert, which needs neither a browser nor a network."""
 
 import re
 from typing import Any, Literal
@@ -63,7 +63,7 @@ def svg_of(spec: dict[str, Any], *, width: float = WIDTHS["column"]) -> str:
     """Render a Vega-Lite specification, which contains its data, to SVG; ``width`` is the printed width in inches.
 
     The width of the panels is chosen so that the whole picture has this width and text keeps its size. At the width of
-    a column, two panels are side by side (``columns``); at the width of a page, at most four.
+    a column, at most two panels (``columns``) are side by side; at the width of a page, at most four.
 
     Raises:
         CollapseError: vl-convert cannot render it, or is not installed.

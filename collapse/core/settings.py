@@ -60,7 +60,7 @@ _BARS = {  # module of the switches, and the ending of their names
 
 @contextmanager
 def gguf_reported(what: str, report: Report | None) -> Iterator[None]:
-    """Report how many tensors of a GGUF file are read; transformers' own bar cannot be disabled."""
+    """Report how many tensors of a GGUF file are read, in place of transformers' own bar, which cannot be disabled."""
     module: Any = import_module("transformers.modeling_gguf_pytorch_utils")
 
     def counted(tensors: Sequence[Any], **_: Any) -> Iterator[Any]:

@@ -1,4 +1,4 @@
-"""Names of models from their folders, and training steps in them: ``checkpoint-100``, ``@step3000-tokens12B``."""
+"""Name models by their folders, and read training steps in names: ``checkpoint-100``, ``@step3000-tokens12B``."""
 
 import re
 from pathlib import Path
@@ -19,7 +19,7 @@ _ANY_MODEL = re.compile(
 
 
 def run_and_step(model: str) -> tuple[str, int | None]:
-    """Return the name of a model's run, and the training step that ends the model's name, or None.
+    """Return a model's run name, and the training step at the end of the model's name (None if there is no step).
 
     >>> run_and_step("run/checkpoint-100"), run_and_step("owner/name@step3000"), run_and_step("run@2")
     (('run', 100), ('owner/name', 3000), ('run', None))

@@ -74,7 +74,7 @@ def commit_files(
 
 
 def _replaced(content: Mapping[str, Path | bytes], remote: Remote, folder: str | None) -> list[str]:
-    """List the files to delete: files in replaced folders and in folders of new stores that are not in ``content``."""
+    """List the files to delete: those in ``folder`` or in the folder of a new store, unless ``content`` has them."""
     stores = (f"{PurePosixPath(path).parent}/" for path in content if path.endswith(f"/{MANIFEST}"))
     folders = (*stores, folder) if folder else tuple(stores)
     return sorted(path for path in remote.files if path.startswith(folders) and path not in content)

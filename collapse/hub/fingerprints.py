@@ -135,7 +135,7 @@ def weight_files(files: Files, model_args: Arguments) -> list[str]:
 
 
 def weights_fingerprint(files: Files, model_args: Arguments) -> str:
-    """Return ``sha256:…`` of the files of :func:`weight_files` and of the model's config.json."""
+    """Return one ``sha256:…`` of a GGUF file, or of the files of :func:`weight_files` and the model's config.json."""
     prefix, gguf_file = inside(model_args), model_args.get("gguf_file")
     config = f"{prefix}config.json"
     if files.has(f"{prefix}{ADAPTER}"):  # with peft installed, transformers would load or change other weights
@@ -151,7 +151,7 @@ def weights_fingerprint(files: Files, model_args: Arguments) -> str:
 
 
 def adapter_weights(files: Files) -> tuple[str, str]:
-    """Return the name of the file of a PEFT adapter's weights, and one ``sha256:…`` of it and of the config file."""
+    """Return the name of a PEFT adapter's weight file, and one ``sha256:…`` of this file and the config file."""
     for name in ("adapter_model.safetensors", "adapter_model.bin"):
         if files.has(name) and files.has(ADAPTER):
             return name, _fingerprint({each: files.sha256(each) for each in (name, ADAPTER)})
@@ -182,7 +182,7 @@ def tokenizer_files(files: Files, model_args: Arguments) -> list[str]:
 
 
 def tokenizer_fingerprint(files: Files, model_args: Arguments) -> str:
-    """Return one ``sha256:…`` of a tokenizer's files, with its class if only config.json determines that.
+    """Return one ``sha256:…`` of a tokenizer's files, and of its class if only config.json determines the class.
 
     Fields that transformers adds when it saves a tokenizer are ignored, so a saved copy has the same fingerprint.
     """

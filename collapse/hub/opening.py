@@ -86,7 +86,7 @@ def open_named(name: str) -> Store | None:
 
 
 def _only_store(remote: Remote, folder: str) -> str:
-    """Return the only store in a folder of a repository."""
+    """Return the store in this folder of a repository, or the repository's only store if ``folder`` is ""."""
     stores = remote.stores()
     matching = in_folder(stores, folder)
     if len(matching) == 1:
@@ -116,5 +116,5 @@ def repo_of(store: str) -> Remote | None:
 
 
 def in_folder(stores: list[str], folder: str) -> list[str]:
-    """Return the stores in a folder of a repository; all stores if the folder is ""."""
+    """Return the stores at this folder or at ``collapse/`` plus this folder; all stores if the folder is ""."""
     return [each for each in stores if folder in ("", each, each.removeprefix(f"{FOLDER}/"))]

@@ -32,7 +32,7 @@ class PackedText:
 
 
 def find_packed(files: Files, *, validation: bool) -> PackedText | None:
-    """Find a packed text in a folder or repository. If no validation text was packed, find the training text."""
+    """Find a packed text. With ``validation``, find the validation text or, if none was packed, the training text."""
     for name in (VALIDATION, TRAINING) if validation else (TRAINING,):
         if "corpus" in (record := json_of(files, name)):
             return PackedText(files, name.split("/")[0], record)

@@ -170,7 +170,7 @@ def find_tokenizer(name: str, model_args: Mapping[str, Any] = {}) -> ModelRefere
 
 
 def remember_tokenizer(reference: ModelReference) -> None:
-    """Record a tokenizer's folder in the cache, by hash. It is not in the store, because stores may be published."""
+    """Record a tokenizer's folder in the cache, by hash. Stores omit this path, because they may be published."""
     if reference.is_local and reference.loaded_tokenizer is None:
         with suppress(CollapseError):  # an unwritable cache is not an error
             write_atomic(_remembered(reference.tokenizer), bytes(Path(reference.location).resolve()), shared=True)

@@ -1,6 +1,6 @@
 """A repository on the Hub at a commit: its files and stores.
 
-A commit never changes. So its list of files is cached, and files can be compared offline.
+A commit never changes. So its list of files and their hashes is cached, and can be used offline.
 """
 
 import logging

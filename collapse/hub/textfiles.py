@@ -37,14 +37,14 @@ def text_names(value: Any) -> tuple[Any, ...]:
 
 
 def kind_of(name: str) -> str:
-    """Return the suffix that determines how a file is read, before ``.gz`` or ``.zst``."""
+    """Return the suffix that determines how a file is read; a final ``.gz`` or ``.zst`` is ignored."""
     return Path(name.lower().removesuffix(".gz").removesuffix(".zst")).suffix
 
 
 def find_files(names: Sequence[str], known: Mapping[str, str] = KINDS) -> list[str]:
     """Return the files that names, folders and globs refer to; the name of an existing file is never a glob.
 
-    All files must have one of the ``known`` formats, which are given by suffix.
+    All files must have the same format. ``known`` maps suffixes to formats.
     """
     files = [file for each in names for file in _matching(each, known)]
     formats = {known.get(kind_of(file)) for file in files}

@@ -38,7 +38,7 @@ def check_model_args(model_args: Mapping[str, Any]) -> None:
 
 
 def check_code(reference: ModelReference, config: Mapping[str, Any], named: str, *autos: str) -> None:
-    """Reject a configuration whose class transformers does not have, but the repository's own code has.
+    """Reject a configuration that names a class which transformers lacks, and only the repository's own code has.
 
     transformers often substitutes one of its own classes without a warning, which gives the numbers of another model.
     ``named`` is the configuration's key with the names of classes, ``autos`` are the entries of ``auto_map`` that would
@@ -78,8 +78,7 @@ def _implementations(config: Mapping[str, Any]) -> Iterator[str]:
 def check_kind(reference: ModelReference, config: Mapping[str, Any], task: Task = CAUSAL) -> None:
     """Reject a checkpoint of a model whose head does not fit the task.
 
-    Otherwise, transformers would load only a part of the checkpoint and, if this has no head for the task, add a new,
-    untrained head.
+    Otherwise, transformers would load only the weights that fit, and add an untrained head if the checkpoint has none.
     """
     import transformers
     from transformers.models.auto import modeling_auto as auto

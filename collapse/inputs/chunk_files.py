@@ -46,7 +46,7 @@ class Chunks:
 
     @cached_property
     def _begins(self) -> np.ndarray:
-        """Positions where blocks begin: runs of whole texts with at least T tokens, treated as independent."""
+        """Start of each block: a run of whole texts with at least T tokens, treated as independent of other blocks."""
         begins = [0]
         for start in self.starts.tolist():
             if start >= begins[-1] + self.chunk_length:
@@ -65,7 +65,7 @@ class Chunks:
 
 
 def write_chunks(folder: Path, about: dict[str, Any], chunks: Iterator[tuple[np.ndarray, np.ndarray]]) -> None:
-    """Stream chunks into a folder, and write the record ``about`` them last; after an error, remove the files."""
+    """Stream chunks into a folder, then write a record with the fields ``about``; after an error, remove the files."""
     rows, files = 0, [folder / name for name in FILES]
     try:
         with files[0].open("wb") as file, files[1].open("wb") as beside:

@@ -14,7 +14,7 @@ _HOW = ("shards", "eos_between", "special_tokens", "ignore_tokens", "dtype", "qu
 
 
 def options_held(identity: Mapping[str, Any], given: Mapping[str, Any], *, texts_only: bool = False) -> dict[str, Any]:
-    """Return the options with which a store was collected, except local texts; options in ``given`` replace these.
+    """Return the options with which a store was collected, except local texts, updated with the options ``given``.
 
     With ``texts_only``, return only the options of the texts and their limits.
     """
@@ -30,7 +30,7 @@ def options_held(identity: Mapping[str, Any], given: Mapping[str, Any], *, texts
 
 
 def refuse_options(store: object, given: Iterable[str]) -> None:
-    """Raise UsageError for options of a collection that are given with a finished store."""
+    """Raise UsageError for a given option of a collection that does not apply to a finished store."""
     for name in given:
         if options_of()[name].role not in ("running", "layers") or name == "recollect":
             raise UsageError(f"{store} is a finished store: {flag_of(name)} does not apply; remove the option")

@@ -80,7 +80,7 @@ def _are_images(files: Sequence[str]) -> bool:
 
 
 def read_data(corpus: Corpus, task: Task, report: Report | None = None) -> Labelled:
-    """Read data that were found; images only when they are needed.
+    """Read data that were found, except images, which are read later, when a batch needs them.
 
     Raises:
         NoSplit: There is no such split.

@@ -165,9 +165,9 @@ class LanguageModel:
     def layers(
         self, tokens_BT: Int[Tensor, "B T"], layers: Sequence[str], stop: int | None = None
     ) -> dict[str, Float[Tensor, "B S d"]]:
-        """Return h by layer for ``layers``, in order of depth. h is the block's input; for top, the head's input.
+        """Return h for each of ``layers``, which must be in order of depth: a block's input or, for top, the head's.
 
-        The forward pass stops at the last of these layers. Only S positions, those before ``stop``, are returned.
+        Without FSDP, the run stops at the last of these layers. Only S positions, those before ``stop``, are returned.
         """
         found: dict[str, Tensor] = {}
 

@@ -58,8 +58,8 @@ def live_model(
     Args:
         model: The model.
         name: Its name in tables; None for the last part of ``model.name_or_path``.
-        folder: Folder of the store. If it holds a collection whose probe equals the model's up to rounding, the
-            collection's probe is used.
+        folder: Folder of the store. If it holds a collection whose sums equal the model's up to rounding, the
+            collection's sums are used.
         options: Options of :func:`collapse.collect`. ``tokenizer`` may be a tokenizer, ``text`` a list of texts.
 
     Raises:
@@ -140,7 +140,7 @@ def _probe(loaded: LanguageModel, folder: Path | None) -> str:
     """Return a hash of the model's configuration and parameters, and some of its outputs, as text.
 
     The outputs are random sums of the embeddings of fixed tokens, and of the logits of random embeddings. If they equal
-    those of the folder's probe up to rounding, the latter are returned.
+    the outputs in the folder's probe up to rounding, the outputs in the folder's probe are used.
     """
     h = loaded.embeddings(loaded.probe(_PROBED))[0, -_SUMS:]
     random = torch.Generator().manual_seed(0)

@@ -58,7 +58,7 @@ def _agree(inputs: Sequence[Tensor | None], states: Sequence[Tensor]) -> bool:
 
 
 def _equal(mine: Tensor, theirs: Tensor) -> bool:
-    """Whether two runs gave the same embeddings up to rounding, for example if experts were grouped differently."""
+    """Whether most embeddings of two runs are equal up to rounding, as it arises if experts are grouped differently."""
     if mine.shape != theirs.shape:
         return False
     theirs = theirs.to(mine.device)
@@ -98,5 +98,5 @@ def _find_lens(loaded: "LanguageModel", tokens: Tensor) -> None:
 
 
 def _same(one: Tensor, other: Tensor) -> bool:
-    """Whether two tensors are the same numbers in memory."""
+    """Whether two tensors are views of the same memory, with equal shapes and strides."""
     return one.data_ptr() == other.data_ptr() and one.shape == other.shape and one.stride() == other.stride()

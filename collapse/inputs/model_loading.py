@@ -49,7 +49,7 @@ def load_model(reference: ModelReference, spec: CollectionSpec, report: Report |
 def load_pretrained(
     reference: ModelReference, spec: CollectionSpec, report: Report | None = None, task: Task = CAUSAL
 ) -> Any:
-    """Load a transformers model, with all weights from its checkpoint, in evaluation mode."""
+    """Load a model in evaluation mode, with its checkpoint's weights or, for ``--null untrained``, initial weights."""
     target = pick_device(spec.device)
     arguments = dict(reference.model_args)
     config = {**reference.json("config.json"), **arguments}
@@ -134,7 +134,7 @@ def _changed(reference: ModelReference) -> CollapseError:
 
 
 def _untrained(reference: ModelReference, spec: CollectionSpec, arguments: dict[str, Any], task: Task) -> Any:
-    """Return a transformers model with a checkpoint's configuration, initialized as for training with a fixed seed.
+    """Return a transformers model with a checkpoint's configuration, and initial weights drawn with a fixed seed.
 
     The weights are always drawn on the CPU in float32. They depend on the version of transformers, which a store's
     provenance records. No weight file is read.

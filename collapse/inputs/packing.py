@@ -39,7 +39,7 @@ def maps(counts: Iterable[int], shares: int) -> Iterator[tuple[int, int]]:
     """Yield (start, stop) of the rows that are grouped together: contiguous shares, each in maps of 1,000 rows.
 
     Args:
-        counts: How many rows are known so far, ascending; the last number is that of all rows. So maps of the first
+        counts: Numbers of rows known at successive moments, ascending; the last is the total. So maps of the first
             share are yielded before all rows are counted. If only the first rows of a map are known, the map is yielded
             again later, with more rows.
         shares: Number of shares.
@@ -183,7 +183,7 @@ def _chunks(
     spec: CollectionSpec,
     progress: Report | None,
 ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """Yield the chunks of each run of texts, and where its texts begin; tokens that do not fill a chunk are dropped.
+    """Yield the chunks of each map, and where its texts begin in them; tokens that do not fill a chunk are dropped.
 
     With a limit, only the texts that the chunks need are read.
     """
@@ -218,7 +218,7 @@ def _chunks(
 def _tokenized(
     runs: Iterable[tuple[int, int]], texts: Iterator[str], tokenize: Tokenize, *, ahead: bool
 ) -> Iterator[tuple[int, int, Sequence[Sequence[int]]]]:
-    """Yield each run with the token ids of its new texts; with ``ahead``, the next run is tokenized in the meantime."""
+    """Yield each run with the token ids of texts that no earlier run had; with ``ahead``, tokenize one run early."""
     waiting: deque[tuple[int, int, Future[Sequence[Sequence[int]]]]] = deque()
     with ThreadPoolExecutor(1) as thread:
         done = 0

@@ -36,7 +36,7 @@ def placement(spec: CollectionSpec, config: Mapping[str, Any], target: torch.dev
 
 
 def check_placed(model: Any, spec: CollectionSpec, placed: Mapping[str, Any]) -> None:
-    """Check that a device map names only a model's modules and has all weights, and that ``--quantize`` worked."""
+    """Check that a device map covers all weights and no unknown modules, and that ``--quantize`` quantized a weight."""
     kind, places = type(model).__name__, placed.get("device_map")
     if isinstance(places, Mapping):
         weights = [name for name, _ in model.named_parameters()]

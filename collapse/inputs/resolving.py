@@ -72,7 +72,7 @@ def find_store(reference: ModelReference, spec: CollectionSpec) -> Store | None:
 def find_store_at(place: str, model: str, spec: CollectionSpec) -> Store | None:
     """Find a model's store in the repository, or folder of it, that ``--store`` names; None if no stores are there.
 
-    If stores are there, but none matches, the error message lists all stores that are there.
+    If none of the stores there matches, raise UsageError with a list of these stores.
     """
     remote = repo_of(place)
     if remote is None:

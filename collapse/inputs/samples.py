@@ -27,7 +27,7 @@ class Samples(Phase):
     Args:
         name: "train" or "validation".
         labels: The class of each sample, integers. The shape is (N,), or (N, T) if a unit has up to T samples that
-            depend on each other, such as the tokens of a text; then −100 means that there is no sample. Standard errors
+            depend on each other, such as the tokens of a text. The label −100 means no sample. Standard errors
             are over units.
         embed: Called as embed(start, stop). Returns the input of the classifier for the units ``start`` to
             ``stop − 1``, floating point, shape (stop − start, d), or (stop − start, t, d) with t ≤ T.

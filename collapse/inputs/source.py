@@ -92,7 +92,7 @@ class Phase(ABC):
         return torch.arange(start * self.unit_samples, min(stop * self.unit_samples, self.n_samples))
 
     def check(self) -> None:  # noqa: B027  # most sources have nothing to check
-        """Raise CollapseError if the definitions do not apply to the embeddings of the first unit."""
+        """Raise CollapseError if the first unit shows that the measurements' definitions do not fit the model."""
 
     def check_labels(self, rows: int, dim: int) -> None:  # noqa: B027  # as above
         """Raise CollapseError if a label has no row in a classifier of ``rows`` rows for ``dim`` dimensions."""

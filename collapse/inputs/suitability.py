@@ -1,4 +1,4 @@
-"""Check that the definitions apply to a loaded model: it is causal, and its logits are ⟨w, h⟩ + b, scaled or capped."""
+"""Check a loaded model: it must be causal, and its logits must be ⟨w, h⟩ + b, which may be scaled or capped."""
 
 import math
 from collections.abc import Iterable, Iterator, Mapping
@@ -31,8 +31,7 @@ def find_logits(loaded: "LanguageModel", tokens_BT: Int[Tensor, "B T"]) -> Logit
     """Find the scale and the cap of a model's logits: run its code with known numbers as the output of its head.
 
     The model's code rounds to its dtype. So if a number in the model's configuration, or the reciprocal of such a
-    number, equals the result up to rounding, it is used in place of the result: it is exact, and the same in every
-    dtype.
+    number, equals the result up to rounding, this exact number replaces the result: it is the same in every dtype.
     """
     given: list[Tensor] = []
 
@@ -130,6 +129,6 @@ def _not_linear(loaded: "LanguageModel") -> CollapseError:
 
 
 def rounding_of(head: Tensor, logits: Tensor, *, quantized: bool = False) -> float:
-    """Return the relative rounding error of logits; some models convert logits to float32, quantizers round more."""
+    """Return the largest relative rounding error of logits, by the dtypes of ``head`` and logits, or quantization."""
     dtypes = [torch.bfloat16] if quantized else [head.dtype, logits.dtype]
     return max(_HEAD_TOLERANCE[each] for each in dtypes)

@@ -16,7 +16,7 @@ class Task:
     """A kind of head.
 
     Attributes:
-        name: Its name in transformers' pipelines.
+        name: Its name, as in transformers' ``MODEL_FOR_<NAME>_MAPPING_NAMES``.
         auto: transformers' Auto class.
         what: What a model with this head is called, such as "an image classifier".
         columns: The default columns of its data: inputs, then labels.

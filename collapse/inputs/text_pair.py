@@ -98,7 +98,7 @@ def find_validation(spec: CollectionSpec, text: TextNames) -> Corpus:
 
 
 def _refuse_unused(spec: CollectionSpec) -> None:
-    """Raise UsageError if an option of the validation text is given without one."""
+    """Raise UsageError if an option of the validation text is given, because there is no validation text."""
     options = {"--validation-split": spec.validation_split, "--max-validation-chunks": spec.max_validation_chunks}
     for flag, value in options.items():
         if value is not None:

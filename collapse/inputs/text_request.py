@@ -115,7 +115,7 @@ def _texts_of(
 ) -> tuple[Texts, dict[str, Any]]:
     """Return the texts of a request, and the identities of the texts that only the store has.
 
-    ``full`` has ``spec`` and the options that the store or a plugin adds; ``open_fields`` may have any value. A request
+    ``full`` has ``spec`` and the options that the store or a plugin adds; ``open_fields`` are not compared. A request
     either accepts any text, or has that of the store, or that of the options or of the model's card.
     """
     if "corpus" in open_fields:  # any training text matches
@@ -140,7 +140,7 @@ def _texts_of(
 def _with_known_texts(spec: CollectionSpec, model: ModelReference, held: Store | None) -> CollectionSpec:
     """Add texts to options that name none: a store's texts, or the training texts that a plugin knows for the model.
 
-    The store decides, but only the plugin knows where local texts are. So the same command uses the same texts before,
+    A plugin's text that differs from the store's text is ignored. So the same command uses the same texts before,
     during and after a collection.
     """
     if spec.text is not None:
@@ -175,7 +175,7 @@ def _open_fields(spec: CollectionSpec) -> frozenset[str]:
 
 
 def _check_kind(reference: ModelReference) -> None:
-    """Reject a model that is not a causal language model, before it is asked for an option that it does not need."""
+    """Reject a model that is not a causal language model, before an error asks for an option that would not help."""
     check_kind(reference, {**reference.json("config.json"), **reference.model_args})
 
 

@@ -86,7 +86,7 @@ class TextPhase(Phase):
         return torch.from_numpy(self.chunks.tokens[chunk_n, place_n].astype("int64"))
 
     def blocks(self, start: int, stop: int) -> Tensor:
-        """Return the number of the block of whole texts that has each label; for shuffled labels, of its chunk."""
+        """Return, for each label, the number of its block of whole texts or, if labels are shuffled, of its chunk."""
         if self.shuffled:
             return super().blocks(start, stop)
         return torch.from_numpy(self.chunks.blocks(start, stop)[:, 1:]).reshape(-1)
@@ -109,7 +109,7 @@ class TextPhase(Phase):
         check_model(self.model, self.tokens(0, 1), f"{self.name} chunk 0")
 
     def coverage(self) -> dict[str, Any]:
-        """Return the manifest's entry for the phase, with the number of samples that are kept if some are excluded."""
+        """Return the manifest's entry for the phase; if samples are excluded, it has the number of the kept samples."""
         about = super().coverage()
         if self.ignored is None:
             return about

@@ -164,9 +164,9 @@ def _first_of_words(encoded: Any, row: tuple[int, Any], called: str) -> np.ndarr
 
 
 def _masked(ids: list[list[int]], special: Sequence[Sequence[int]], mask: int) -> Int[Tensor, "N T"]:
-    """Mask tokens in place, and return the original tokens.
+    """Mask tokens in place; return labels: the original id of each masked token, −100 elsewhere.
 
-    Their place in the data and the seed decide which tokens are masked, by the permutation of shuffling.py.
+    A token's place in the data and the seed decide whether it is masked, by the permutation of shuffling.py.
     """
     rows, begin, total = [], 0, sum(map(len, ids))
     for row, is_special in zip(ids, special, strict=True):

@@ -74,7 +74,7 @@ def read_column(frame: "pd.DataFrame", text: str) -> Column:
         frame: A results table.
         text: The column. Names may have dots; names with other characters need backticks. Arithmetic has
             ``+ - * / **``, unary signs, numbers, parentheses, ``log(…)`` (natural) and ``reachable(measurement)``: the
-            value that each row's C classes in d dimensions can reach, from the columns ``classes`` and ``dim``.
+            reachable value of a measurement in each row, for C and d from the columns ``classes`` and ``dim``.
 
     Raises:
         UsageError: A column does not exist or holds text, or the arithmetic is not supported.
@@ -201,9 +201,9 @@ def _text(value: Any) -> str:
 def direction(column: Column, frame: "pd.DataFrame", one_width: bool) -> int | None:
     """Return 1 if lower values are better (nearer to full collapse), −1 if higher values are, None if unknown.
 
-    It is read from the column's expression, not from its label. The logarithm of a measurement has the same direction.
-    A value in units of h has no direction if models of several widths are compared, because their units differ. C and d
-    are read from ``frame``.
+    The direction depends on the column's expression, not on its label. The logarithm of a measurement has the same
+    direction. A measurement in units of h has no direction unless ``one_width``: models of several widths have
+    different units. C and d are read from ``frame``.
     """
     known, logarithm = plugins().measurements(), LOGARITHM.fullmatch(column.expression)
     name = logarithm[1] if logarithm else column.expression

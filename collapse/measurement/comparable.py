@@ -54,8 +54,8 @@ def same_texts(identity: Mapping[str, Any]) -> bool:
 def distinct(rows: Sequence["Row"]) -> list[str]:
     """Return a name for each row.
 
-    The name is the model's. If several stores have the same model name, the start of the store's digest is added. If a
-    store was measured at several ``--min-count``, layers or groups of classes, the name also has those of the row.
+    The name is the model's. If several stores have the same model name, the start of the store's digest is added. The
+    row's layer is added if the rows have several, its group if it has one, ``--min-count`` if its store has several.
     """
     stores: dict[str, set[str]] = {}
     for row in rows:
@@ -91,7 +91,7 @@ def mixed(rows: Iterable["Row | dict[str, Any]"], *, apart: Container[str] = ())
     """Return a remark for each field that must be equal in rows to be compared, but differs between these rows.
 
     Args:
-        rows: Rows, or the records of a table. Missing fields, as in rows of features files, are ignored.
+        rows: Rows, or the records of a table. A missing field is ignored, unless it means no limit, or all classes.
         apart: Fields that may differ.
 
     >>> mixed([{"dtype": "float32", "min_count": 1}, {"dtype": "bfloat16", "min_count": 1}, {"val_loss": 2.0}])

@@ -135,7 +135,7 @@ def _table(rows: Sequence[Row], yardsticks: Errors, different: Mapping[str, str]
 def _errors_of_blocks(
     stores: Sequence[Store], influences: Sequence[Mapping[str, Tensor]], *, one_text: bool
 ) -> dict[str, Error]:
-    """Return the standard errors of differences of validation measurements; blocks of equal samples are paired."""
+    """Return the standard errors of differences of validation measurements, paired if both stores have equal blocks."""
     errors: dict[str, Error] = {}
     names = influences[0].keys() & influences[1].keys()
     blocks = [store.tensors("validation")["block_totals"][:, [0, 4]] for store in stores if names]

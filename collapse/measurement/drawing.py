@@ -100,7 +100,7 @@ def _check_needs(found: Figure, given: Results | Sequence[Store | Part]) -> None
 
 
 def _readable(drawing: Drawing, title: str) -> Drawing:
-    """Return a drawing with plain values and visible texts; raise if JSON cannot hold its specification."""
+    """Convert a drawing's values for JSON and make control characters visible; raise if JSON cannot hold a value."""
     spec = plain(drawing.spec.to_dict() if hasattr(drawing.spec, "to_dict") else drawing.spec, _visible)
     json.dumps(spec)
     texts = {"title": _visible(drawing.title or title), "caption": _visible(drawing.caption)}

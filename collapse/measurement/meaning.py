@@ -35,7 +35,7 @@ def meaning_of(name: str, rows: Sequence[Row], yardsticks: Errors, different: Co
     """Return whether B is better, worse, higher or lower than A, or why that is not known.
 
     If the difference is within the limit of a yardstick (noise or seeds), return the yardstick's name. Return None for
-    losses of different tokenizers, which cannot be compared. ``different`` has the fields in which A and B differ.
+    a measurement of the validation text if the tokenizers differ. ``different`` has the fields in which A and B differ.
     """
     import pandas as pd
 
@@ -58,7 +58,7 @@ def meaning_of(name: str, rows: Sequence[Row], yardsticks: Errors, different: Co
 
 
 def _limit(word: str, degrees: int) -> float:
-    """Return the limit of noise, in standard errors: if A and B are alike, 5 % of differences exceed it."""
+    """Return a yardstick's limit in units of its error: if A and B are alike, 5 % of differences exceed the limit."""
     from scipy.special import stdtrit
 
     return _YARDSTICKS[word][0] * float(stdtrit(degrees, 0.975))

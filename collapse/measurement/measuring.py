@@ -155,12 +155,12 @@ def evaluate_store(
 
 
 def _read(opened: Store | EmbeddingStatistics, layer: str) -> EmbeddingStatistics:
-    """Return statistics that share no tensor with others."""
+    """Return the statistics of a layer, in tensors that nothing else uses."""
     return opened.statistics(layer, fresh=True) if isinstance(opened, Store) else copied(opened)
 
 
 def _name_of(other: Other | None) -> str | None:
-    """Return the name of the text of another store."""
+    """Return the name of another store's text; "statistics" if statistics are given, None if nothing is given."""
     return None if other is None else other[0].corpus if isinstance(other[0], Store) else "statistics"
 
 

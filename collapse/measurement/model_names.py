@@ -13,7 +13,7 @@ ARCHITECTURE, RECIPE = "architecture", "recipe"
 
 
 def parts_of(model: str) -> dict[str, int | float | str]:
-    """Return the values in a model's name, from the first plugin that knows the name; otherwise the step in it, or {}.
+    """Return the values in a model's name, from the first plugin that knows the name; else its training step, or {}.
 
     Raises:
         PluginError: A plugin failed.

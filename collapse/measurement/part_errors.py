@@ -28,7 +28,7 @@ def errors_of_parts(
 ) -> dict[str, Error]:
     """Return the standard errors of differences B − A of training measurements, from the parts of A and those of B.
 
-    The parts of A and B are paired if they are the same slices of ``one_text``. The options are those of
+    The parts are paired if ``one_text`` is true and A and B have the same slices. The options are those of
     :func:`collapse.measurement.measuring.measured`.
 
     Raises:

@@ -182,7 +182,7 @@ def _each(results: Results) -> Sequence[Row | None]:
 
 
 def _beside(frame: "pd.DataFrame", each: Sequence[Row | None], places: Iterable[Any]) -> Results:
-    """Return the rows at some places, or a frame with those that exist."""
+    """Return a table of the rows at some places; if a row is missing, a table of ``frame`` with the others."""
     found = [each[int(at)] for at in places]
     rows = [row for row in found if row is not None]
     if rows and None not in found:
@@ -193,7 +193,7 @@ def _beside(frame: "pd.DataFrame", each: Sequence[Row | None], places: Iterable[
 
 
 def _concatenated(frames: "Sequence[pd.DataFrame]") -> "pd.DataFrame":
-    """Return the rows of several tables; integer columns stay integers if a table lacks them."""
+    """Return the rows of several tables; integer columns stay integers, even if one of the tables lacks them."""
     import pandas as pd
     from pandas.api.types import is_integer_dtype
 

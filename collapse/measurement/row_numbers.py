@@ -92,7 +92,7 @@ def _number(made: Numbers, each: MetricResult, measure: Measure, reasons: dict[s
 
 
 def _note_excluded(made: Numbers, name: str, tally: Tally, left_out: int, noun: str) -> bool:
-    """Count the classes or pairs that a number excludes; return whether any is left."""
+    """Record how many classes or pairs a number excludes; return whether at least one is not excluded."""
     # the notes on a class metric already count the classes without a finite value
     if excluded := left_out - (tally.nan + tally.infinite if noun == "class" else 0):
         made.excluded[name] = excluded

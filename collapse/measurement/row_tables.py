@@ -34,8 +34,8 @@ def whole_table_of(
     """Return a table of rows with the same measurements: a title per model, the values, and all notes except errors.
 
     Args:
-        rows: A row per model. If a row has nulls, the last columns are their values, and the quotients of the model's
-            values and theirs.
+        rows: A row per model. If a row has nulls, the last columns are the values of the nulls, and the model's values
+        divided by those of the nulls.
         shown: The measurements to show; None for all. CSV and JSON always have all.
         more: How to see the other measurements.
     """
@@ -134,7 +134,7 @@ def _over_null(row: Row, name: str, null: str) -> float | str | None:
 
 
 def _no_quotient(name: str, value: float, of: float) -> str | None:
-    """Say why a measurement is not divided by the null's, or return None if it is.
+    """Return why a measurement is not divided by the null's value; None if it can be divided.
 
     >>> [_no_quotient("nc3.self_duality", value, 0.001) is None for value in (0.09, 0.0, -0.09, 0.2)]
     [True, True, False, False]
@@ -181,7 +181,7 @@ def _has_noise(rows: Sequence[Row]) -> bool:
 
 
 def remarks_of(rows: Sequence[Row]) -> list[str]:
-    """Return remarks on rows that cannot be compared. Several ``--min-count`` are fine if each store has them all."""
+    """Return remarks on rows that cannot be compared. ``--min-count`` may differ if all stores have the same values."""
     return mixed(rows, apart=("layer", "group", "min_count") if is_crossed(rows) else ("layer", "group"))
 
 

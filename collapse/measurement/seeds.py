@@ -22,12 +22,12 @@ def spread_of_seeds(
     """Return the standard deviation of each measurement over seeds of given models, and notes.
 
     A row belongs to a model if it has the same d, number of parameters and, except for seeds, the same values in its
-    name (``collapse_model_parts``). Training steps are compared only if the name of a row has one. The deviations of
+    name (``collapse_model_parts``). Training steps are ignored if no name in the table has one. The deviations of
     different models are pooled.
 
     Args:
         seeds: The table, its file, or its name.
-        models: The model, dim and n_params of each.
+        models: One mapping per model, with its name (``model``), ``dim`` and ``n_params``.
         min_count: The ``--min-count`` of the comparison. Rows with this value are used. If there are none, all rows are
             used, and a note says so.
 
@@ -71,7 +71,7 @@ def _have_steps(models: Sequence[Mapping[Any, Any]]) -> bool:
 
 
 def _apart_from(names: Sequence[str], model: Mapping[Any, Any]) -> str:
-    """Describe a model by its size, and by the parts of its name except some."""
+    """Describe a model by its size, and by the values in its name except those called ``names``."""
     import pandas as pd
 
     size = {name: int(model[name]) for name in ("dim", "n_params") if pd.notna(model.get(name))}

@@ -117,7 +117,7 @@ class Table:
         return "\n".join([*above, *begin, heading, r"\midrule", *rows, *end, *below])
 
     def _as_texts(self, escape: Callable[[str], str]) -> tuple[list[str], list[list[str]], list[str], list[bool]]:
-        """Return the escaped title lines, heading with rows, and notes, and whether each column is aligned right."""
+        """Return title lines, heading and rows, and notes, all escaped; and whether each column is aligned right."""
         shown = self.for_people()
         cells = [[text(value) for value in row] for row in shown.rows]
         columns = list(zip(*cells, strict=True)) or [("0",)] * len(shown.columns)

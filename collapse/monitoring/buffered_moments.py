@@ -16,7 +16,7 @@ _WAITING = 8192
 
 
 class BufferedMoments:
-    """:class:`ClassMoments` that collect batches before adding them. :meth:`state` reports wrong values.
+    """:class:`ClassMoments` that collect batches before adding them. :meth:`state` raises errors for wrong values.
 
     ``classes`` is None if their number is unknown; ``kinds`` are the plugin statistics to fill.
     """

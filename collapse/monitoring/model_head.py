@@ -204,7 +204,7 @@ class ModelHead:
 
     @property
     def _predicts_next(self) -> bool:
-        """Whether it is a causal language model of transformers."""
+        """Whether the model is a causal language model of transformers, and the head its output embedding."""
         causal = getattr(self.model, "loss_type", "") in (None, "ForCausalLM")
         return causal and self.module is self.model.get_output_embeddings() and not self.model.config.is_encoder_decoder
 

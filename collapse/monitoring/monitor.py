@@ -132,7 +132,7 @@ class Monitor:
         """Run the attached model on batches, in evaluation mode and without gradients, and add their samples.
 
         So all samples are measured with the same weights. The model is left as it was. In distributed training, all
-        ranks call this: it uses the buffers of rank 0.
+        ranks must call this; all of them use the buffers of rank 0.
 
         Args:
             batches: Pairs (inputs, labels), or mappings with ``labels`` for a transformers model. The labels of a
@@ -234,7 +234,7 @@ class Monitor:
         return self._head
 
     def _samples(self, batches: Iterable[Any], *, embedded: bool = False) -> Generator[tuple[Tensor, Tensor]]:
-        """Yield the embeddings and labels of batches from the attached model, or of batches that are embedded."""
+        """Yield embeddings and labels: what the attached model gives for batches or, if ``embedded``, the batches."""
         head = self._attached()
         with head.running():  # all ranks enter this, whichever batches they have
             for batch in batches:

@@ -1,10 +1,10 @@
 """Accumulate batches of embeddings (h, y) into class moments, in one pass; accumulators can be merged.
 
-In a batch, deviations are taken from a point between the mean of the class's samples in the batch and the class mean so
-far, chosen so that the squared deviations add up to exactly the increase of the class's sum of squares. Two
-accumulators are merged with the update of Chan, Golub & LeVeque (1983). Both are accurate even if the variance is 1e-10
-of ‖μ‖²; the difference E‖h‖² − ‖μ‖² would lose all digits. No one-hot matrix is formed: the code uses scatter-adds over
-the occurring classes.
+In a batch, deviations are taken from a point between the class's mean in the batch and its mean so far. This point is
+chosen so that the squared deviations add up to exactly the increase of the class's sum of squares. Two accumulators are
+merged with the update of Chan, Golub & LeVeque (1983). Both are accurate even if the variance is 1e-10 of ‖μ‖²; the
+difference E‖h‖² − ‖μ‖² would lose all digits. No one-hot matrix is formed: the code uses scatter-adds over the
+occurring classes.
 
 Shapes: B samples of a batch, K classes of a batch, C classes seen so far, d dimensions.
 """
@@ -93,7 +93,7 @@ class ClassMoments:
         """Add a batch of embeddings of any float dtype with their labels, which may already be sorted.
 
         Raises:
-            NotFinite: An embedding is NaN or infinite; the message and ``error.row`` give its row.
+            NotFinite: An embedding is NaN, infinite or too large; the message and ``error.row`` give its row.
         """
         labels = y_B if isinstance(y_B, Labels) else Labels.of(y_B, self.device)
         h_Bd = h_Bd.detach()
@@ -180,7 +180,7 @@ class ClassMoments:
         return rows_K, Side(classes=classes_K, counts=self._counts[rows_K].double(), means=means_Kd)
 
     def _update(self, rows_K: Tensor, before: Side, theirs: Side, squares_K: Tensor) -> None:
-        """Add counts and squares, and move the means by δ n_b / n; a new class gets exactly their mean."""
+        """Add counts and squares, and move the means by δ n_b / n; a new class gets exactly the mean in ``theirs``."""
         total_K = before.counts + theirs.counts
         self._squares[rows_K] += squares_K
         self._means[rows_K] = torch.lerp(before.means, theirs.means, (theirs.counts / total_K).unsqueeze(1))
@@ -243,7 +243,7 @@ class ClassMoments:
 
 
 def _may_be_constant(squares_K: Tensor, counts_K: Tensor, most: float) -> bool:
-    """Whether a class may need :meth:`ClassMoments._average_again`: a quick test, because few batches have one.
+    """Test quickly whether a class may need :meth:`ClassMoments._average_again`; few batches have such a class.
 
     It selects every class that the exact test in ``_average_again`` selects, since ‖μ‖² ≤ ``most`` = d·size².
     """

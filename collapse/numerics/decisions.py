@@ -145,7 +145,7 @@ class Decider:
         return self.classes[index_B]
 
     def _nearest_of(self, h_Bd: Tensor, sample_K: Tensor, row_K: Tensor, scale: float) -> Tensor:
-        """Return each sample's candidate with the nearest mean; the lowest row if distances are equal to rounding."""
+        """Return each sample's candidate with the nearest mean; the lowest row if several are equal up to rounding."""
         sqdist_K = torch.empty(len(sample_K), dtype=torch.float64, device=h_Bd.device)
         for some in torch.arange(len(sample_K), device=h_Bd.device).split(max(1, self._work.gathered // h_Bd.shape[1])):
             delta = (h_Bd[sample_K[some]] - self.means[row_K[some]]) / scale
@@ -162,10 +162,10 @@ class ValidationTally:
     Args:
         decider: The classifiers.
         filled: Plugin statistics of the validation phase.
-        blocks: Function of (start, stop): the block number of each sample in these units, ascending; None if each unit
-            is a block.
-        kept: Function of (start, stop) that returns a mask, which samples of these units :meth:`add` gets, or returns
-            None if ``add`` gets all of them. Instead of a function, None if no samples are excluded anywhere.
+        blocks: Function of (start, stop): the block number of each sample in these units (chunks or samples),
+        ascending; None if each unit is a block.
+        kept: Function of (start, stop) that returns a mask of the samples of these units that :meth:`add` gets, or None
+            if ``add`` gets all of them. If no unit excludes samples, None instead of a function.
     """
 
     def __init__(
@@ -239,7 +239,7 @@ class ValidationTally:
 
     @torch.inference_mode()  # so that torch refuses a write by a statistic
     def _batch(self, h_Bd: Tensor, y_B: Tensor, decided: Mapping[str, Tensor]) -> ValidationBatch:
-        """Return a batch for statistics, in its own memory."""
+        """Return a batch for plugin statistics, with copies of the given tensors."""
         h_Bd, y_B = h_Bd.clone(), y_B.clone()
         classes_K, inverse_B, counts_K = torch.unique(y_B, return_inverse=True, return_counts=True)
         rows_K = torch.searchsorted(self.decider.classes, classes_K).clamp_(max=len(self.decider.classes) - 1)

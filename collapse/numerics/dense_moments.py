@@ -1,4 +1,4 @@
-"""Class moments of a known number of classes, which only queue work on a GPU: no number is read before :meth:`state`.
+"""Class moments of a known number of classes. Adding only queues work on a GPU: :meth:`state` is first to read numbers.
 
 Shapes: B samples of a batch, C classes, d dimensions.
 """
@@ -21,8 +21,8 @@ class DenseMoments:
     """Counts, means and summed squared deviations with a row per class; labels are 0 to C − 1.
 
     Deviations δ are from the class's first sample r, so that a batch costs few passes over its memory: the mean is
-    r + Σδ/N, and the squared deviations from it are Σ‖δ‖² − ‖Σδ‖²/N. This is accurate, because r is as far from the
-    mean as any other sample. Equal samples have exactly the variance 0.
+    r + Σδ/N, and the squared deviations from it are Σ‖δ‖² − ‖Σδ‖²/N. This is accurate, because r is about as far from
+    the mean as the other samples. Equal samples have exactly the variance 0.
     """
 
     def __init__(self, classes: int, dim: int, device: str | torch.device = "cpu") -> None:
@@ -83,7 +83,7 @@ class DenseMoments:
 
 
 def refuse_labels(wrong: int, label: int, classes: int | None) -> None:
-    """Raise CollapseError if ``wrong`` labels, such as ``label``, are not classes; ``classes`` is C, if known."""
+    """Raise CollapseError if there are ``wrong`` > 0 invalid labels, such as ``label``; ``classes`` is C, if known."""
     if wrong:
         where = "below 0" if classes is None else f"outside 0 to {classes - 1:,}"
         raise CollapseError(

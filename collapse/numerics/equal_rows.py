@@ -13,7 +13,7 @@ from torch import Tensor
 def first_of_equal(
     matrix: Float[Tensor, "V d"], groups: Sequence[Int[Tensor, " _"]], bias: Float[Tensor, " V"] | None, at_once: int
 ) -> Bool[Tensor, " _"]:
-    """Return for each row of the groups, in order, whether it is the first of its group with its numbers and bias.
+    """Return for each row of the groups, in order, whether no earlier row of its group has equal numbers and bias.
 
     Equal rows have equal products with a random vector. So these products are compared first.
 

@@ -32,9 +32,9 @@ class Evaluation:
     Attributes:
         metrics: One result per metric, in the given order.
         s: The statistics.
-        pair_counts: Numbers of pairs by kind. The kind is the name of a field of pairs (see tiles.py), for pairs that
-            this field treats as equal because of float64 rounding; or "close" (if a metric uses ``sqdist``), for pairs
-            of unequal means that are closer than the embeddings' rounding.
+        pair_counts: Numbers of pairs by kind. The name of a field of pairs (see tiles.py) counts the pairs that this
+            field treats as equal because of float64 rounding. "close" (if a metric uses ``sqdist``) counts the pairs of
+            unequal means that are closer than the embeddings' rounding.
     """
 
     metrics: list[MetricResult]
@@ -62,7 +62,7 @@ def evaluate(
     If a metric writes to a shared tensor, it fails, and all others are evaluated again.
 
     Args:
-        new_values: Returns new, unshared tensors with the inputs of the metrics.
+        new_values: Function that returns new :class:`Values`, whose tensors nothing else uses.
         chosen: Metrics, each with its measures.
         by_class: Also keep the values behind each measurement, one per class.
         top: Also keep this many pairs with the largest values of each pair metric.
@@ -88,7 +88,7 @@ def evaluate(
 def _evaluate_all(
     wanted: Sequence[MetricResult], values: Values, by_class: bool, top: int, tile: int | None, progress: Report | None
 ) -> Counter[str]:
-    """Fill the results of metrics that nothing is missing for; return the ``pair_counts`` of :class:`Evaluation`."""
+    """Fill in ``wanted``, results of metrics whose needs are met; return the ``pair_counts`` of :class:`Evaluation`."""
     pairs, counts = [], Counter[str]()
     with suppress(Wrote):  # merge_ranks() raises it again, on all ranks
         for each in wanted:

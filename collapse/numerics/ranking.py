@@ -159,8 +159,8 @@ class Ranking:
 
         A sum of d products has an error of at most about d·ε/2·‖x‖‖row‖ + d·tiny, in any order of addition. Twice that
         also covers the conversion of x and row to this dtype. A bias is at most |score| + ‖x‖‖row‖. Numbers below tiny
-        may become 0, an error of up to √d·tiny in one norm, times the other norm. The error of float64 is added, so
-        that no row that may be the highest in float64 is lost.
+        may become 0. This adds up to √d·tiny times the norm of the other vector. The error of float64 is added, so that
+        no row that may be the highest in float64 is lost.
         """
         kind, of_float64 = torch.finfo(dtype), (self._dim + 8) * torch.finfo(torch.float64).eps
         relative, lost = (self._dim + 8) * kind.eps, 8 * self._dim**0.5 * kind.tiny
@@ -186,7 +186,7 @@ class Ranking:
     def _scores(
         self, x_Bd: Float[Tensor, "B d"], block: slice, bias_n: Float[Tensor, " n"] | None
     ) -> Float[Tensor, "B r"]:
-        """Return scores minus their offsets, in the dtype of x; here and in later methods scores include log₂ e."""
+        """Return scores minus their offsets, in the dtype of x; here and below, scores include the factor log₂ e."""
         if self._kept is not None and x_Bd.dtype == torch.float32:
             rows_rd = self._kept[block]
         else:
@@ -230,12 +230,12 @@ class Ranking:
         *,
         sums: bool,
     ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """Compute the scores of open blocks again, which :meth:`_screen` computed; ``near_GB`` is a candidate's lowest.
+        """Compute the scores of open blocks again, after :meth:`_screen`; a candidate has at least ``near_GB``.
 
         Returns:
-            Samples and their candidates, each (K,). With ``sums`` also copies of both given arrays in which the numbers
-            of open blocks are new: the highest score m, and the sum of exp2(score − m) without the row of m. That row's
-            term is 1, and adding it would cost small terms their digits.
+            Samples and their candidates, each (K,). With ``sums`` also copies of ``highest_GB`` and ``total_GB``, in
+            which open blocks have new numbers: the highest score m, and the sum of exp2(score − m) without the row of
+            m. That row's term is 1, and adding it would cost small terms their digits.
         """
         given_Bd, bias_n = x_Bd.to(dtype), self._biases(bias_factor, dtype)
         candidates = []

@@ -202,7 +202,7 @@ class MetricResult:
 
     @contextmanager
     def on_its_own(self) -> Iterator[None]:
-        """Record a plugin's exception in ``failed``; raise it for a write to shared tensors, or a damaged store."""
+        """Record a plugin's exception in ``failed``; raise that of a write to shared tensors, or of a damaged store."""
         try:
             yield
         except Failed as error:

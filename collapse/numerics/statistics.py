@@ -100,7 +100,7 @@ class EmbeddingStatistics:
         left_out: Number of classes excluded because they have fewer samples or are not in the class set.
         seen: Ids of all classes with a mean, also of the excluded ones, shape (C + left_out,); None if none is
             excluded.
-        versions: Version of each plugin statistic by name; statistics without a version are not compared.
+        versions: Version of each plugin statistic by name; a statistic without one is not checked against its plugin.
         makers: The installed distribution (Python package) whose plugin filled each plugin statistic, by statistic
             name; statistics without one are not compared.
         absent: For each thing that metrics need, by name, why it can be missing and which command adds it.

@@ -49,7 +49,7 @@ class Points:
 
     @cached_property
     def _inaccurate_below(self) -> float:
-        """Upper limit of squared distances that :meth:`correct` recomputes; if all are larger, it does nothing."""
+        """Upper limit of squared distances that :meth:`correct` recomputes; if all are larger, it recomputes none."""
         return 2 * _REDO * float(self.sqnorms.max())
 
     @cached_property
@@ -226,7 +226,7 @@ class Tile:
         return self._corrected("unit_sqdist", torch.rsub(self.field("cosine"), 2, alpha=2), self._of.directions)
 
     def _uncentred_unit_sqdist(self) -> Tensor:
-        """Computed without a second product: ⟨μ, μ′⟩ = ⟨μ − μ̄, μ′ − μ̄⟩ + ⟨μ − μ̄, μ̄⟩ + ⟨μ′ − μ̄, μ̄⟩ + ‖μ̄‖²."""
+        """From ``gram``, unless means are short: ⟨μ, μ′⟩ = ⟨μ − μ̄, μ′ − μ̄⟩ + ⟨μ − μ̄, μ̄⟩ + ⟨μ′ − μ̄, μ̄⟩ + ‖μ̄‖²."""
         of = self._of
         if of.has_short_means:
             product = of.uncentred[self.rows] @ of.uncentred[self.columns].T

@@ -81,7 +81,7 @@ class Values:
 
 
 def call_by_names(function: Callable[..., Any], argument: Callable[[Asked], Any]) -> Any:
-    """Call a function with the values that its parameters ask for; its result carries the remarks on these values.
+    """Call a function with its parameters' values and add their remarks. If a value is missing, return only its remark.
 
     Raises:
         Failed: The function raised an exception.

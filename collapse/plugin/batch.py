@@ -21,8 +21,7 @@ class Batch:
         counts: Samples per class, shape (K,).
         means: Class means of the batch, shape (K, d).
         deviations: h minus a point between the class's mean in the batch and the mean of the class's earlier samples,
-            shape (B, d). The sums of their products over all batches equal the sums for deviations from the final class
-            means.
+            shape (B, d). Their products, summed over all batches, equal those of deviations from the final class means.
     """
 
     h: Float[Tensor, "B d"]
@@ -70,7 +69,7 @@ class ValidationBatch(Batch):
 
 @dataclass(frozen=True, kw_only=True)
 class Side:
-    """Counts and means of one side of a merge, for the added side's classes; 0 where this side has no samples.
+    """Counts and means of one side of a merge, by class of the side that is added; 0 for classes without samples.
 
     Counts are float64, so that a ratio of two counts is float64 too.
     """

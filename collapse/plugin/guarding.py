@@ -1,6 +1,6 @@
 """Call a plugin's function, and convert its exception, or its write to a shared tensor, to a PluginError.
 
-numerics/reducing.py then leaves out that function's results only; filling.py stops the run of a statistic.
+After a failed metric, numerics/reducing.py omits only its results. After a failed statistic, filling.py stops the run.
 
 This module does not import torch, because plugins that only add commands do not need it.
 """

@@ -35,15 +35,14 @@ class Measure:
     """One named number; a subclass defines how to compute it from the values of a class or pair metric.
 
     A subclass defines ``empty``, ``state``, ``merge`` and ``result``. Measures with the same ``state`` and ``merge``
-    share a state if the fields that their Python class adds are equal.
+    share a state if the fields that their Python class adds to ``Measure`` also have equal values.
 
     Attributes:
         name: Name of the measurement, such as ``nc2.interference``.
         towards: The value at full collapse: a number, a function such as ``lambda C: -1 / (C - 1)``, or None.
         reachable: The value that C classes in d dimensions can reach, if it differs from ``towards``: a number, a
             function, or None.
-        reached_by: What attains ``reachable``, such as "uniform random points", if ``reachable`` is not a bound for C >
-            d+1.
+        reached_by: What has the value ``reachable`` for C > d+1, such as "uniform random points"; "" for a bound.
         headline: Whether ``collapse measure`` prints it by default. For a property without headline measurements, it
             prints the alphabetically first.
     """
@@ -73,7 +72,7 @@ class Measure:
                     raise PluginError(f"{keyword}= of {self.name} has the unknown parameter {name!r}; {near}")
 
     def scale_of(self, scale: Scale) -> float | None:
-        """Return e if the number changes by s^e under h → s·h, else None; ``scale`` says how the values change."""
+        """Return e if h → s·h multiplies the number by s^e, else None; ``scale`` says how the values change."""
         return None if scale is None or isinstance(scale, str) else float(scale)
 
     def at(self, C: int, d: int) -> "Measure":
@@ -93,7 +92,7 @@ class Measure:
         raise NotImplementedError
 
     def skipped(self, state: "Tensor") -> "Tensor":
-        """Return, for each group, how many of its finite values its number excludes, shape (G,)."""
+        """Return, for each group, how many of the group's finite values the measure excludes, shape (G,)."""
         return state.new_zeros(state.shape[1])
 
     @property

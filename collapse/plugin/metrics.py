@@ -124,7 +124,7 @@ class Metric(Declared):
         return of if self.kind == "scalar" else f"{type(measure).__name__} of {of}"
 
     def scale_of(self, measure: Measure) -> float | None:
-        """Return e if a measure's number changes by s^e under h → s·h, else None."""
+        """Return e if h → s·h multiplies a measure's number by s^e, else None."""
         return measure.scale_of(self.scale)
 
 
@@ -158,14 +158,14 @@ def metric(
     Args:
         name: The measurement's name.
         towards, reachable, reached_by, headline: As for :class:`Measure`.
-        scale: The exponent e if the number changes by s^e under h → s·h; None if it changes in another way.
+        scale: The exponent e if h → s·h multiplies the number by s^e; None if the number changes in another way.
         translation: Whether the number is invariant when a vector is added to all embeddings.
         version: Increase it when the numbers change; every row records it.
         better: Which direction is better, for measurements without a value at collapse (val_loss: lower).
         vector: A function that returns (ids, values), one value per class, for :func:`collapse.vectors`; its parameters
             name what it reads.
         standard_error: True if the number is a smooth function of ``chunks``: its derivative then gives the standard
-            error. Or a function that returns the influence on the number of each of S groups of validation blocks,
+            error. Or a function that returns, for each of S groups of validation blocks, its influence on the number,
             shape (S,).
     """
     measure = Measure(name, towards=towards, reachable=reachable, reached_by=reached_by, headline=headline)
@@ -190,7 +190,7 @@ def class_metric(
 def pair_metric(
     *measures: Measure, scale: Scale = 0.0, translation: bool = True, version: int = 1
 ) -> Callable[[Function], Function]:
-    """Declare a function that returns one value per pair of classes in a tile; elementwise, symmetric and pure.
+    """Declare an elementwise, symmetric and pure function that returns one value per pair of classes in a tile.
 
     Args:
         measures, scale, translation, version: As for :func:`class_metric`.

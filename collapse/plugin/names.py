@@ -1,6 +1,6 @@
 """The names that parameters of a plugin's functions may have, and the value of each.
 
-Shapes: C classes, d dimensions; a tile of pairs has R rows and S columns, each a run of classes.
+Shapes: C classes, d dimensions; a tile of pairs has R rows and S columns; rows and columns are each a run of classes.
 """
 
 OF_OTHERS = {

@@ -1,4 +1,4 @@
-"""Load plugins; a broken plugin costs only its own measurements.
+"""Load plugins; if an installed plugin is broken, only its own measurements are missing.
 
 Each plugin is loaded in its own ``try``: with pluggy's loader, one broken import would make ``collapse --help`` fail.
 An error in an installed plugin is reported in one line on stderr. A plugin that the user named with ``-p`` or

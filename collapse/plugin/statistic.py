@@ -31,7 +31,7 @@ class State:
         shape: Sizes: numbers or "d". A first size of "C" means one row per class, in the order of ``classes``, which
             the statistic then also stores.
         dtype: dtype of the tensor.
-        reduction: How two tensors are merged: "sum", "max", "min", or "chan". "chan" is for a sum over classes of
+        reduction: How two tensors are merged: "sum", "max", "min", or "chan". "chan" is for a sum over samples of
             products of deviations from the class means, with shape (), ("d",) or ("d", "d"), computed
             from ``batch.deviations``. Merging two collections then also adds the term for the difference between both
             sides' means (Chan, Golub & LeVeque 1983).
@@ -142,7 +142,7 @@ class Statistic:
             setattr(self, name, held)
 
     def _ensure_rows(self, other: "Statistic") -> Tensor:
-        """Add the classes that only the other statistic has, and return the rows of all its classes."""
+        """Add rows for classes that only the other statistic has; return the rows here of all the other's classes."""
         mine, theirs = self.classes.to(other.classes.device), other.classes
         at = torch.searchsorted(mine, theirs)
         if len(mine) and bool((mine[at.clamp(max=len(mine) - 1)] == theirs).all()):
@@ -170,7 +170,7 @@ class ValidationStatistic(Statistic):
 
 
 def _shifted(state: State, total: Tensor, mine: Side, theirs: Side) -> Tensor:
-    """Return the sum of products of deviations from the merged means, given the sum of both sides' own."""
+    """Return the sum of products of deviations from the merged means; ``total`` is that for each side's own means."""
     weights_K = mine.counts * (theirs.counts / (mine.counts + theirs.counts))
     shift_Kd = (theirs.means - mine.means) * weights_K.sqrt().unsqueeze(1)
     if state.shape == ("d", "d"):

@@ -21,7 +21,7 @@ class Associations:
 
     Attributes:
         tables: Tables of analyses by name. ``correlation`` and ``permutation`` are over all rows; names that end in
-            ``-within`` are within models of one size, and ``correlation-log-within`` uses the log loss.
+            ``-within`` are within models of one size, and ``correlation-log-within`` uses log(val_loss).
         size: The column with the models' sizes, or None if sizes do not repeat.
         trained: The column that shows how models of one size were trained differently, or None.
         lacking: Reasons why analyses are not shown.
@@ -39,7 +39,7 @@ def associations(results: Results, permutations: int = 9_999) -> Associations:
     If models share a size, rows are not exchangeable. Then each size is a cluster in the correlation over all rows, a
     second correlation subtracts the effect of the size, and rows are permuted only within a size. If models of one size
     were trained differently, the second correlation also subtracts the effect of the training and permutes whole sizes.
-    Its result depends on the scale of the loss, so it is run again for the log loss, in place of ``permutation``. If
+    Its result depends on the scale of the loss, so it is run again for log(val_loss), in place of ``permutation``. If
     sizes are not shared, as for checkpoints of one run, ``permutation`` is not run for rows that were trained
     differently.
     """

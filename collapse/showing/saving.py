@@ -72,7 +72,7 @@ def save_figures(
     Raises:
         UsageError: A figure, format or width is unknown; or a file cannot be written, or exists and was not written by
             this function.
-        CollapseError: A source cannot be read, a file cannot be written, or the extra ``report`` is not installed.
+        CollapseError: A source cannot be read, writing a file fails, or the extra ``report`` is not installed.
     """
     kinds = list(dict.fromkeys(formats.split(",") if isinstance(formats, str) else formats))
     for each in kinds:

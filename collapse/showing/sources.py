@@ -1,4 +1,4 @@
-"""Gather the sources of figures and reports: results files and stores, opened, measured and joined; and parts."""
+"""Gather the sources of figures and reports: open and join results files and stores, measure stores, open parts."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field

@@ -21,7 +21,7 @@ class Covered:
         done, slices: Slices that are saved, and all slices; None if not known yet.
         running: Whether a process collects it now.
         rate: Chunks per second of the last run; None if nothing is saved.
-        seconds_left: Time for the missing slices at this rate; None if nothing runs or is saved.
+        seconds_left: Time for the missing slices at this rate; None if no process collects it or no slice is saved.
     """
 
     phase: str

@@ -1,4 +1,4 @@
-"""Fold the shards of a phase into a store: class moments, then decisions and loss. (merging.py checks parts first.)"""
+"""Fold shards into a store: class moments of training, decisions and loss of validation. (merging.py checks parts.)"""
 
 import logging
 from collections.abc import Mapping, Sequence
@@ -117,7 +117,7 @@ def _extended(
 
 
 def _of_layers(store: Store, shards: Sequence[Shard]) -> list[dict[str, Any]]:
-    """Return the provenance of the passes for layers that were added later, extended by these shards."""
+    """Return a store's provenance entries for layers that were added later, and a new last entry for these shards."""
     first = shards[0]
     added = {"phase": first.phase, "layers": first.header["layers"], **_provenance(shards)}
     return [*store.manifest["provenance"].get("layers", []), added]
@@ -161,7 +161,7 @@ def training_hash(store: Store, layers: Sequence[str]) -> str:
 
 
 def statistics_of(shards: Sequence[Shard]) -> EmbeddingStatistics:
-    """Return the merged class statistics of training shards: those of a store that is made from these shards.
+    """Return the merged class statistics of training shards, as a store made from these shards would hold them.
 
     The shards are in the order of their slices; they need not cover the text.
     """
@@ -177,7 +177,7 @@ def statistics_of(shards: Sequence[Shard]) -> EmbeddingStatistics:
 
 
 def _merged_moments(shards: Sequence[Shard], kinds: Kinds) -> tuple[dict[str, EmbeddingStatistics], dict[str, Tensor]]:
-    """Return the merged moments of shards by layer, and the head's rows of their classes, if top is a layer."""
+    """Return the merged moments of shards by layer, and the head's rows for the classes if top is collected."""
     total: dict[str, ClassMoments] = {}
     heads: list[tuple[Tensor, dict[str, Tensor]]] = []
     for shard in shards:
@@ -200,7 +200,7 @@ def _merged_moments(shards: Sequence[Shard], kinds: Kinds) -> tuple[dict[str, Em
 
 
 def usable(kinds: Kinds, held_by: Mapping[str, Any]) -> tuple[list[type[Statistic]], dict[str, str]]:
-    """Return the statistics that installed plugins can continue, and for the others, by name, why they cannot.
+    """Return the statistics that installed plugins can continue, and the reason against each other one, by name.
 
     ``held_by`` is the header of a shard or the manifest of a store.
     """

@@ -19,7 +19,7 @@ def joined(parts: Parts) -> Part:
 
     Raises:
         UsageError: There are fewer than two parts.
-        StoreError: As in :func:`ordered`.
+        StoreError: As in :func:`checked_in_order`.
     """
     if isinstance(parts, str | Path):
         folder = expanded(parts)

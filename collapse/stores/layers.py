@@ -66,7 +66,7 @@ def joined_states(states: Mapping[str, Mapping[str, V]]) -> dict[str, V]:
 
 
 def state_of(layer: str, state: Mapping[str, V]) -> dict[str, V]:
-    """Return one layer's state from joined states. The prefix is a number, and no statistic's name is a number.
+    """Return one layer's state from joined states. Prefixes are numbers, which no statistic has as its name.
 
     >>> state_of("top", {"4/counts": 1, "seen/total": 2}), state_of("4", {"4/counts": 1, "counts": 2})
     ({'seen/total': 2}, {'counts': 1})

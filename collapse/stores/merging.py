@@ -61,8 +61,8 @@ def merge(parts: Iterable[str | Path | Part | Store], *, store: str | Path) -> S
 def _phase_of(folders: Sequence[Path], copies: Sequence[Store]) -> str:
     """Return the phase whose shards are merged.
 
-    No folder is a store: training. Each folder is a copy of a trained store: with training shards, new layers, so also
-    training; without them, validation. :func:`_covering` checks all folders, so the first one decides.
+    If no folder is a store, this is training. If they are copies of a store, training shards (of new layers) mean
+    training; otherwise it is validation. Only the first folder is examined, because :func:`_covering` checks all.
     """
     return "validation" if copies and not shards_in(folders[0], "train") else "train"
 
@@ -93,7 +93,7 @@ def _covering(folders: Sequence[Path], phase: str) -> list[Shard]:
 
 
 def _check_copies(copies: Sequence[Store], shards: Sequence[Shard]) -> None:
-    """Raise StoreError unless all are copies of one store, the trained one that the validations used."""
+    """Raise StoreError unless the stores have equal content, and any validation shards used its class means."""
     first = copies[0]
     for other in copies[1:]:
         if other.digest != first.digest:

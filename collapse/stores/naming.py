@@ -68,7 +68,7 @@ def shown_model(name: str, model_args: Mapping[str, Any], revision: str | None =
 
 
 def _place(name: str, model_args: Mapping[str, Any], revision: str | None) -> tuple[str, dict[str, Any]]:
-    """Move a GGUF file's name from the model's name to its arguments, because an identity does not record it."""
+    """Move a GGUF file's name from the model's name to its arguments, because an identity does not record the file."""
     *folder, file = name.split("/")
     if not folder or not file.endswith(".gguf"):
         return name, dict(model_args)

@@ -1,4 +1,4 @@
-"""Provenance of a store: versions of the code and its libraries, the machine, and the parts of a command to record.
+"""Provenance of a store: versions of the code and its libraries, the machine, and what is recorded of a command.
 
 Manifests are published, so they contain no absolute path and no user name.
 """

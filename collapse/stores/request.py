@@ -66,13 +66,13 @@ class Request:
         return self.folder is not None and is_store(self.folder)
 
     def in_folder(self, folder: Path | None) -> "Request":
-        """Return this request for a store in a folder; None for its folder in the user's cache."""
+        """Return this request for a store in a folder; None selects the identity's folder in the user's cache."""
         return replace(self, folder=folder or home() / "stores" / sha256_of([VERSION, self.identity])[:40])
 
     def identity_differences(self, identity: Mapping[str, Any], *, trained: bool = False) -> list[str]:
         """List the fields in which a stored identity differs from the requested one.
 
-        Validation fields are not compared if the store has only the training pass: any validation text may follow.
+        Validation fields are not compared with ``trained`` (any text may follow) or if none are stored or required.
         """
         ignored = KNOWN_LATER | self.open_fields
         if trained or (identity.get("validation") is None and (self.split_may_be_absent or not self.validates)):
@@ -194,12 +194,12 @@ class Request:
         return None if self.lacking_layers(store) or self.lacks_validation(store) else store
 
     def _finished_part(self, folder: Path) -> Store | Part | None:
-        """Return what a locked folder holds if the requested part has all its slices, but other slices are missing.
+        """Return what a locked folder holds if the requested part is complete but its phase is not; otherwise None.
 
         This is the store if there is one (the part is of its validation or of new layers), otherwise the part.
 
         Raises:
-            StoreError: The folder has shards of other options; this is checked also without ``--part``.
+            StoreError: The folder has shards collected with other options; this is checked even without ``--part``.
         """
         store = Store.load(folder) if is_store(folder) else None
         shards = all_shards(folder)

@@ -39,7 +39,7 @@ class Shard:
         phase: "train" or "validation".
         start, stop: The slices.
         header: Description: identity, model, corpus and coverage as in a manifest; the layers; versions and makers of
-            their statistics; the batch size in use and that of the start (``first_batch``), which resuming reads; the
+            their statistics; the current and the first batch size (``first_batch``), both read by a resumed run; the
             ``seconds`` of the last run; provenance; for a validation, the hash of the training files (``trained``).
         path: The file, or None for a shard in memory.
         held: The tensors of a shard in memory.
@@ -189,8 +189,7 @@ def shards_in(folder: Path, phase: str) -> list[Shard]:
 def repair_shards(folder: Path, part: tuple[int, int] | None = None) -> None:
     """Check the shards in a collection's folder; rename damaged ones, with a warning.
 
-    With ``part``, only the headers of other parts' shards are checked, because other processes may be writing these
-    shards.
+    With ``part``, only the header is checked of a shard of another part, because another process may be writing it.
     """
     for path in (folder / SHARDS).glob("*.safetensors"):
         try:

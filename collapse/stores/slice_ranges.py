@@ -9,7 +9,7 @@ Run = tuple[int, int]
 
 
 def dealt(runs: Sequence[Run], n_ranks: int) -> list[list[Run]]:
-    """Divide slices among ranks: ranks get equally many, up to one, in the order of the slices.
+    """Divide slices among ranks in order, so that the ranks' numbers of slices differ by at most one.
 
     >>> dealt([(0, 4), (6, 8)], 2)
     [[(0, 3)], [(3, 4), (6, 8)]]

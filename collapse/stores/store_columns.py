@@ -44,7 +44,7 @@ def row_columns(store: "Store", layer: str = TOP) -> dict[str, Any]:
 
 
 def cut_columns(store: "Store") -> dict[str, Any]:
-    """Return hashes of a store's texts that ignore how the texts are cut into samples, and the options of this cut."""
+    """Return the options by which a store's texts are cut into samples, and hashes of the texts before they are cut."""
     identity = store.identity
     texts = {f"{text}_id": sha256_of(identity[text]) for text in ("corpus", "validation") if identity.get(text)}
     return texts | {name: identity.get(name, default) for name, default in CUT.items()}

@@ -68,7 +68,7 @@ def locked_store_folder(folder: Path, part: tuple[int, int] | None = None) -> It
 
 
 def _other_things(folder: Path) -> list[str]:
-    """List the files in a folder without a store that collapse did not write; hidden files are ignored."""
+    """If a folder holds no store, list its files that collapse did not write; hidden files are ignored."""
     if not folder.is_dir() or is_store(folder) or is_store(folder / RECOLLECTED):
         return []
     found = {each.name for each in folder.iterdir()}

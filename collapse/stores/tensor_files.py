@@ -66,7 +66,7 @@ def check_file(path: Path, entry: Mapping[str, Any], *, remember: bool = True) -
 def check_tensors(file: str, tensors: Mapping[str, "Tensor"], manifest: Mapping[str, Any]) -> None:
     """Check the tensors that every collection writes; tensors of plugin statistics are not checked.
 
-    Class ids ascend, numbers are finite, and there are T − 1 samples per chunk.
+    Class ids must ascend, numbers must be finite, and the counts must add up to the number of samples of all chunks.
     """
     phase = name_of(file)
     if phase not in _OURS:

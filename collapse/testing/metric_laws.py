@@ -144,7 +144,7 @@ class _Laws:
             self.compare("simplex", [limits], [values], _off_limit)
 
     def degenerate(self) -> None:
-        """Check that the metric gives numbers or nulls for degenerate features, and does not fail."""
+        """Check that the metric gives numbers or None for degenerate features, and does not fail."""
         law = "degenerate classes"
         for what, features in change.degenerate().items():
             self.numbers(law, features, about=f"{what}: ")

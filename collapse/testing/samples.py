@@ -36,7 +36,7 @@ def statistics_of(
 def two_classes(
     distance: int | float, variances: tuple[int | float, int | float], samples: int = 3
 ) -> EmbeddingStatistics:
-    """Return statistics of two classes on a line, at 0 and ``distance``, each with ``samples`` samples, and with Σ_W.
+    """Return statistics and ``covariance`` of two classes of ``samples`` samples each, on a line at 0 and ``distance``.
 
     >>> two_classes(4, (1, 3)).means.tolist()
     [[0.0], [4.0]]

@@ -100,7 +100,7 @@ def _candidates(store: Store, held: str) -> Iterator[Path]:
 
 
 def _named(name: str, arguments: Mapping[str, Any], held: str) -> ModelReference:
-    """Find a tokenizer by name. Use the model's arguments if the tokenizer then is the store's, as for a GGUF file."""
+    """Find a tokenizer by name; use the model's arguments (as for GGUF) only if they give the store's tokenizer."""
     if arguments and expanded(name).is_dir():
         found = find_tokenizer(name, arguments)
         if found.tokenizer == held:

@@ -133,7 +133,7 @@ def grouping(by: str | Path | Iterable[str]) -> "pd.DataFrame | list[re.Pattern[
 
 
 def _by_count(ids: Tensor, counts: Tensor) -> dict[str, Tensor]:
-    """Split classes at quartiles of their counts; classes of equal count are in one group, which has at least two."""
+    """Split classes at quartiles of their counts. Classes of equal count share a group; a group has at least two."""
     rising = counts.sort().values
     borders = rising[torch.arange(1, _BINS) * len(rising) // _BINS - 1].unique()
     groups, last = {}, 0

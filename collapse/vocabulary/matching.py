@@ -46,11 +46,11 @@ def frequency_matched(
 
     Each token is matched with the ``matches`` other classes of nearest count, and with all further classes whose count
     is as near as that of the last one; the given tokens are never matched. A least-squares line in the log count is
-    fitted to the matched classes (or their mean, if there are fewer than five or all counts are equal). The difference
+    fitted to the matched classes (a constant for fewer than five classes or if all counts are equal). The difference
     is the mean over tokens of the token's value minus the line at the token's count. Its standard error comes from the
-    variance about the line. p is the share of permutations of the residuals whose absolute difference is at least as
-    large (two-sided). p assumes that ordinary classes of similar count differ from the line by exchangeable noise. Each
-    column has its own test, without a correction for several columns.
+    variance about the line. p (two-sided) is the share of permutations of residuals with at least the observed absolute
+    difference. p assumes that ordinary classes of similar count differ from the line by exchangeable noise. Each column
+    has its own test, without a correction for several columns.
 
     Args:
         store: A store, its folder or name on the Hub, or an :class:`collapse.EmbeddingStatistics`.
@@ -99,7 +99,7 @@ def _said_of_absent(compared: "Mapping[str, _Compared | None]", tokens: int) -> 
 
 
 def matched_classes(counts_C: NDArray[np.int64], at: NDArray[np.int64], matches: int) -> list[NDArray[np.int64]]:
-    """For each token, return the ascending positions of the classes of nearest count, and of ties with the last.
+    """For each token, return the positions of the ``matches`` classes of nearest count and of all ties, ascending.
 
     The tokens, given by their positions, are not matched.
 
@@ -123,7 +123,7 @@ def matched_classes(counts_C: NDArray[np.int64], at: NDArray[np.int64], matches:
 def _compare(
     values_C: Values, counts_C: NDArray[np.int64], at: NDArray[np.int64], matched: Sequence[NDArray[np.int64]]
 ) -> "_Compared | None":
-    """Compare tokens with matched classes, only those that have a value; None if no token can be compared."""
+    """Compare the tokens that have a value with the matched classes that have one; None if no token can be compared."""
     having = [each[~np.isnan(values_C[each])] for each in matched]
     kept = [(i, each) for i, each in zip(at, having, strict=True) if len(each) and not math.isnan(values_C[i])]
     if not kept:
@@ -181,7 +181,7 @@ class _Compared:
         return float(np.linalg.norm(self.parts))
 
     def p(self, draws: int, seed: int) -> float:
-        """Return the share of permutations of the residuals whose difference is at least as large."""
+        """Return the share of permutations of the residuals with at least the observed absolute difference."""
         draws = min(draws, max(_MOST // len(self.parts), 1))
         draw, extreme = np.random.default_rng(seed), 1
         for start in range(0, draws, _TOGETHER):
@@ -191,7 +191,7 @@ class _Compared:
 
 
 def _centred(x: Values, fewest: int) -> tuple[float, Values, float]:
-    """Return x̄, x − x̄ and Σ(x − x̄)²; the last two are zeros and 1 if x has too few or only equal values for a slope."""
+    """Return x̄, x − x̄, Σ(x − x̄)²; with fewer than ``fewest`` or only equal values, the last two are zeros and 1."""
     mean = float(x.mean())
     if len(x) < fewest or not np.ptp(x):
         return mean, np.zeros(len(x)), 1.0

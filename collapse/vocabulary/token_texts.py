@@ -45,7 +45,7 @@ class TokenTexts:
         self._known: dict[int, str | None] = {}
 
     def text(self, token: int) -> str | None:
-        """Return a token's text as in running text, with its leading space; None without a tokenizer.
+        """Return a token's text with its leading space, as inside a sentence; None if it cannot be decoded.
 
         For a byte-level token that is not a whole character, return its entry in the vocabulary.
         """

@@ -33,12 +33,12 @@ SETS: Mapping[str, Sequence[str]] = {
         "nc4.agreement",
     ),
 }
-"""Sets of columns: the seven of the paper's Table 1; the four of Figure 1, with GNC2 as published and as in Eq. 7."""
+"""Sets of columns: seven for the paper's Table 1; five for Figure 1, with GNC2 both as published and as in Eq. 7."""
 
 
 @dataclass(frozen=True)
 class Chosen:
-    """Chosen rows and columns of a table; the goal and tested columns vary after groups and controls are subtracted."""
+    """Chosen rows and columns; goal and tested columns are not constant after groups and controls are subtracted."""
 
     frame: "pd.DataFrame"  # the rows that have every value, with the values in their models' names
     goal: Column

@@ -73,8 +73,8 @@ def correlation(
     Returns:
         A row per column, sorted by p: column, rows, r, r_low, r_high, spearman, spearman_low, spearman_high, predicted
         (the sign of r) and agrees (whether r has it), R2, p, holm, bh; strata, strata_positive, strata_negative
-        (numbers of groups: with an r, r > 0, r < 0) and strata_median_r, all four None without within. p and intervals
-        are None with fewer than 5 clusters, or if a column becomes constant when a cluster is excluded.
+        (numbers of groups: with an r, r > 0, r < 0) and strata_median_r, all four None without within. Intervals (if
+        clustered, also p) are None with fewer than 5 rows or clusters, or if a column is constant without one.
 
     Raises:
         UsageError: A column or filter is unknown, or --strata is given without one column of --within.
@@ -142,7 +142,7 @@ def _left(chosen: Chosen) -> Floats:
 
 
 def _permute(chosen: Chosen, left_kn: Floats, records: list[dict[str, Any]], resamples: int) -> bool:
-    """Replace p by that of permuting whole groups of the first column of --within, if every cell has a row."""
+    """Replace each p by ``p_of_whole_groups`` for the columns of --within; return False if this gives no p."""
     first_n, second_n = chosen.groupings[0], groups_of(chosen.frame, chosen.within[1:])
     found = [p_of_whole_groups(left_n, left_kn[-1], first_n, second_n, n=resamples) for left_n in left_kn[:-1]]
     if None in found:

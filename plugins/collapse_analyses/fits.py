@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 Floats = NDArray[np.float64]
 Codes = NDArray[np.int64]
 Interval = tuple[float | None, float | None, float | None]
-"""The ends of an interval, and the two-sided p-value of the hypothesis 0; three times None without an interval."""
+"""The two ends of an interval, and the two-sided p-value for a true value of 0; all three are None if undefined."""
 
 
 class Correlation(NamedTuple):
@@ -25,7 +25,7 @@ class Correlation(NamedTuple):
 
 
 FEWEST = 5
-"""Fewest clusters for an interval or a p-value: with fewer, their error rates are not as stated."""
+"""Fewest units (rows or clusters) for an interval: with fewer, the error rates of intervals and p are not nominal."""
 ROUNDING = 64 * np.finfo(np.float64).eps
 """Differences below this share of a column's size can be rounding errors."""
 _LEVEL = 0.95  # confidence level of all intervals
@@ -179,7 +179,7 @@ class Jackknife:
     def interval_of_slope(self, slope: float, x_n: Floats, slope_G: Floats) -> Interval:
         """Return the interval and p-value of a slope on residuals x, with a corrected jackknife variance.
 
-        If the model has many effects, the jackknife variance is too large. So it is divided by its expectation for
+        If the model has many effects, the jackknife variance is too large. So it is scaled to be unbiased for
         independent errors of equal variance. Student's t has the degrees of freedom of the χ² distribution with the
         same mean and variance (Satterthwaite). Source: Bell & McCaffrey 2002, for the degrees of freedom.
         """

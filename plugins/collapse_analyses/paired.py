@@ -151,7 +151,7 @@ def _with_goal(change_n: Floats, goal_n: Floats, fits: Jackknife) -> dict[str, f
 
 
 def _pairs_of(frame: "pd.DataFrame", by: str, values: str | None, equal: str | Sequence[str] | None) -> _Pairs:
-    """Pair the rows of a table with the values in its models' names."""
+    """Pair the rows that differ in the column ``by`` and are equal in those of ``equal`` (by default, all known)."""
     one, two = _values(frame, by, values)
     names = names_of(equal, frame)
     if equal is None:

@@ -124,10 +124,10 @@ def _clusters(frame: "pd.DataFrame") -> Codes | None:
 
 
 def _fit(frame: "pd.DataFrame", size: str, log_kn: Floats, power: int = 1) -> Floats:
-    """Fit the logarithms of columns to this power of log size, after lower powers and FIXED columns are regressed out.
+    """Regress the logarithms of columns on (log size)^power, after lower powers and FIXED columns are regressed out.
 
     Returns:
-        Slopes, both ends of their intervals, and R² of what remains after that, shape (4, k); NaN if nothing is
+        Slopes, both ends of their intervals, and R² of the residual variation, shape (4, k); NaN if nothing is
         left to fit.
     """
     found = np.full((4, len(log_kn)), np.nan)

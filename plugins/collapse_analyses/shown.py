@@ -7,7 +7,7 @@ from collapse import Table
 
 Record = Mapping[str, Any]
 Cell = str | tuple[str, ...]
-"""The content under a heading: a column unchanged, or columns and a format for their values, joined by "to"."""
+"""The content under a heading: one column, unchanged; or columns and their format, to print values joined by "to"."""
 _SMALLEST = 1e-6  # smaller p-values are printed as a bound: their digits depend on the model of noise; files have them
 SIGNED, SHARE, THREE, P = "+.3f", ".3f", "#.3g", "p-value"
 """Formats of correlations, of R², of other numbers, and of p-values."""

@@ -24,7 +24,7 @@ D_EFF = "nc2.effective_dimension"
 
 @figure("dimension", title="Effective dimension of class means", needs=["val_loss", D_EFF])
 def dimension(results: Results) -> Drawing:
-    """Loss against effective dimension d_eff, with a fitted line; GNC2 against d_eff, with that of uniform points."""
+    """Loss against effective dimension d_eff, with a fitted line; GNC2 against d_eff, with GNC2 of uniform points."""
     import altair as alt
 
     frame = measured(results, needs=["val_loss", D_EFF])

@@ -15,7 +15,7 @@ _LINE = {"point": {"size": 10, "strokeWidth": 0}, "strokeWidth": 0.8}
 
 
 def axis(channel: str, name: str, numbers: Iterable[Any], *, title: str = "", log: bool = False, **more: Any) -> Any:
-    """Return the axis ("x" or "y") of the column ``name`` for its numbers; ``more`` are options of the axis labels."""
+    """Return the "x" or "y" channel of the column ``name``; its axis spans ``numbers`` and has the options ``more``."""
     import altair as alt
 
     ends = _ends(numbers, log)  # also where a panel lacks rows: ticks outside its domain would be wrong

@@ -19,13 +19,13 @@ _PAPER = "Wu & Papyan 2024, Figures 6 to 30"
 
 @figure("scaling-width", title="Measurements against width, by depth", source=_PAPER)
 def by_width(results: Results) -> Drawing:
-    """Every headline measurement against width, a line per depth, for the recipe with the most architectures."""
+    """Headline measurements (GNC2 uncentred) against width, a line per depth, of the recipe with most architectures."""
     return _by_size(results, "width", "depth", title="width d")
 
 
 @figure("scaling-depth", title="Measurements against depth, by width", source=_PAPER)
 def by_depth(results: Results) -> Drawing:
-    """Every headline measurement against depth, a line per width, for the recipe with the most architectures."""
+    """Headline measurements (GNC2 uncentred) against depth, a line per width, of the recipe with most architectures."""
     return _by_size(results, "depth", "width", title="depth (layers)")
 
 
@@ -43,7 +43,7 @@ def _by_size(results: Results, along: str, colour: str, title: str) -> Drawing:
 
 @figure("scaling-epochs", title="Measurements against epochs of training", source=_PAPER)
 def by_epochs(results: Results) -> Drawing:
-    """Every headline measurement against the trained epochs, a line per architecture, at one weight decay."""
+    """Headline measurements (GNC2 uncentred) against trained epochs, a line per architecture, at one weight decay."""
     frame, notes = _named(results, ["epochs", "checkpoint", "decay", "architecture"])
     # the decay with the most points; of equals, the smallest
     frame = frame[frame["decay"] == frame.groupby("decay")["trained"].nunique().idxmax()]
@@ -57,7 +57,7 @@ def by_epochs(results: Results) -> Drawing:
 
 @figure("scaling-decay", title="Measurements against weight decay", source=_PAPER)
 def by_decay(results: Results) -> Drawing:
-    """Every headline measurement against weight decay, a line per architecture, after the same number of epochs."""
+    """Headline measurements (GNC2 uncentred) against weight decay, a line per architecture, after the same epochs."""
     frame, notes = _named(results, ["epochs", "checkpoint", "decay", "architecture"])
     decays = frame.groupby(["epochs", "trained"])["decay"].nunique()
     epochs, trained = decays[decays == decays.max()].index[-1] if decays.max() < 2 else decays[decays > 1].index[-1]
@@ -71,7 +71,7 @@ def by_decay(results: Results) -> Drawing:
 
 
 def _named(results: Results, parts: Sequence[str]) -> "tuple[pd.DataFrame, list[str]]":
-    """Return the models with these columns, without repeats with other seeds; and a note on the repeats."""
+    """Return the models that have these columns and no seed, and a note on the excluded models with a seed."""
     frame = measured(results)
     if lacking := [name for name in parts if not having(frame, [name])]:
         raise CollapseError(

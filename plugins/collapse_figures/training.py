@@ -53,8 +53,8 @@ def training(results: Results) -> Drawing:
 def depth(results: Results) -> Drawing:
     """Loss and every headline measurement at each layer, a line per model and step.
 
-    Rows with nulls also have a line for each null. Such rows can only be made in Python, because ``--null`` measures
-    only the layer ``top``.
+    Each null of the rows has its own line. Nulls of lower layers need the Python API, because ``--null`` measures only
+    the layer ``top``.
     """
     frame = measured(_with_nulls(results), needs=[LAYER_DEPTH])
     frame["run"] = frame.groupby([name for name in ("model", "store", "step") if name in frame], dropna=False).ngroup()
@@ -77,7 +77,7 @@ def depth(results: Results) -> Drawing:
 
 
 def _with_nulls(results: Results) -> Results:
-    """Return a table with a row per null of each row, named by the column ``of``."""
+    """Return the table with a further row for each null of a row; the column ``of`` is "model" or the null's name."""
     import pandas as pd
 
     frame, of_rows = results.frame().assign(of="model"), Results(results.rows).frame()

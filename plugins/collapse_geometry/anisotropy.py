@@ -35,7 +35,7 @@ def anisotropy(contributions: Tensor) -> Tensor:
 
 @metric("geometry.rogue_share", translation=False)
 def rogue_share(contributions: Tensor) -> Noted:
-    """Largest share of one coordinate of h in the anisotropy; a note gives the coordinate. A rotation changes it.
+    """Largest share of one coordinate of h in the anisotropy; a note gives the coordinate. Rotations change the share.
 
     It can exceed 1, because other coordinates can have contributions of the other sign.
 

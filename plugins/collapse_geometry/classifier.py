@@ -75,7 +75,7 @@ def classifier_cosines(row_unit_classifier: Tensor, column_unit_classifier: Tens
     Mean("geometry.margin", towards=lambda C: C / (C - 1)), Min("geometry.margin_min", towards=lambda C: C / (C - 1))
 )
 def margins(unit_classifier: Tensor, unit_means: Tensor) -> Tensor:
-    """One-vs-rest margin: cosine of a class's mean with its own row, minus its largest cosine with another row.
+    """One-vs-rest margin: cosine of a centred class mean with the class's row, minus its largest with another row.
 
     It is negative if another class has the larger cosine. Classes where the mean or the row is zero are excluded.
 

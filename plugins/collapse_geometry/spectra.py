@@ -1,7 +1,7 @@
 """Spectra of five matrices, each summarized by five numbers: ``geometry.within.effective_rank`` and so on.
 
 within is Σ_W, between is Σ_B, and means, classifier and embeddings are the uncentred second moments of all μ_c, w_c
-and h. Their eigenvalues λ are the squared singular values of the matrix with these rows, up to a factor.
+and h. The λ of these three are, up to a factor, the squared singular values of the matrix with rows μ_c, w_c or h.
 """
 
 from collections.abc import Callable
@@ -90,7 +90,7 @@ def stable_rank(eigenvalues: Float[Tensor, " r"]) -> Tensor:
     """Sum of the eigenvalues over the largest; r for r equal eigenvalues.
 
     Equation: Σλ / λ_max
-    Source: Rudelson & Vershynin 2007, of a matrix with these rows
+    Source: Rudelson & Vershynin 2007, of a matrix with the singular values √λ_i
 
     >>> float(stable_rank(torch.tensor([1.0, 2.0])))
     1.5

@@ -1,6 +1,6 @@
 """Squared lengths of class means without the noise of their samples, for the debiased measurements of NC1, NC2 and NC3.
 
-A class mean of N_c samples has a mean squared distance of σ̃_c²/N_c to the true mean. This noise makes the squared
+A class mean of N_c samples of variance σ̃_c² has the mean squared error σ̃_c²/N_c. This noise makes the squared
 lengths and distances of class means too large, for any distribution of the embeddings. It is subtracted here. Classes
 with one sample have no variance estimate. They are excluded, also from the global mean.
 
@@ -53,9 +53,9 @@ class Estimates:
     def error(self) -> float:
         """Standard error of mean ñ_c² due to the noise of the means, estimated from the spread of ñ_c² over classes.
 
-        With few classes, or if the true norms are unequal, the spread is a bad estimate. So it is clamped to the errors
-        for r = d and r = 1: the squared length of Gaussian noise with r effective dimensions has variance 2v²/r, and r
-        is between 1 and d. Two classes have equal norms, so their error is the bound for r = 1.
+        With few classes, or if the true norms are unequal, the spread is a bad estimate. The squared length of Gaussian
+        noise with r effective dimensions has variance 2v²/r, with r from 1 to d. So the error is clamped to its values
+        for r = d and r = 1. Two classes have equal norms, so their error is the bound for r = 1.
         """
         classes, dim = self.means.shape
         bound = (2 * self.noise.square() * self.counts / (self.counts - 1)).sum().sqrt() / classes

@@ -31,7 +31,7 @@ class InverseMeanSquare(Mean):
     """1/(mean² + std²) with the population std: the inverse of the mean square over classes or pairs."""
 
     def scale_of(self, scale: Any) -> float | None:
-        """Return −2e if the values change by s^e under h → s·h, else None."""
+        """Return −2e if h → s·h multiplies the values by s^e, else None."""
         return None if scale is None or isinstance(scale, str) else -2 * scale + 0.0
 
     def result(self, state: Tensor) -> Tensor:

@@ -51,7 +51,7 @@ def _a_and_2a(dim: int | float) -> Float[Tensor, "2"]:
 def uniform_cov(C: int, d: int | float) -> float | None:
     """CoV of log‖u − u′‖⁻¹ for points uniform on the sphere, or for a simplex if C ≤ d+1; d may be fractional.
 
-    None for a circle (d = 2), because its mean is 0.
+    If C > d+1, None for a circle (d = 2), where the mean is 0, and for d < 2.
     """
     mean, std = uniform_log_kernel(C, d), uniform_log_kernel_std(C, d)
     return std / mean + 0.0 if mean and std is not None else None  # + 0.0: not the −0 of a simplex
@@ -89,7 +89,7 @@ def log_kernel(unit_sqdist: Tensor) -> Tensor:
 def uncentred_log_kernel(uncentred_unit_sqdist: Tensor) -> Tensor:
     """The logarithmic kernel without centring, as in the published Table 1 and Figure 1, but not as in Eq. 7.
 
-    It has no value at full collapse, because its value for a simplex depends on the global mean.
+    It has no fixed value at full collapse, because its value for a simplex depends on the global mean.
 
     Equation: log‖μ_c/‖μ_c‖ − μ_c′/‖μ_c′‖‖⁻¹
     Source: Wu & Papyan 2024, Table 1 and Figure 1 as published

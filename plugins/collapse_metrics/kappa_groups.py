@@ -17,7 +17,7 @@ from torch import Tensor
 from collapse import Noted, State, ValidationBatch, ValidationStatistic, ValidationStatistics, metric
 
 GROUPS = 64
-"""Number of groups. A block's group is its number modulo 64, so it does not depend on how a collection is split."""
+"""Number of groups. Block b is in group b mod 64, however the collection is split into parts."""
 
 
 class PredictionsByGroup(ValidationStatistic):

@@ -91,7 +91,7 @@ def cdnv_k2_ratio(variances: Tensor, mean_sqdist: Tensor) -> Tensor:
     scale=-2,
 )
 def cdnv(variance_sum: Tensor, sqdist: Tensor) -> Tensor:
-    """Class-distance normalized variance with the paper's k = 2, in units of 1/h²; 0 at full collapse.
+    """Class-distance normalized variance with the paper's exponent k = 2, in units of 1/h²; 0 at full collapse.
 
     Pairs of equal means are excluded.
 

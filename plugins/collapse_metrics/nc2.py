@@ -141,8 +141,8 @@ def etf_distance(a_Cd: Float[Tensor, "C d"], b_Cd: Float[Tensor, "C d"]) -> floa
     """‖G/‖G‖_F − E/‖E‖_F‖_F for G = A Bᵀ and E = I − 11ᵀ/C, ‖E‖_F = √(C−1); NaN if G is zero.
 
     For C ≤ d+1 the Gram matrix is formed and subtracted, which is accurate near an exact ETF. Otherwise no ETF can be
-    reached, and d×d products suffice, because ‖A Bᵀ‖_F² = ⟨AᵀA, BᵀB⟩. If the terms of this inner product cancel, the
-    rows of A are orthogonal to the rows of B.
+    reached, and d×d products suffice, because ‖A Bᵀ‖_F² = ⟨AᵀA, BᵀB⟩. If the terms of this inner product cancel up to
+    rounding, G counts as zero.
     """
     classes, dim = a_Cd.shape
     size = math.sqrt(classes - 1)

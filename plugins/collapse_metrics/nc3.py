@@ -35,7 +35,7 @@ def duality_cosines(classifier: Tensor, centred_means: Tensor) -> Tensor:
     CoV("unc3.uniform_duality_centred", towards=0),
 )
 def centred_duality_cosines(centred_rows: Tensor, centred_means: Tensor) -> Tensor:
-    """Cosine of w_c − w̄, for the mean row w̄, with the centred class mean; softmax does not depend on w̄.
+    """Cosine of each centred row w_c − w̄ with its centred class mean; softmax does not depend on the mean row w̄.
 
     Equation: cos(w_c − w̄, μ_c − μ̄)
     Source: as Eq. 8, with the rows centred

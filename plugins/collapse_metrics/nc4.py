@@ -1,6 +1,6 @@
 """NC4, nearest-class-centre decisions: the classifier chooses the class with the nearest mean.
 
-Both rules choose among the classes with a mean. Decisions are made during collection among all of these classes, so
+The linear and nearest-centre rules choose among all classes with a mean. They do so during collection, so
 ``--min-count`` does not affect these numbers.
 """
 

@@ -42,7 +42,7 @@ class Entry:
 
     Attributes:
         name: Published name, such as TinyStories-12x1024_10L@9; or a run's name with its checkpoint.
-        where: "published", or the run directory.
+        where: "published", the run directory, or "Hub: " and the repository.
         recipe: How it was trained.
         k: The checkpoint; None for a run without a checkpoint.
         measurements: One number per measurement.
@@ -137,8 +137,8 @@ def status(folder: str | Path) -> list[dict[str, Any]]:
     """Return the progress of each run in a folder, including the waiting runs of a sweep.
 
     Returns:
-        For each run: ``member``; the numbers of trained and planned epochs, ``epochs`` and ``epochs_planned`` (None if
-        ``max_steps`` is set), and of checkpoints, ``measured`` and ``measured_planned``; ``published`` (a repository,
+        For each run: ``member``; numbers of epochs: ``epochs`` trained and ``epochs_planned`` (None if
+        ``max_steps`` is set); of checkpoints: ``measured`` and ``measured_planned``; ``published`` (a repository,
         or "no"); ``state``, a text.
     """
     return [_status(run) for run in runs_in(folder)]

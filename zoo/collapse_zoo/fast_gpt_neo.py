@@ -1,4 +1,4 @@
-"""GPT-Neo's attention without a T×T matrix in float32, with the same weights, configuration and numbers.
+"""GPT-Neo's attention without a T×T matrix in float32: same weights and configuration, same results up to rounding.
 
 transformers computes the full matrix of GPT-Neo's scores in float32, also for local layers. Here a global layer is one
 call of ``scaled_dot_product_attention``. A local layer computes only its band: blocks of w queries, where w is the

@@ -31,7 +31,7 @@ def build(recipe: Recipe, *, fast_attention: bool = True) -> "GPTNeoForCausalLM"
 
 
 class GPTNeoForCausalLM(transformers.GPTNeoForCausalLM):
-    """transformers' GPT-Neo, under the same name for its config; with labels it returns losses instead of logits.
+    """transformers' GPT-Neo with the same class name, for saved configs; with labels it returns losses, not logits.
 
     Attributes:
         regularizers: Losses that training adds to the cross-entropy, with their weights.
@@ -58,7 +58,7 @@ class GPTNeoForCausalLM(transformers.GPTNeoForCausalLM):
             kwargs: As in transformers.
 
         Returns:
-            With labels, the loss; in evaluation, ``logits`` are the tokens, hits and summed loss of each chunk.
+            With labels, the loss; in evaluation, ``logits`` holds each chunk's number of tokens, hits and summed loss.
         """
         if labels is None:
             return super().forward(input_ids, **kwargs)

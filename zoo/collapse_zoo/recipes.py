@@ -133,7 +133,7 @@ class Recipe:
 
     @property
     def _inputs(self) -> int:
-        """Rows of embeddings that are not also rows of the output layer."""
+        """Number of embedding rows outside the output layer: of positions and, unless the head is tied, of tokens."""
         return self.chunk_length + (0 if self.head == "tied" else self.vocabulary)
 
     def flops_per_token(self) -> float:

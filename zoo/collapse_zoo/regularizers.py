@@ -38,7 +38,7 @@ def uniformity(
 ) -> Float[Tensor, ""]:
     """Return the mean log inverse distance between centred class means of length 1; ½ ln((K−1)/(2K)) at a simplex.
 
-    That is the minimum, if K ≤ d+1. Pairs of equal directions are excluded. Needs memory for K² numbers.
+    The simplex is the minimum if K ≤ d+1. Pairs of equal directions are excluded. Needs memory for K² numbers.
 
     Equation: mean log‖u_c − u_c′‖⁻¹
     Source: gnc2.log_kernel of the batch; Wu & Papyan 2024, Eq. 7, after Liu et al. 2023

@@ -43,7 +43,7 @@ class Checkpoint:
     Attributes:
         path: The folder, which transformers can load; it may have been deleted to save space.
         step: Number of optimizer steps.
-        k: The epoch is k + 1.
+        k: The number of the epoch, counted from 0: @9 is the checkpoint of epoch 10.
         validation: Loss and accuracy on the validation text, if there is one.
     """
 

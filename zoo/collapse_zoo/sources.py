@@ -63,7 +63,7 @@ class Source:
         return name.recipe(**{"vocabulary": len(self.tokenizer)} | values)
 
     def identity(self) -> dict[str, Any]:
-        """Return the identity of the texts, and how they are cut into chunks."""
+        """Return the identity of the texts and of the tokenizer, and how the texts are cut into chunks."""
         texts = {"corpus": self.corpus, "validation": self.texts.validation}
         of_texts = {name: text.identity() if text else None for name, text in texts.items()}
         cut = {name: getattr(self.spec, name) for name in _CUT}
@@ -103,8 +103,8 @@ def find_source(
 
     Args:
         generated: Number of generated stories to use instead of a text; nothing is downloaded.
-        words: Number of words, and of sentences, of each kind that generated stories use; None for all.
-        vocabulary: Maximum number of tokens of the tokenizer of generated stories; None for 2,048, which is the most.
+        words: Maximum length of each list of words or sentences for generated stories; None for whole lists.
+        vocabulary: Maximum number of tokens of generated stories' tokenizer; None or any larger number means 2,048.
         {options}
 
     The default text is roneneldan/TinyStories. The default tokenizer is EleutherAI/gpt-neo-125M; generated stories have
@@ -136,7 +136,7 @@ def find_source(
 
 
 def _generate(n: int, words: int | None, vocabulary: int) -> tuple[Path, Path, Path]:
-    """Generate stories, others for validation, and their tokenizer in the cache; equal arguments give equal files.
+    """Generate training stories, validation stories and a tokenizer in the cache; equal arguments give equal files.
 
     Tables show the names of the files, so the names describe the texts.
     """
@@ -155,7 +155,7 @@ def _generate(n: int, words: int | None, vocabulary: int) -> tuple[Path, Path, P
 
 
 def _label(corpus: Corpus) -> str:
-    """Return the text's part of a run's name: the data set, the file, or the folder of several files."""
+    """Return the text's part of a run's name: data set, file, or folder (of several files, or of one called train)."""
     if corpus.split:
         return corpus.name.split("/")[-1].replace(":", ".")
     file = Path(f"{corpus.packed.files.name}/{corpus.name}" if corpus.packed else corpus.files[0]).resolve()

@@ -37,7 +37,7 @@ class Samples(Dataset[dict[str, Tensor]]):
 class Order(Sampler[int]):
     """The chunks in an order that depends only on the seed and the epoch, padded with blank chunks.
 
-    Padding fills the last global batch, so that each process gets an equal share. Blank chunks do not affect the loss
+    With several processes, padding gives each an equal share of the last batch. Blank chunks do not affect the loss
     or the gradient.
     """
 
@@ -82,7 +82,7 @@ def validation_metrics(evaluated: Any) -> dict[str, float]:
 
 
 class Watcher(transformers.TrainerCallback):
-    """Save and log after each epoch and its validation, stop a training that diverges, and report progress."""
+    """Log each epoch; validate and save those in ``checkpoints``; stop if the loss diverges; report progress."""
 
     def __init__(
         self, run: Run, name: str, tokens_a_step: int, checkpoints: Container[int] | None, progress: Report | None

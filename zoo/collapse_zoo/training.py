@@ -197,7 +197,7 @@ def _trainer(
 
 @contextmanager
 def _failures(run: Run, first: bool) -> Iterator[None]:
-    """Write an error into the run's record, and raise a full disk or lack of memory as a CollapseError."""
+    """Write an error into the run's record and raise it; a full disk or lack of memory becomes a CollapseError."""
     try:
         try:
             yield

@@ -91,7 +91,7 @@ def given_source(options: dict[str, Any], *, remark: bool = True) -> "Source":
 def recipe_values(options: dict[str, Any], cuda: bool | None = None) -> dict[str, Any]:
     """Return the recipe's values that options set.
 
-    ``cuda`` is whether the job has a GPU; None means whether this machine has one.
+    ``cuda`` says whether the job has a GPU, for the precision "auto"; None looks for one on this machine.
     """
     values = {each.name: options[each.name] for each in _recipe_fields() if options[each.name] is not None}
     if options["regularize"]:
