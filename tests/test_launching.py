@@ -42,7 +42,7 @@ def test_killed_local_jobs_continue_into_the_store_of_one_process(runner, tiny, 
 
 def test_what_cannot_be_launched(tiny, told, tmp_path, monkeypatch):
     words = tiny.words("--store", tmp_path / "store")
-    assert "--jobs is for jobs: also give --launcher" in told(2, "collect", *words, "--jobs", 3)
+    assert "--jobs needs a launcher: also give --launcher" in told(2, "collect", *words, "--jobs", 3)
     assert "give --store" in told(2, "measure", *tiny.words("--launcher", "local"))
     assert "--recollect cannot be used with --launcher" in told(
         2, "collect", *words, "--launcher", "local", "--recollect"

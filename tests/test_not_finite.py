@@ -78,7 +78,7 @@ def test_a_head_is_named_by_its_vocabulary_entry(tiny, told, tmp_path, bad):
     model = changed(tiny, tmp_path / "m", poison)
     said = told(1, "collect", model, *tiny.words("--store", tmp_path / "s", "--max-chunks", FEW)[1:])
     assert "the model's output embedding row 401 is NaN or infinite, so no class can be predicted from it" in said
-    assert "the row belongs to a token: check the model's weights" in said
+    assert "the row number is the token id; check the model's weights" in said
     assert not (tmp_path / "s").exists()
 
 

@@ -213,9 +213,9 @@ def test_what_is_refused(whole, tiny, told, tmp_path):
     assert near in told(2, "measure", whole.path, "--ood-text", f"{whole.path}s")
     identity = {**whole.manifest["identity"], "weights": "sha256:other"}
     other = collapse.Store({**whole.manifest, "identity": identity}, whole.path)
-    with pytest.raises(UsageError, match="ood_text is a store of another model"):
+    with pytest.raises(UsageError, match="ood_text is of another model"):
         collapse.measure(whole, ood_text=other, metrics="nc5")
     narrow = replace(whole.statistics(), means=whole.statistics().means[:, :3])
-    with pytest.raises(UsageError, match="ood_text is a store of another model"):
+    with pytest.raises(UsageError, match="ood_text is of another model"):
         collapse.measure(whole, ood_text=narrow, metrics="nc5")
     assert Path(whole.path).exists()

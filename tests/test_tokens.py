@@ -80,10 +80,10 @@ def test_ranks_are_of_any_column_and_nan_has_none():
         ({"by": "nc1.cdnv"}, "--top or --least: also give one"),
         ({"top": 3, "by": "nc1.cdvn"}, "did you mean nc1.cdnv"),
         ({"ids": []}, "no token is given"),
-        ({"ids": [20, 511]}, "no class of this store: 511"),
+        ({"ids": [20, 511]}, "^not a class of this store: 511"),
         ({"top": 1, "by": "nc1.trace_ratio"}, "no measurement with a value per class is called 'nc1.trace_ratio'"),
-        ({"ids": [20], "min_count": 1000}, "needs two|no class of"),
-        ({"tokens": "the"}, "tokens cannot be found by text: .* --ids"),
+        ({"ids": [20], "min_count": 1000}, "needs two|not a class of"),
+        ({"tokens": "the"}, "tokens cannot be found by text .* --ids"),
         ({"tokens": "a", "tokenizer": "/no/such/folder"}, "no tokenizer is called"),
     ],
 )
@@ -183,7 +183,7 @@ def test_unknown_texts_are_explained(collected, texts, decoding):
     assert any(note.startswith('"\U0001f600" is ') for note in table.notes)
     tokenizer = json.loads((decoding / "tokenizer.json").read_text())
     absent = next(each for each in tokenizer["model"]["vocab"].values() if each not in texts)
-    with pytest.raises(UsageError, match=rf"^no class of this store: {absent} \(\".*\"\)"):
+    with pytest.raises(UsageError, match=rf"^not a class of this store: {absent} \(\".*\"\)"):
         collapse.tokens(collected, ids=[absent])
     many = [f"zq{number}" for number in range(8)]
     with pytest.raises(UsageError, match='3 more texts without a class: "zq5", "zq6", "zq7"'):

@@ -72,7 +72,7 @@ def launch(
         raise UsageError(f"--{unused[0]} is for SLURM jobs: also give --launcher slurm, or remove it")
     if options["launcher"] is None:
         if given_here("jobs"):
-            raise UsageError("--jobs is for jobs: also give --launcher slurm or --launcher local")
+            raise UsageError("--jobs needs a launcher: also give --launcher slurm or --launcher local")
         return False
     if ranks.count() > 1:
         raise UsageError("--launcher starts processes of its own: run the command without torchrun")
@@ -118,7 +118,7 @@ def submitted(store: Path) -> tuple[Mapping[str, Any], str, bool]:
     states = ", ".join(f"{n} {state}" for state, n in counts.items()) or "all have ended"
     said = f"SLURM jobs {jobs[0]} to {jobs[-1]}: {states}; their logs are in {folder}"
     if counts and not left:
-        said += ". The same command submits jobs for what is missing"
+        said += ". Run their command again to submit jobs for what is missing"
     return record, said, bool(left)
 
 

@@ -155,7 +155,7 @@ def command(
     if ranks.rank():  # the table is the same in all ranks
         return 1 if failed else 0
     if failed and output and Path(output).is_file():
-        say_error(f"{output} is not changed: choose another --output, or remove the models that fail")
+        say_error(f"{output} is not changed, because models failed: remove them, or choose another --output")
         output = None
     if rows:
         shown = None if all_ or metrics else plugins.headlines(("ood",) if ood_text else ())

@@ -91,7 +91,7 @@ def open_ood(
     widths = [shape_of(each.manifest)[1] if isinstance(each, Store) else each.dim for each in (store, other)]
     if widths[0] != widths[1] or (None not in weights and weights[0] != weights[1]):
         raise UsageError(
-            f"{names[0] if names else 'ood_text'} is a store of another model: give the text, or a store of this model "
+            f"{names[0] if names else 'ood_text'} is of another model: give a text, or this model's store or features "
             "on that text"
         )
     return other

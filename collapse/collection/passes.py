@@ -208,7 +208,7 @@ class Collection:
             log.info("%s: resuming after slice %d of %d", phase.name, before.stop, before.slices)
             kinds, unfit = usable(kinds, before.header)
             for name, why in unfit.items():
-                log.warning("statistic %s is not collected: the resumed run %s", name, why)
+                log.warning("statistic %s is not collected: the interrupted run %s. Later, add --recollect", name, why)
             if before.header["first_batch"] == first_batch:  # otherwise another batch size is requested now
                 batch = int(before.header["batch_size"])
         accumulator = new_accumulator(kinds, None if before is None else before.tensors())

@@ -144,7 +144,7 @@ def _local_corpus(
     if Path(files[0]).name == RECORD:
         if find_packed(Folder(above), validation=validation):
             raise UsageError(f"{given[0]} is only a part of a packed text: give its folder, {above}")
-        raise UsageError(f"{above} is an unfinished packed text: pack the text again into it: collapse pack")
+        raise UsageError(f"{above} is an unfinished packed text: pack it again with the same command")
     if split is not None:
         raise UsageError(f"{show_names(files)} is local and has no splits: remove {option} {split}")
     hashes = tuple(sha256_file(Path(file)) for file in files)

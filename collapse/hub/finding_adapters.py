@@ -37,7 +37,7 @@ def find_adapted(
         return replace(find_model(base, revision=config.get("revision"), model_args=model_args), adapter=own)
     except CollapseError as error:
         raise type(error)(
-            f"{name} is a PEFT adapter, and its base model is not found: {error}. Give its base model, with "
+            f"{name} is a PEFT adapter, and its base model is not found: {error}. Give that model instead, with "
             f"--adapter {name}"
         ) from error
 

@@ -171,6 +171,6 @@ def _checked(features: Mapping[str, Tensor], called: str) -> dict[str, Tensor]:
         if least < 0 or most >= sizes["C"]:
             raise CollapseError(
                 f"{called}: {name} run from {least} to {most}, but the classifier has rows 0 to {sizes['C'] - 1}: "
-                "give one row for each label"
+                "count classes from 0, and give a row for each"
             )
     return found

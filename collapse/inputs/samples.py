@@ -97,7 +97,7 @@ class Samples(Phase):
         if least < 0 or most >= rows:
             raise CollapseError(
                 f"the {self.name} labels run from {least} to {most}, but the classifier has rows 0 to {rows - 1}: "
-                "give one row for each label"
+                "count classes from 0, and give a row for each"
             )
 
     def not_finite(self, start: int, row: int, wrong: str) -> str:

@@ -184,7 +184,7 @@ def open_texts(
         validation=None if validation is None else phase("validation", validation),
         layers=layers,
         lens=model.lens,
-        remedy=f"the row belongs to a token: {advice(model.weight.dtype)}",
+        remedy=f"the row number is the token id; {advice(model.weight.dtype)}",
         command=_command(reference, spec),
         exact_loss=spec.exact_loss,
         clock=clock,

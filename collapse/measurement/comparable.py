@@ -42,7 +42,7 @@ _NONE_COUNTS |= {"class_set": "min_count", "group": "min_count", "ignore_tokens"
 """Pairs of fields. If a row has the second one, a missing first one means the whole text, or all classes or tokens."""
 SAME_TEXTS = "the training and the validation text are the same: loss and NC4 are training-set values"
 """The remark for a store whose training and validation texts are the same."""
-MATCHED_IN_ORDER = "no class of the data has a name of the model's classes, so they are matched in order: %s"
+MATCHED_IN_ORDER = "data and model share no class name: check the classes, which are matched in order: %s"
 """The remark for a store whose labels were matched by the order of names; with some of the pairs."""
 
 

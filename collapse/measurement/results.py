@@ -182,7 +182,7 @@ def _each(results: Results) -> Sequence[Row | None]:
 
 
 def _beside(frame: "pd.DataFrame", each: Sequence[Row | None], places: Iterable[Any]) -> Results:
-    """Return a table of the rows at some places; if a row is missing, a table of ``frame`` with the others."""
+    """Return a table of the rows at ``places``; if one is None, a table of ``frame`` and the other rows."""
     found = [each[int(at)] for at in places]
     rows = [row for row in found if row is not None]
     if rows and None not in found:

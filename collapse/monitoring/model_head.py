@@ -199,7 +199,7 @@ class ModelHead:
     def _error(self, problem: str) -> CollapseError:
         return CollapseError(
             f"{type(self.model).__name__} {problem}, module {self.name!r} (a {type(self.module).__name__}): name the "
-            "module that computes its logits with head=, or give embeddings with update(h, y)"
+            "module that computes its logits, as head=NAME, or give embeddings with update(h, y)"
         )
 
     @property

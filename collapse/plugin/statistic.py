@@ -48,7 +48,7 @@ class State:
         sizes = self.shape[1:] if self.per_class else self.shape
         known = isinstance(self.shape, tuple) and all(isinstance(size, int) or size == "d" for size in sizes)
         if not known:  # ("C") is a string, not a tuple
-            raise PluginError(f"shape={self.shape!r}: give a tuple of numbers, 'd', or 'C' first, as in ('C', 'd')")
+            raise PluginError(f"shape={self.shape!r}: give a tuple of numbers and 'd'; only the first can be 'C'")
         if self.reduction == "chan" and self.shape not in ((), ("d",), ("d", "d")):
             raise PluginError(f"shape={self.shape!r}: with reduction='chan' give (), ('d',) or ('d', 'd')")
 

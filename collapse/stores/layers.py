@@ -29,7 +29,7 @@ def layers_of(asked: Any, n_layers: int | None) -> list[str]:
     if asked in (None, TOP):
         return [TOP]
     if n_layers is None:
-        raise UsageError(f"--layers {asked}: the number of layers is unknown, only {TOP} is available")
+        raise UsageError(f"--layers {asked}: the number of layers is unknown, so only {TOP} works; remove --layers")
     if asked == "all" or asked.startswith("every:"):
         found = {*range(0, n_layers, 1 if asked == "all" else int(asked.removeprefix("every:")))}
     else:

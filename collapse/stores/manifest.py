@@ -62,7 +62,7 @@ def read_manifest(path: Path) -> dict[str, Any]:
     try:
         data = file.read_bytes()
     except OSError as error:
-        raise StoreError(f"{file} is not a manifest of a collapse store: {error}") from error
+        raise StoreError(f"{file} cannot be read: {error}. Check its permissions") from error
     try:
         manifest: dict[str, Any] = json.loads(data)
         version = manifest["version"]

@@ -86,7 +86,7 @@ class Shard:
             tensors = load(self.path.read_bytes())
             intact = header == self._stored and digest == hash_of(header, tensors)
         except (SafetensorError, ValueError, OSError) as error:
-            raise StoreError(f"{self.path} is damaged or is not a shard of a collection") from error
+            raise StoreError(f"{self.path} is damaged or is not a shard: collect it again") from error
         if not intact:
             raise StoreError(f"{self.path} was altered or is damaged: run again the command that collected it")
         return tensors
@@ -220,7 +220,7 @@ def _opened(path: Path) -> Shard:
     except FileNotFoundError:
         raise
     except (ValueError, KeyError, OSError) as error:
-        raise StoreError(f"{path} is damaged or is not a shard of a collection") from error
+        raise StoreError(f"{path} is damaged or is not a shard: collect it again") from error
 
 
 def _header_of(path: Path) -> tuple[dict[str, Any], str]:

@@ -64,7 +64,7 @@ def choose(
     if not wanted and not wanted_ids:
         raise UsageError("no token is given: give texts (--token, --file) or ids (--ids)")
     if wanted and found is None:
-        raise UsageError(f"tokens cannot be found by text: {remark}, or give token ids with --ids")
+        raise UsageError(f"tokens cannot be found by text ({remark}): give --tokenizer, or token ids with --ids")
     _check_ids(wanted_ids, texts, min_count)
     chosen, unknown = [], []
     for each in wanted:
@@ -97,6 +97,6 @@ def _check_ids(ids: list[int], texts: TokenTexts, min_count: int) -> None:
         named = some([f"{each} ({texts.shown(each)})" if texts.text(each) else str(each) for each in absent], 10)
         fewer = f", or it has fewer than {min_count:,} samples" if min_count > 1 else ""
         raise UsageError(
-            f"no class of this store: {named}. The token never follows another token in the training text{fewer}. "
+            f"not a class of this store: {named}. The token never follows another token in the training text{fewer}. "
             "Choose other ids"
         )

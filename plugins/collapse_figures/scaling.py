@@ -82,7 +82,7 @@ def _named(results: Results, parts: Sequence[str]) -> "tuple[pd.DataFrame, list[
         frame["trained"] = frame["checkpoint"] + 1
     kept = frame[frame[having(frame, ["seed", "init_seed"])].isna().all(axis=1)]
     if kept.empty:
-        raise CollapseError("needs models without a seed in their names: models with a seed count as repeats")
+        raise CollapseError("needs models without a seed in their names: those with one are excluded as repeats")
     repeats = len(frame) - len(kept)
     return kept, [f"excluded: {counted(repeats, 'row')} that repeat a recipe with another seed"] if repeats else []
 

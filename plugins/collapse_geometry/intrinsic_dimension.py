@@ -36,7 +36,7 @@ def two_nearest_neighbours(centred_means: Tensor) -> Tensor | Noted:
     ratios = (second / first)[first > 0].log().sort().values
     kept = ratios[: int(len(ratios) * (1 - _DISCARDED))]
     if len(kept) < 2 or kept[-1] <= _EQUAL:
-        return Noted(None, "no two classes have two nearest means at different distances")
+        return Noted(None, "at most one class has two nearest means at different distances")
     heights = -(1 - torch.arange(1, len(kept) + 1).to(kept) / len(ratios)).log()
     dimension, equal = kept @ heights / (kept @ kept), len(first) - len(ratios)
     return Noted(dimension, f"{equal:,} classes whose mean equals another mean are excluded") if equal else dimension
