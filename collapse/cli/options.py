@@ -1,4 +1,4 @@
-"""Make click options from the fields of ``CollectionSpec``; a group that lists its commands in a fixed order."""
+"""Click options from the fields of ``CollectionSpec``, and a group that lists its commands in a fixed order."""
 
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import Field, fields, replace

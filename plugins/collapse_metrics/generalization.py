@@ -28,7 +28,7 @@ def val_loss(chunks: ValidationTotals) -> Tensor:
     """Mean cross-entropy over the whole output vocabulary, nats per token.
 
     Equation: mean of −log softmax(Wh + b)_y
-    Source: of the model
+    Source: standard definition
 
     >>> from collapse.testing import tiny_statistics, value
     >>> value(val_loss, tiny_statistics())
@@ -42,7 +42,7 @@ def val_accuracy(chunks: ValidationTotals) -> Tensor:
     """Share of validation samples whose label is the argmax over the whole output vocabulary.
 
     Equation: share of argmax_v ⟨w_v,h⟩+b_v = y
-    Source: of the model
+    Source: standard definition
 
     >>> from collapse.testing import tiny_statistics, value
     >>> value(val_accuracy, tiny_statistics())
@@ -56,7 +56,7 @@ def perplexity(val_loss: Tensor) -> Noted | Tensor:
     """exp of the validation loss in nats.
 
     Equation: exp(val_loss)
-    Source: of the model
+    Source: standard definition
 
     >>> from collapse.testing import tiny_statistics, value
     >>> round(value(perplexity, tiny_statistics()), 6)
