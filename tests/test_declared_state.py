@@ -58,7 +58,7 @@ def test_products_of_deviations_keep_every_law(shape):
 @pytest.mark.parametrize(
     ("declared", "said"),
     [
-        ({"shape": ("d", "C")}, "'C' first"),
+        ({"shape": ("d", "C")}, "first can be 'C'"),
         ({"shape": "C"}, "give a tuple of numbers"),
         ({"reduction": "chan", "shape": ("C", "d")}, "with reduction='chan'"),
     ],

@@ -114,5 +114,5 @@ def test_code_after_the_head_may_need_labels():
     monitor.run([(x, y)])
     assert monitor.compute()["nc1.cdnv"] > 0
     model.forward = model.fc.forward
-    with pytest.raises(CollapseError, match=r"WithLoss does not call its head, module 'unused'.*with head="):
+    with pytest.raises(CollapseError, match=r"WithLoss does not call its head, module 'unused'.*as head=NAME"):
         collapse.Monitor(classes=5).attach(model, head="unused").run([(x, y)])
