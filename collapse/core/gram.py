@@ -1,5 +1,6 @@
 """The product of a matrix's transpose with the matrix, of which only half is computed."""
 
+import torch
 from jaxtyping import Float
 from torch import Tensor
 
@@ -17,7 +18,6 @@ def gram(rows_nd: Float[Tensor, "n d"]) -> Float[Tensor, "d d"]:
     made_dd, step = rows_nd.new_empty(d, d), -(-d // _BLOCKS)
     for start in range(0, d, step):
         stop = start + step
-        block = rows_nd[:, start:stop].T @ rows_nd[:, start:]
-        made_dd[start:stop, start:] = block
-        made_dd[stop:, start:stop] = block[:, step:].T
+        torch.mm(rows_nd[:, start:stop].T, rows_nd[:, start:], out=made_dd[start:stop, start:])
+        made_dd[stop:, start:stop] = made_dd[start:stop, stop:].T
     return made_dd
