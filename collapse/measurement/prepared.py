@@ -52,6 +52,8 @@ OCTOBER = {
 }
 """The same for ``lc-2024_10_24.csv``: only measurements that the table of May lacks."""
 _OCTOBER_AGAIN = {
+    "val_accuracy": "val_acc",
+    "perplexity": "perplex",
     "nc1.cdnv": "cdnv",
     "nc2.equinormness": "norms_log_var ** 0.5 / norms_log_mean",
     "nc3.self_duality": "simcos_mean",
@@ -83,11 +85,13 @@ def prepared(results: Results) -> "pd.DataFrame":
     """
     frame = results.frame()
     frame = with_parts(frame.rename(columns={"depth": LAYER_DEPTH} if "layer" in frame else {}))
-    made = {}
-    for table in (MAY, OCTOBER, _OCTOBER_AGAIN):
-        for name, formula in table.items():
-            if name not in frame and name not in made and all(each in frame for each in _NAME.findall(formula)):
-                made[name] = frame.eval(formula)
+    # the two tables have some column names in common, such as norms_mean, but not their meaning
+    formulas = MAY if "cdnv_mean" in frame else OCTOBER | _OCTOBER_AGAIN
+    made = {
+        name: frame.eval(formula)
+        for name, formula in formulas.items()
+        if name not in frame and all(each in frame for each in _NAME.findall(formula))
+    }
     return frame.assign(**made)
 
 
