@@ -133,7 +133,7 @@ counter = iter(range(1000))
     [
         ("drawing", drawing_of(lambda _: {**POINTS, "of": object()})),
         ("repeatable", drawing_of(lambda _: {**POINTS, "name": f"view_{next(counter)}"})),
-        ("reads only", drawing_of(lambda results: results.rows.pop() and POINTS)),
+        ("reads only", drawing_of(lambda results: results.lines.pop() and POINTS)),
         ("rendering", drawing_of({**POINTS, "mark": "none"})),
         ("missing values", drawing_of(lambda results: [results.frame()["val_loss"]] and POINTS)),
         ("few rows", drawing_of(lambda results: results.frame().iloc[2] is None or POINTS)),

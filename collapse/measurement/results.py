@@ -33,16 +33,21 @@ class Results:
     """A results table: rows measured here, or a table from elsewhere.
 
     Attributes:
-        rows: The rows, as :func:`collapse.measure` returns them, with notes and nulls. Rows of CSV and Parquet files
-            and of other tables are only in the :meth:`frame`.
+        lines: For each line of the :meth:`frame`, its row, or None. Lines of CSV and Parquet files and of other tables
+            have no row.
     """
 
     def __init__(self, rows: Iterable[Row] = ()) -> None:
-        self.rows: list[Row] = [rows] if isinstance(rows, Row) or not isinstance(rows, Iterable) else list(rows)
-        if not all(isinstance(each, Row) for each in self.rows):  # stores, for example
+        given = [rows] if isinstance(rows, Row) or not isinstance(rows, Iterable) else list(rows)
+        if not all(isinstance(each, Row) for each in given):  # stores, for example
             raise UsageError("Results needs rows: give the results of collapse.measure")
+        self.lines: list[Row | None] = [*given]
         self._frame: pd.DataFrame | None = None
-        self._each: list[Row | None] = []  # beside the frame: the row of each of its lines, if it has one
+
+    @property
+    def rows(self) -> list[Row]:
+        """The rows, as :func:`collapse.measure` returns them, with notes and nulls."""
+        return [row for row in self.lines if row is not None]
 
     def __len__(self) -> int:
         return len(self.frame())
@@ -102,7 +107,7 @@ class Results:
         """
         made = cls()
         made._frame = frame.reset_index(drop=True).copy()  # in few blocks, as frame_of() does
-        made._each = [None] * len(frame)
+        made.lines = [None] * len(frame)
         return made
 
     @classmethod
@@ -162,7 +167,7 @@ def join(
     named = with_parts(frame)
     kept = choose_rows(named, where)
     if not columns and not parts:  # keep rows, which also have notes and nulls
-        return _beside(kept[list(frame.columns)], [row for each in read for row in _each(each)], kept.index)
+        return _beside(kept[list(frame.columns)], [row for each in read for row in each.lines], kept.index)
     frame = kept if parts else kept[list(frame.columns)]
     for name, value in (columns or {}).items():
         if name in frame:
@@ -174,21 +179,16 @@ def join(
 def chosen(results: Results, kept: Iterable[Any]) -> Results:
     """Return a table of only the rows at some positions."""
     places = list(kept)
-    return _beside(results.frame().iloc[places], _each(results), places)
+    return _beside(results.frame().iloc[places], results.lines, places)
 
 
-def _each(results: Results) -> Sequence[Row | None]:
-    return results.rows if results._frame is None else results._each
-
-
-def _beside(frame: "pd.DataFrame", each: Sequence[Row | None], places: Iterable[Any]) -> Results:
+def _beside(frame: "pd.DataFrame", lines: Sequence[Row | None], places: Iterable[Any]) -> Results:
     """Return a table of the rows at ``places``; if one is None, a table of ``frame`` and the other rows."""
-    found = [each[int(at)] for at in places]
-    rows = [row for row in found if row is not None]
-    if rows and None not in found:
-        return Results(rows)
+    found = [lines[int(at)] for at in places]
+    if found and None not in found:
+        return Results(row for row in found if row is not None)
     made = Results.from_frame(frame)
-    made.rows, made._each = rows, found
+    made.lines = found
     return made
 
 

@@ -26,7 +26,7 @@ _SIDE_BY_SIDE = 4
 
 def measurement_table(results: Results) -> Table:
     """Return a table of all measurements with a row per model, or with a column per model for a few models."""
-    if results.rows and len(results.rows) <= _SIDE_BY_SIDE:
+    if 0 < len(results.rows) == len(results) <= _SIDE_BY_SIDE:
         return _side_by_side(results)
     frame = results.frame()
     names = [*_SHOWN, *(name for name in frame if name not in {*ABOUT, "versions"})]
@@ -37,7 +37,7 @@ def measurement_table(results: Results) -> Table:
     for name in present:
         columns[name] = frame[name].tolist()
         if any(name in row.standard_errors for row in results.rows):
-            columns[f"{name} ±"] = [row.standard_errors.get(name) for row in results.rows]
+            columns[f"{name} ±"] = [None if row is None else row.standard_errors.get(name) for row in results.lines]
     return table_of_frame("", type(frame)(columns))
 
 
