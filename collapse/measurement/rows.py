@@ -1,12 +1,12 @@
 """A row: the measurements and the identity of one store."""
 
 import json
-import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any
 
 from collapse.errors import counted, near_names
+from collapse.measurement.cells import plain
 from collapse.measurement.table import Table
 from collapse.plugin.names import OF_OTHERS
 from collapse.plugin.plugin_manager import plugins
@@ -142,12 +142,8 @@ class Row(Mapping[str, float | None]):
 
     def to_dict(self) -> dict[str, Any]:
         """Return the row as a dictionary for JSON; infinite numbers become None, because JSON has none."""
-        return {
-            **asdict(self),
-            "notes": [asdict(note) for note in self.notes],
-            "measurements": _finite(self.measurements),
-            "nulls": {name: _finite(values) for name, values in self.nulls.items()},
-        }
+        values: dict[str, Any] = plain(asdict(self))
+        return values
 
     @classmethod
     def from_dict(cls, row: Mapping[str, Any]) -> "Row":
@@ -162,10 +158,6 @@ class Row(Mapping[str, float | None]):
         made = cls(**{each.name: row[each.name] for each in fields(cls) if each.name in row})
         notes = tuple(Note(each["measurement"], each["kind"], each["text"]) for each in row.get("notes", ()))
         return replace(made, notes=notes)
-
-
-def _finite(values: Mapping[str, float | None]) -> dict[str, float | None]:
-    return {name: value if value is not None and math.isfinite(value) else None for name, value in values.items()}
 
 
 _SOMETIMES = ("step", "tokens", "layer", "depth", "group", "ood")
