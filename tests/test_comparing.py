@@ -133,7 +133,7 @@ def test_a_row_without_a_number_says_why():
         **dict.fromkeys(("B", "difference", "standard_error", "t", "meaning")),
         "caveats": "B: not validated yet: run collapse collect MODEL --store STORE --validation-text FILES",
     }
-    assert "[1] B: not validated yet" in table.notes
+    assert f"[1] {records(table)['val_loss']['caveats']}" in table.notes
     assert table.for_people().rows[-1][-1] == "– [1]"
     one = [made.store(made.samples(1, seed)) for seed in (0, 1)]
     assert records(collapse.compare(*one, metrics="val_loss"))["val_loss"]["meaning"] == "unknown"

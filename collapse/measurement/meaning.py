@@ -27,7 +27,6 @@ _SAID = {
 }
 _SAID["worse"] = _SAID["better"]
 _ROUNDING = 1e-6  # losses are exact to a millionth, and embeddings have 24 bits
-_LINE, _CLAUSE = 73, 15  # characters of a definition that fit in a line of a terminal, and that say enough
 _NUMBER = re.compile(r"\d[\d.,]*")
 
 
@@ -101,12 +100,12 @@ def _joined(said: Mapping[str, str]) -> str:
 
 
 def notes_on(records: Sequence[Mapping[str, Any]], marks: Sequence[str], yardsticks: Errors) -> list[str]:
-    """Return the notes below a comparison, one line each.
+    """Return the notes below a comparison.
 
     The notes are the numbered caveats (``marks``), the limits of noise, how many intervals would exclude 0 by chance,
     and the definitions of the words in ``meaning``.
     """
-    notes = [f"[{at}] {_in_a_line(text)}" for at, text in enumerate(marks, 1)]
+    notes = [f"[{at}] {text}" for at, text in enumerate(marks, 1)]
     compared = [each["measurement"] for each in records if each["meaning"]]
     used = [(word, *errors[name][1:]) for word, errors in yardsticks.items() for name in compared if name in errors]
     for word, degrees, how in dict.fromkeys(used):
@@ -115,11 +114,3 @@ def notes_on(records: Sequence[Mapping[str, Any]], marks: Sequence[str], yardsti
         by_chance = f"about {len(used) / 20:.2g} would exclude 0 by chance"
         notes.append(f"{counted(len(used), 'interval')} at 95 %, uncorrected: {by_chance}")
     return notes + sorted({_SAID[each["meaning"]] for each in records if each["meaning"] in _SAID})
-
-
-def _in_a_line(text: str) -> str:
-    """Shorten a caveat to one line, if possible at the end of a clause."""
-    if len(text) <= _LINE:
-        return text
-    clause = text[:_LINE].rpartition(": ")[0]
-    return clause if len(clause) > _CLAUSE else f"{text[: _LINE - 2].rpartition(' ')[0]} …"
