@@ -1,7 +1,6 @@
 """What the difference of two models means: a word and caveats per measurement, and notes that explain them."""
 
 import math
-import re
 from collections.abc import Container, Iterable, Mapping, Sequence
 from typing import Any
 
@@ -27,7 +26,6 @@ _SAID = {
 }
 _SAID["worse"] = _SAID["better"]
 _ROUNDING = 1e-6  # losses are exact to a millionth, and embeddings have 24 bits
-_NUMBER = re.compile(r"\d[\d.,]*")
 
 
 def meaning_of(name: str, rows: Sequence[Row], yardsticks: Errors, different: Container[str]) -> str | None:
@@ -64,18 +62,18 @@ def _limit(word: str, degrees: int) -> float:
 
 
 def caveats_of(rows: Sequence[Row], names: Iterable[str], different: Mapping[str, str]) -> dict[str, list[str]]:
-    """Return the caveats of each measurement. A caveat on one model begins with A or B.
+    """Return the caveats of each measurement. A caveat on only one model begins with A or B.
 
     ``different`` has the values of each field in which A and B differ.
     """
     remarks, caveats = [remarks_by_text(row, row.measurements, errors=True) for row in rows], {}
     for name in names:
-        said: dict[str, dict[str, str]] = {}
+        said: dict[str, str] = {}
         for side, by_text in zip("AB", remarks, strict=True):
             for text, of in by_text.items():
                 if name in of or ("*" in of and "validation" in _needs(name)):
-                    said.setdefault(_NUMBER.sub("", text), {})[side] = text
-        caveats[name] = [_joined(each) for each in said.values()]
+                    said[text] = said.get(text, "") + side
+        caveats[name] = [text if sides == "AB" else f"{sides}: {text}" for text, sides in said.items()]
         for field, values in different.items() if _needs(name) != {"n_params"} else ():
             if "validation" not in field or "validation" in _needs(name):
                 caveats[name].append(f"A and B differ in {values}")
@@ -84,19 +82,6 @@ def caveats_of(rows: Sequence[Row], names: Iterable[str], different: Mapping[str
 
 def _needs(name: str) -> set[str]:
     return {*plugins().measurements()[name][0].needs}
-
-
-def _joined(said: Mapping[str, str]) -> str:
-    """Join a caveat of A with the same caveat of B, which differs only in numbers.
-
-    >>> _joined({"A": "1 of 9 excluded", "B": "2 of 9 excluded"}), _joined({"B": "1 of 9 excluded"})
-    ('1 and 2 of 9 excluded', 'B: 1 of 9 excluded')
-    """
-    (side, text), *others = said.items()
-    if not others:
-        return f"{side}: {text}"
-    numbers = zip(*map(_NUMBER.findall, said.values()), strict=True)
-    return _NUMBER.sub(lambda _: " and ".join(dict.fromkeys(next(numbers))), text)
 
 
 def notes_on(records: Sequence[Mapping[str, Any]], marks: Sequence[str], yardsticks: Errors) -> list[str]:
