@@ -4,7 +4,7 @@ import pandas as pd
 import pytest
 from golden_store import GOLDEN
 
-from collapse.measurement.comparable import corpora_of, distinct, mixed
+from collapse.measurement.comparable import distinct, mixed
 from collapse.measurement.results import Row
 from collapse.stores.files import sha256_of
 from collapse.stores.store import Store
@@ -56,15 +56,6 @@ def test_arguments_tell_models_of_one_name_apart(arguments, name):
     row = row_columns(store)
     assert row["model"] == name
     assert row["weights"] == (f"{weights}+{sha256_of(arguments)[:12]}" if arguments else weights)
-
-
-def test_a_features_file_names_no_corpus():
-    table = pd.DataFrame(
-        {"corpus": ["a.safetensors", "b.safetensors", "c", None], "weights": [f"features:{A}"] * 2 + [A, None]}
-    )
-    assert corpora_of(table) == ["c"]
-    assert corpora_of(table[["corpus"]]) == ["a.safetensors", "b.safetensors", "c"]
-    assert corpora_of(pd.DataFrame({"val_loss": [1.0]})) == []
 
 
 def row(model: str, store: str = A, **more: object) -> Row:

@@ -4,11 +4,9 @@ from collections.abc import Container, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from collapse.errors import counted, shortened, some
-from collapse.stores.store_columns import CUT, FEATURES
+from collapse.stores.store_columns import CUT
 
 if TYPE_CHECKING:
-    import pandas as pd
-
     from collapse.measurement.rows import Row
 
 _DIGEST = 12  # shown characters of a digest
@@ -141,11 +139,3 @@ def _shown(name: str, record: Mapping[str, Any]) -> str:
         return str(int(value))
     label = record.get(_NAMES.get(name, ""))
     return str(value)[:_FINGERPRINT] if label is None else f"{shortened(str(label))} {str(value)[:_DIGEST]}"
-
-
-def corpora_of(frame: "pd.DataFrame") -> list[str]:
-    """Return the names of the texts in a table, except in rows of features files, which name no text."""
-    if "corpus" not in frame:
-        return []
-    pairs = zip(frame["corpus"].fillna(""), frame.get("weights", frame["corpus"]), strict=True)
-    return sorted({str(corpus) for corpus, weights in pairs if corpus and not str(weights).startswith(FEATURES)})

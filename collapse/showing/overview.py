@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, Any
 from collapse.core.steps import run_and_step
 from collapse.errors import counted, shortened, some
 from collapse.measurement.cells import number
-from collapse.measurement.comparable import corpora_of
 from collapse.measurement.model_names import with_parts
 from collapse.measurement.prepared import remarks_on
 from collapse.measurement.row_tables import by_property
@@ -64,7 +63,7 @@ def _how_many(frame: "pd.DataFrame") -> str:
         of = f"checkpoints of {called(*runs)}" if len(runs) == 1 < models else None
         made = (f"{models} {of}" if of else counted(models, "model")) + (f" in {made}" if models != len(frame) else "")
     measured = [name for name in frame if _is_collapse(str(name)) and frame[name].notna().any()]
-    corpora = [called(each) for each in corpora_of(frame)]
+    corpora = sorted({called(each) for each in frame["corpus"].dropna() if each}) if "corpus" in frame else []
     return f"{made}{f', on {some(corpora, _MOST)}' if corpora else ''}, with {counted(len(measured), 'measurement')}."
 
 
