@@ -40,17 +40,17 @@ def convergence(
         CollapseError: There are too few classes, or a file was altered.
     """
     part, names = joined(parts), plugins().select(metrics)
-    shards, rows = part.shards, []
+    shards, records = part.shards, list[dict[str, float | None]]()
     for done in range(1, len(shards) + 1):
         row = measure_store(statistics_of(shards[:done]), metrics=names, min_count=min_count)
-        rows.append([done, row.samples, row.classes, *(row.measurements[name] for name in names)])
+        records.append({"parts": done, "samples": row.samples, "classes": row.classes, **row.measurements})
         if progress:
             progress("measuring growing text", done, len(shards))
-    known = [at for at, name in enumerate(names, start=3) if any(row[at] is not None for row in rows)]
-    lacking = len(names) - len(known)
+    columns = [name for name in records[0] if any(each[name] is not None for each in records)]
+    lacking = len(records[0]) - len(columns)
     return Table(
         f"{part.model} on growing shares of {part.corpus}",
-        ["parts", "samples", "classes", *(names[at - 3] for at in known)],
-        [[row[at] for at in (0, 1, 2, *known)] for row in rows],
+        columns,
+        [[each[name] for name in columns] for each in records],
         [f"{counted(lacking, 'measurement')} excluded, because parts have no numbers for them"] if lacking else [],
     )
