@@ -110,7 +110,7 @@ def test_a_figure_shows_headlines_against_depth(models):
         collapse.draw("depth", [row for row in layered.rows if row.layer == "2"])
 
 
-def test_steps_and_nulls_have_lines_of_their_own(models):
+def test_steps_have_lines_of_their_own(models):
     (row, *_), _ = (each.rows for each in models)
     steps = [
         each
@@ -119,15 +119,6 @@ def test_steps_and_nulls_have_lines_of_their_own(models):
     ]
     colour = collapse.draw("depth", steps).spec["concat"][0]["encoding"]["color"]
     assert (colour["field"], colour["legend"]["values"]) == ("step", list(range(0, 2000, 300)))
-    nulls = {"untrained": {"nc1.cdnv": 9.0}, "shuffled": {"nc1.cdnv": None}}
-    of_one_layer = Results.from_frame(replace(row, store="other").frame())  # not drawn
-    layered = collapse.join([of_one_layer, Results(layers_of([row], 1, nulls=nulls))])
-    rows = numbers_of(collapse.draw("depth", layered).spec)
-    drawn = {(each["of"], each["layer"]): each["nc1_cdnv"] for each in rows}
-    assert len(drawn) == 6
-    assert drawn["untrained", "1"] == drawn["untrained", "top"] == 9.0
-    assert drawn["shuffled", "top"] is None
-    assert drawn["model", "top"] == row["nc1.cdnv"]
 
 
 def test_layers_are_rows_of_a_table_that_fits_a_terminal(models, monkeypatch, capsys):

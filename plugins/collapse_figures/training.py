@@ -51,12 +51,8 @@ def training(results: Results) -> Drawing:
 
 @figure("depth", title="Loss and neural collapse along the layers", needs=["layer", "depth"])
 def depth(results: Results) -> Drawing:
-    """Loss and every headline measurement at each layer, a line per model and step.
-
-    Each null of the rows has its own line. Nulls of lower layers need the Python API, because ``--null`` measures only
-    the layer ``top``.
-    """
-    frame = measured(_with_nulls(results), needs=[LAYER_DEPTH])
+    """Loss and every headline measurement at each layer, a line per model and step."""
+    frame = measured(results, needs=[LAYER_DEPTH])
     frame["run"] = frame.groupby([name for name in ("model", "store", "step") if name in frame], dropna=False).ngroup()
     frame = frame[frame.groupby("run")[LAYER_DEPTH].transform("nunique") > 1].reset_index(drop=True)
     if frame.empty:
@@ -65,8 +61,7 @@ def depth(results: Results) -> Drawing:
     x = axis("x", LAYER_DEPTH, frame[LAYER_DEPTH], title="layer", format="d", values=whole)
     names = sorted(plugins().headlines(), key=[*MEASUREMENTS, *plugins().headlines()].index)
     colour, more = _colour(frame)
-    lines, hover = ["run", "of"], ["model", "of", "layer"]
-    spec = curves(frame, names, x, LAYER_DEPTH, colour, lines, hover=hover, collapsed=True, **more)
+    spec = curves(frame, names, x, LAYER_DEPTH, colour, ["run"], hover=["model", "layer"], collapsed=True, **more)
     caption = (
         f"Loss and measurements of {counted(frame['run'].nunique(), 'model')} at each layer: 0 is the input of the "
         "first block, the last layer enters the output embedding. In the others, the loss and the linear classifier of "
@@ -76,29 +71,13 @@ def depth(results: Results) -> Drawing:
     return Drawing(spec, caption, notes=remarks(frame.drop_duplicates("run").drop(columns="layer")))
 
 
-def _with_nulls(results: Results) -> Results:
-    """Return the table with a further row for each null of a row; the column ``of`` is "model" or the null's name."""
-    import pandas as pd
-
-    frame, of_rows = results.frame().assign(of="model"), Results(results.rows).frame()
-    for kind in dict.fromkeys(kind for row in results.rows for kind in row.nulls):
-        nulls = {at: row.nulls[kind] for at, row in enumerate(results.rows) if kind in row.nulls}
-        values = {name: [null.get(name) for null in nulls.values()] for name in plugins().headlines()}
-        frame = pd.concat([frame, of_rows.iloc[list(nulls)].assign(of=kind, **values)])
-    return Results.from_frame(frame)
-
-
 def _colour(frame: "pd.DataFrame") -> tuple[Colour | None, dict[str, Any]]:
-    """Return the colour of nulls, of the steps of one run, or of models; and a legend that names some of the steps."""
+    """Return the colour of the steps of one run, or of models; and a legend that names some of the steps."""
     import altair as alt
 
-    if frame["of"].nunique() > 1:
-        return Colour("of", "", "nominal"), {}
-    runs, steps = (
-        {run_and_step(str(model))[0] for model in frame["model"]},
-        frame["step"].nunique() if "step" in frame else 0,
-    )
-    if len(runs) > 1 or steps < 2:
+    runs = {run_and_step(str(model))[0] for model in frame["model"]}
+    steps = sorted(frame["step"].dropna().unique()) if "step" in frame else []
+    if len(runs) > 1 or len(steps) < 2:
         return Colour("called", "model", "nominal") if 1 < frame["run"].nunique() <= 8 else colour_of(frame), {}
-    some = sorted(frame["step"].unique())[:: -(-steps // 8)]
-    return Colour("step", "step", "ordinal"), {"color": alt.Color("step:O", legend=alt.Legend(values=some))}
+    some = alt.Legend(values=steps[:: -(-len(steps) // 8)])
+    return Colour("step", "step", "ordinal"), {"color": alt.Color("step:O", legend=some)}
