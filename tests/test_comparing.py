@@ -156,16 +156,15 @@ def test_the_published_seeds_are_a_yardstick_of_their_own_models():
             spread_of_seeds("paper", [models[0], models[0] | other])
 
 
-def test_seeds_whose_names_have_no_step_count_for_any_step():
+def test_seeds_are_compared_at_one_step():
     names = ("run1", "run2", "run3/step-9", "run4/step-9")
     rows = [Row(name, None, "", "", 1, 9, 48, 99, {"nc2.norm": at / 2}) for at, name in enumerate(names)]
-    model = {"model": "run/checkpoint-200", "dim": 48}
-    spread, notes = spread_of_seeds(Results(rows[:2]), [model])
-    assert spread["nc2.norm"][0] == pytest.approx(0.125**0.5)
-    assert "no training step" in notes[0]
-    assert spread_of_seeds(Results(rows[:2]), [{**model, "model": "run"}]) == (spread, [])
-    with pytest.raises(CollapseError, match="has 0 models of dim 48, step 200"):
-        spread_of_seeds(Results(rows), [model])
+    model = {"model": "run/checkpoint-9", "dim": 48}
+    for seeds, name in ((rows, "run"), (rows[2:], "run/checkpoint-9")):
+        spread, notes = spread_of_seeds(Results(seeds), [{**model, "model": name}])
+        assert (spread["nc2.norm"][0], notes) == (pytest.approx(0.125**0.5), [])
+    with pytest.raises(CollapseError, match="has 0 models of dim 48, step 9"):
+        spread_of_seeds(Results(rows[:2]), [model])
 
 
 def test_the_seeds_of_own_models_are_a_yardstick(tmp_path):

@@ -22,8 +22,7 @@ def spread_of_seeds(
     """Return the standard deviation of each measurement over seeds of given models, and notes.
 
     A row belongs to a model if it has the same d, number of parameters and, except for seeds, the same values in its
-    name (``collapse_model_parts``). Training steps are ignored if no name in the table has one. The deviations of
-    different models are pooled.
+    name (``collapse_model_parts``). The deviations of different models are pooled.
 
     Args:
         seeds: The table, its file, or its name.
@@ -45,12 +44,8 @@ def spread_of_seeds(
         theirs = " and ".join(f"{each:,}" for each in sorted(limits.unique()))
         notes.append(f"seeds: measured with --min-count {theirs}, A and B with {min_count:,}")
     source = "the table" if isinstance(seeds, Results) else str(seeds)
-    rows, apart = frame.to_dict("records"), list(_SEEDS)
-    if _have_steps(models) and not _have_steps(rows):
-        apart.append("step")
-        notes.append("seeds: the names in the table have no training step, so rows of any step are used")
-    groups = [_apart_from(apart, each) for each in rows]
-    ours = dict.fromkeys(_apart_from(apart, each) for each in models)
+    groups = [_apart_from_seeds(each) for each in frame.to_dict("records")]
+    ours = dict.fromkeys(map(_apart_from_seeds, models))
     for group in ours:
         if groups.count(group) < 2:
             has = f"{source} has {counted(groups.count(group), 'model')} of {group}, but a standard deviation needs two"
@@ -66,14 +61,10 @@ def spread_of_seeds(
     return {name: (sd, int(freedom[name].sum()), how) for name, sd in deviations.dropna().items()}, notes
 
 
-def _have_steps(models: Sequence[Mapping[Any, Any]]) -> bool:
-    return any("step" in parts_of(str(each.get("model"))) for each in models)
-
-
-def _apart_from(names: Sequence[str], model: Mapping[Any, Any]) -> str:
-    """Describe a model by its size, and by the values in its name except those called ``names``."""
+def _apart_from_seeds(model: Mapping[Any, Any]) -> str:
+    """Describe a model by its size, and by the values in its name except seeds."""
     import pandas as pd
 
     size = {name: int(model[name]) for name in ("dim", "n_params") if pd.notna(model.get(name))}
-    parts = {name: value for name, value in parts_of(str(model.get("model"))).items() if name not in names}
+    parts = {name: value for name, value in parts_of(str(model.get("model"))).items() if name not in _SEEDS}
     return ", ".join(f"{name} {value}" for name, value in (size | parts).items())
