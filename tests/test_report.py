@@ -159,6 +159,8 @@ def test_tables_are_joined_and_a_store_appears_once(tmp_path):
     table = sources.gather([Results(rows), tmp_path / "one.csv", "paper"]).results
     assert table.frame()["model"].tolist()[:2] == ["a", "b"]
     assert len(table) == 232
+    apart = [rows[0], *(replace(rows[0], **{name: "x"}) for name in ("group", "class_set", "ood", "layer"))]
+    assert len(sources.gather([Results(apart)]).results) == 5
 
 
 def test_a_store_with_and_without_layers_appears_once(tiny, tmp_path):

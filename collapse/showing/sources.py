@@ -21,7 +21,7 @@ from collapse.stores.shards import Part
 from collapse.stores.store import Store
 
 Source = Results | Row | Store | Part | str | Path
-_SAME = ("store", "min_count", "layer", "step")
+_SAME = ("store", "min_count", "class_set", "layer", "group", "ood", "step")
 """Columns that identify rows of one store. Checkpoints with equal weights share a store."""
 
 
