@@ -156,23 +156,13 @@ def test_rows_that_cannot_be_compared_are_warned_of(page):
 def test_tables_are_joined_and_a_store_appears_once(tmp_path):
     rows = rows_of(["a", "b"])
     Results(rows[:1]).write(tmp_path / "one.csv")
-    table = sources.gather([Results(rows), tmp_path / "one.csv", "paper"]).results
-    assert table.frame()["model"].tolist()[:2] == ["a", "b"]
-    assert len(table) == 232
+    stores = [shutil.copytree(GOLDEN, tmp_path / name) for name in ("store", "copy")]
+    found = sources.gather([Results(rows), tmp_path / "one.csv", "paper", *stores])
+    assert found.results.frame()["model"].tolist()[:2] == ["a", "b"]
+    assert len(found.results) == 233
+    assert [each.path.name for each in found.stores] == ["store"]
     apart = [rows[0], *(replace(rows[0], **{name: "x"}) for name in ("group", "class_set", "ood", "layer"))]
     assert len(sources.gather([Results(apart)]).results) == 5
-
-
-def test_a_store_with_and_without_layers_appears_once(tiny, tmp_path):
-    store = collapse.collect(tiny.model, store=tmp_path / "store", **tiny.options())
-    shutil.copytree(tmp_path / "store", tmp_path / "copy")
-    before = Results([collapse.measure(store)])
-    collapse.collect(tiny.model, store=tmp_path / "store", layers="0", **tiny.options())
-    layers = collapse.measure_layers(tmp_path / "store")
-    assert before.rows[0].store not in {row.store for row in layers.rows}
-    found = sources.gather([before, layers, tmp_path / "copy", tmp_path / "store"])
-    assert found.results.frame()["layer"].tolist() == ["top", "0"]
-    assert [each.path.name for each in found.stores] == ["copy"]
 
 
 def test_a_named_table_is_taken_though_a_folder_has_its_name(tmp_path, monkeypatch):

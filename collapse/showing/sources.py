@@ -13,7 +13,6 @@ from collapse.measurement.last_results import keep_row, kept_row
 from collapse.measurement.measuring import measure_store
 from collapse.measurement.output import RESULTS
 from collapse.measurement.results import Results, Row, chosen, file_of, join
-from collapse.measurement.rows import ABOUT
 from collapse.plugin.figures import Drawing, Figure, Of
 from collapse.plugin.plugin_manager import plugins
 from collapse.stores.manifest import is_part
@@ -73,17 +72,14 @@ def gather(
         UsageError: A source is neither a results table nor a store, or no row matches a filter.
         CollapseError: A source cannot be read.
     """
-    tables, measured = list[Results](), list[tuple[str, Any]]()
-    found = Material(Results([]))
+    tables, found = list[Results](), Material(Results([]))
     for source in [sources] if isinstance(sources, Source) else sources:
         opened = _open(source)
         if isinstance(opened, Store):
             name = opened.origin or (opened.path.name if opened.path else opened.model)
-            row = _measured(opened, progress)
-            if (row.model, row.measurements) not in measured:
+            if opened.digest not in [each.digest for each in found.stores]:
                 found.stores.append(opened)
-            measured.append((row.model, row.measurements))
-            tables.append(Results([row]))
+            tables.append(Results([_measured(opened, progress)]))
             found.origins.append(("store", name, f"{opened.model}, digest {opened.digest[:12]}"))
         elif isinstance(opened, Part):
             found.parts.append(opened)
@@ -97,16 +93,12 @@ def gather(
 
 
 def _each_once(results: Results) -> Results:
-    """Remove duplicate rows of a store, which arise if a results file and the store itself are both sources.
-
-    A store has another digest after layers are added; all else of its rows is equal.
-    """
+    """Remove duplicate rows of a store, which arise if a results file and the store itself are both sources."""
     frame = results.frame()
     if "store" not in frame:
         return results
-    others = {*ABOUT, "layer", "group", "ood", *frame.select_dtypes("number")} - {"store", "origin", "depth"}
-    again = [frame.duplicated([name for name in frame if name in names]) for names in (_SAME, others)]
-    return chosen(results, frame.index[frame["store"].fillna("").eq("") | ~(again[0] | again[1])])
+    again = frame.duplicated([name for name in frame if name in _SAME])
+    return chosen(results, frame.index[frame["store"].fillna("").eq("") | ~again])
 
 
 def _open(source: Source) -> Results | Store | Part:
