@@ -28,18 +28,6 @@ def parts_of(model: str) -> dict[str, int | float | str]:
     return {} if step is None else {"step": step}
 
 
-def part_names(frame: "pd.DataFrame") -> list[str]:
-    """Return the columns of a table that hold values from its models' names.
-
-    >>> import pandas as pd
-    >>> part_names(with_parts(pd.DataFrame({"model": ["2x64@0"]})))[:3]
-    ['depth', 'width', 'epochs']
-    """
-    models = frame.get("model", ())
-    names = dict.fromkeys(name for model in models for name in parts_of(str(model)))
-    return [name for name in names if name in frame]
-
-
 def with_parts(frame: "pd.DataFrame") -> "pd.DataFrame":
     """Add columns with the values in its models' names to a table; existing columns stay unchanged.
 

@@ -10,7 +10,7 @@ from collapse import CollapseError, Results, Table, analysis
 from collapse.errors import UsageError, counted
 from collapse.measurement.columns import Column, direction, one_width
 from collapse.measurement.comparable import COMPARED
-from collapse.measurement.model_names import ARCHITECTURE, RECIPE, part_names
+from collapse.measurement.model_names import ARCHITECTURE, RECIPE, parts_of
 from collapse_analyses.choosing import Chosen, choose, names_of, whole
 from collapse_analyses.fits import Codes, Floats, Jackknife, is_constant, linear_model
 from collapse_analyses.shown import SIGNED, THREE, Cell, P, table_of
@@ -155,7 +155,8 @@ def _pairs_of(frame: "pd.DataFrame", by: str, values: str | None, equal: str | S
     one, two = _values(frame, by, values)
     names = names_of(equal, frame)
     if equal is None:
-        known = dict.fromkeys([*part_names(frame), "corpus", *COMPARED])
+        parts = [name for model in frame.get("model", ()) for name in parts_of(str(model))]
+        known = dict.fromkeys([*parts, "corpus", *COMPARED])
         names = [each for each in known if each in frame and each not in (by, ARCHITECTURE, RECIPE)]
     rows = frame[[by, *names]].assign(place=np.arange(len(frame)), of="one")[frame[by].isin([one, two])]
     if (again := rows.duplicated([by, *names])).any():
