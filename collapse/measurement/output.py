@@ -7,7 +7,7 @@ from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
-from collapse.errors import CollapseError, UsageError
+from collapse.errors import UsageError
 from collapse.stores.writing import check_output_place, write_output
 
 if TYPE_CHECKING:
@@ -50,15 +50,12 @@ def write_table(path: str | Path, table: Tabular, suffixes: Collection[str] = RE
     """
     check_output(path, suffixes)
     format_ = FORMATS[Path(path).suffix.lower()]
-    try:
-        if format_ == "parquet":
-            held = BytesIO()
-            table.frame().to_parquet(held, index=False)
-            made = held.getvalue()
-        else:
-            made = rendered(table, format_).encode()
-    except UnicodeError as error:
-        raise CollapseError(f"cannot write {path}: a name in the table is not UTF-8; write .json instead") from error
+    if format_ == "parquet":
+        held = BytesIO()
+        table.frame().to_parquet(held, index=False)
+        made = held.getvalue()
+    else:
+        made = rendered(table, format_).encode(errors="replace")
     write_output(path, made)
 
 
