@@ -35,7 +35,7 @@ def orders(rows: int, groups_n: Groups | None = None) -> int:
     return math.prod(math.factorial(size) for size in sizes)
 
 
-def permuted(y_n: Floats, x_nk: Floats, *, n: int, seed: int = 0, groups_n: Groups | None = None) -> Iterator[Floats]:
+def permuted(y_n: Floats, x_nk: Floats, *, n: int, groups_n: Groups | None = None) -> Iterator[Floats]:
     """Yield Pearson's r of each column of x with permutations of y; all columns share the permutations.
 
     With groups, the mean of each group is subtracted first, and y is permuted only within each group. SciPy's
@@ -44,8 +44,7 @@ def permuted(y_n: Floats, x_nk: Floats, *, n: int, seed: int = 0, groups_n: Grou
     Args:
         y_n: (rows,) finite, not constant.
         x_nk: (rows, k) finite, no column constant.
-        n: Number of random permutations; if there are at most n orders, each order is used once instead.
-        seed: Seed of the permutations.
+        n: Number of random permutations (seed 0); if there are at most n orders, each order is used once instead.
         groups_n: (rows,) the group of each row; None for one group.
 
     Yields:
@@ -60,7 +59,7 @@ def permuted(y_n: Floats, x_nk: Floats, *, n: int, seed: int = 0, groups_n: Grou
         while some := list(itertools.islice(every, block)):
             yield unit_n[[list(itertools.chain(*each)) for each in some]] @ unit_nk
         return
-    rng = np.random.default_rng(seed)
+    rng = np.random.default_rng(0)
     for start in range(0, n, block):
         size = min(block, n - start)
         orders_Bn = [rng.permuted(np.tile(place, (size, 1)), axis=1) for place in places]

@@ -93,7 +93,7 @@ class Shuffled(NamedTuple):
     permutations: int
 
 
-def shuffle(y_n: Floats, x_nk: Floats, *, n: int, seed: int = 0, groups_n: Codes | None = None) -> Shuffled:
+def shuffle(y_n: Floats, x_nk: Floats, *, n: int, groups_n: Codes | None = None) -> Shuffled:
     """Correlate every column of x with y and with permutations of y (:func:`collapse.measurement.permuting.permuted`).
 
     >>> found = shuffle(np.array([1.0, 2.0, 3.0, 4.0]), np.array([[1.0], [2.0], [3.0], [5.0]]), n=100)
@@ -102,7 +102,7 @@ def shuffle(y_n: Floats, x_nk: Floats, *, n: int, seed: int = 0, groups_n: Codes
     """
     r = unit(y_n, groups_n) @ unit(x_nk, groups_n)
     reached, largest_reached, permutations = np.zeros(len(r)), np.zeros(len(r)), 0
-    for null_Pk in permuted(y_n, x_nk, n=n, seed=seed, groups_n=groups_n):
+    for null_Pk in permuted(y_n, x_nk, n=n, groups_n=groups_n):
         null_Pk = np.abs(null_Pk)
         reached += (null_Pk >= np.abs(r) - TIE).sum(axis=0)
         largest_reached += (null_Pk.max(axis=1, keepdims=True) >= np.abs(r) - TIE).sum(axis=0)

@@ -62,8 +62,8 @@ def test_random_permutations_are_scipys():
         return np.abs(unit(y.T).T @ unit(x_nk))
 
     options = {"permutation_type": "pairings", "alternative": "greater", "vectorized": True, "axis": -1}
-    theirs = permutation_test((y_n,), statistic, n_resamples=500, rng=np.random.default_rng(3), **options)
-    found = shuffle(y_n, x_nk, n=500, seed=3)
+    theirs = permutation_test((y_n,), statistic, n_resamples=500, rng=np.random.default_rng(0), **options)
+    found = shuffle(y_n, x_nk, n=500)
     np.testing.assert_array_equal(found.p, theirs.pvalue)
     largest = theirs.null_distribution.max(axis=1)
     np.testing.assert_allclose(found.max_t_p, [(np.sum(largest >= each) + 1) / 501 for each in theirs.statistic])
