@@ -102,11 +102,10 @@ def of_top(results: Results, options: Mapping[str, Any] | None = None) -> tuple[
     column ``layer``, as ``--where layer=4`` does, all rows are returned.
     """
     frame = results.frame()
-    below = frame["layer"].ne(TOP) if "layer" in frame else frame.index != frame.index
-    values = [each if isinstance(each, list | tuple) else [each] for each in (options or {}).values()]
-    texts = [str(text).partition("=")[0] for value in values for text in value]
-    named = any("layer" in re.split(r"[\s,]+", text.strip()) for text in texts)
-    if named or not below.any() or below.all():
+    if "layer" not in frame or re.search(r"\blayer\b", str(options)):
+        return results, []
+    below = frame["layer"] != TOP
+    if not below.any() or below.all():
         return results, []
     note = f"{counted(int(below.sum()), 'row')} of layers other than top excluded"
     return chosen(results, frame.index[~below]), [note]
