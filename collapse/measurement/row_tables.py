@@ -59,9 +59,8 @@ def table_by_step(rows: Sequence[Row], shown: Collection[str] | None = None) -> 
         shown: The measurements to show; None for all. CSV and JSON always have all, and all notes.
     """
     names = by_property(name for name in rows[0].measurements if shown is None or name in shown)
-    keys = [name for name in ("step", "tokens") if any(getattr(row, name) is not None for row in rows)]
-    keys += ["layer"] if any(row.layer != TOP for row in rows) else []
-    keys += ["group"] if any(row.group for row in rows) else []
+    names_of_rows = ("step", "tokens", "layer", "group")
+    keys = [name for name in names_of_rows if any(getattr(row, name) not in (None, TOP) for row in rows)]
     heads = [[getattr(row, key) for key in keys] for row in rows]
     no_step = [row.step is None for row in rows]
     models = [row.model if none else run_and_step(row.model)[0] for row, none in zip(rows, no_step, strict=True)]

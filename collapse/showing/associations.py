@@ -33,7 +33,7 @@ class Associations:
     lacking: Sequence[str] = ()
 
 
-def associations(results: Results, permutations: int = 9_999) -> Associations:
+def associations(results: Results) -> Associations:
     """Run the variants of the analyses ``permutation`` and ``correlation`` that are valid for the rows.
 
     If models share a size, rows are not exchangeable. Then each size is a cluster in the correlation over all rows, a
@@ -56,7 +56,7 @@ def associations(results: Results, permutations: int = 9_999) -> Associations:
     elif trained:
         runs["correlation-log-within"] = {"within": names, "against": "log(val_loss)"}
     else:
-        runs[f"permutation{end}"] = {"within": names or None, "n": permutations}
+        runs[f"permutation{end}"] = {"within": names or None, "n": 9_999}
     for name, options in runs.items():
         try:
             tables[name] = analyze(name.partition("-")[0], Results.from_frame(named), **options)

@@ -117,7 +117,7 @@ def test_the_report_says_nothing_of_noise(groups, rows, slope, tables):
     draw, wrong = np.random.default_rng(5), 0
     for _ in range(tables):
         frame = noise(draw, groups, rows, slope)
-        tests = associations_of(Results.from_frame(frame), 99)
+        tests = associations_of(Results.from_frame(frame))
         said = " ".join(findings(frame, tests))
         assert f"{groups} values of dim, with {rows} rows each" in said
         assert ("too few groups for a p-value" in said) == (groups < 5)
@@ -130,6 +130,6 @@ def test_the_report_says_nothing_of_noise(groups, rows, slope, tables):
 def test_the_report_finds_a_reversal():
     frame = noise(np.random.default_rng(0), 8, 6, 2)
     frame["nc1.cdnv"] -= 3 * (frame["val_loss"] - frame["val_loss"].groupby(frame["dim"]).transform("mean"))
-    said = " ".join(findings(frame, associations_of(Results.from_frame(frame), 99)))
+    said = " ".join(findings(frame, associations_of(Results.from_frame(frame))))
     assert "the correlation reverses" in said
     assert "nc1.cdnv (+" in said
