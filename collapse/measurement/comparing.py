@@ -8,7 +8,6 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from collapse.core.precision import exact_arithmetic
 from collapse.core.progress import Report, shows_progress
 from collapse.errors import CollapseError
 from collapse.measurement.comparable import COMPARED, ONE_TEXT, differing
@@ -20,7 +19,6 @@ from collapse.measurement.row_tables import by_property, titles_of
 from collapse.measurement.seeds import spread_of_seeds
 from collapse.measurement.table import Table
 from collapse.numerics.standard_errors import standard_error
-from collapse.plugin.guarding import outside_inference_mode
 from collapse.stores.joining import Parts
 from collapse.stores.store import Store
 from collapse.stores.store_columns import cut_columns, row_columns
@@ -34,8 +32,6 @@ _FIELDS["tokenizer"] += ", so their tokens cannot be compared"
 
 
 @shows_progress
-@outside_inference_mode
-@exact_arithmetic()
 def compare(
     a: Store | str | Path,
     b: Store | str | Path,

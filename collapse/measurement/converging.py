@@ -6,13 +6,11 @@ from collapse.core.progress import Report
 from collapse.errors import counted
 from collapse.measurement.measuring import measure_store
 from collapse.measurement.table import Table
-from collapse.plugin.guarding import outside_inference_mode
 from collapse.plugin.plugin_manager import plugins
 from collapse.stores.folding import statistics_of
 from collapse.stores.joining import Parts, joined
 
 
-@outside_inference_mode
 def convergence(
     parts: Parts,
     *,
