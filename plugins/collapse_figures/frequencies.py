@@ -11,7 +11,6 @@ from collapse_figures.panels import axis, coloured, specification
 from collapse_figures.tables import Colour, names_of
 
 _MOST = 2_000  # points of the figure, because browsers and editors load the specification
-_LEAST = 50  # points of a curve, even with many stores
 
 
 @figure(
@@ -27,7 +26,7 @@ def class_frequencies(stores: Sequence[Store]) -> Drawing:
 
     rows: list[dict[str, Any]] = []
     said: dict[bytes, str] = {}  # by counts: stores of one text have equal counts and share a curve
-    most = max(_MOST // len(stores), _LEAST)
+    most = _MOST // len(stores)
     for store, name in zip(stores, names_of(stores), strict=True):
         counts = np.sort(store.statistics().counts.numpy())[::-1]
         if counts.tobytes() in said:
