@@ -90,8 +90,7 @@ class Results:
             raise CollapseError(f"there is no results file {path}: make one with collapse measure … --output {path}")
         try:
             if suffix == ".json":
-                read = _read_rows(path)
-                return cls(read) if isinstance(read, list) else cls.from_frame(read)
+                return _read_json(path)
             return cls.from_frame(_read_csv(path) if suffix == ".csv" else pd.read_parquet(path))
         except (ValueError, KeyError, TypeError, OSError) as error:
             said = f"{path} cannot be read as a {suffix} results table: {first_line(error)}"
@@ -233,8 +232,8 @@ def file_of(given: str | Path) -> Path:
     return Path(named_results().get(str(given), given))
 
 
-def _read_rows(path: Path) -> "list[Row] | pd.DataFrame":
-    """Read a .json file: rows that collapse measured, or plain records with a value per column as a DataFrame.
+def _read_json(path: Path) -> Results:
+    """Read a .json file: rows that collapse measured, or plain records with a value per column.
 
     Raises:
         TypeError: The file holds neither.
@@ -245,8 +244,8 @@ def _read_rows(path: Path) -> "list[Row] | pd.DataFrame":
     if not isinstance(given, list) or not all(isinstance(each, dict) for each in given):
         raise TypeError("it is not a list of rows")
     if all("measurements" in each for each in given):
-        return [Row.from_dict(each) for each in given]
-    return pd.DataFrame(given)
+        return Results(map(Row.from_dict, given))
+    return Results.from_frame(pd.DataFrame(given))
 
 
 def _read_csv(path: Path) -> "pd.DataFrame":
