@@ -38,7 +38,7 @@ def measurement_table(results: Results) -> Table:
         columns[name] = frame[name].tolist()
         if any(name in row.standard_errors for row in results.rows):
             columns[f"{name} ±"] = [None if row is None else row.standard_errors.get(name) for row in results.lines]
-    return table_of_frame("", type(frame)(columns))
+    return Table("", list(columns), list(zip(*columns.values(), strict=True)))
 
 
 def layer_table(frame: "pd.DataFrame") -> Table:
