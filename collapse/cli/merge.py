@@ -12,8 +12,7 @@ from collapse.errors import counted
 def command(stores: tuple[str, ...], target: str) -> None:
     """Merge the parts of one collection, given in any order.
 
-    Merging parts of the training pass gives a "trained" store, which has the training pass but no validation. To
-    validate in parts, copy the trained store, collect one part of the validation into each copy, and merge the copies.
+    The result is a "trained" store, which has the training pass but no validation.
 
     \b
     collapse merge parts/* --store stores/a
@@ -22,7 +21,6 @@ def command(stores: tuple[str, ...], target: str) -> None:
 
     made = merge(stores, store=target)
     say(f"{made} is {made.state}: {counted(len(stores), 'part')} merged, digest {made.digest[:12]}")
-    if made.state == "trained":
-        on_hub = "name" in (made.identity.get("validation") or {})  # then the store knows where the text is
-        text = "" if on_hub else " --validation-text FILES"
-        say(f"validate it with: collapse collect MODEL --store {made}{text}")
+    on_hub = "name" in (made.identity.get("validation") or {})  # then the store knows where the text is
+    text = "" if on_hub else " --validation-text FILES"
+    say(f"validate it with: collapse collect MODEL --store {made}{text}")

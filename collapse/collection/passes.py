@@ -97,7 +97,7 @@ class Collection:
                 shards = self._pass(
                     source.validation, missing, new_accumulator, store, identity=identity, trained_hash=trained_hash
                 )
-                fold = partial(fold_validation, self.folder, kinds=self.kinds, store=store)
+                fold = partial(fold_validation, kinds=self.kinds, store=store)
                 store = ranks.once(partial(self._fold_if_whole, "validation", missing, shards, fold)) or store
         return store
 

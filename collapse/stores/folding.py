@@ -1,4 +1,4 @@
-"""Fold shards into a store: class moments of training, decisions and loss of validation. (merging.py checks parts.)"""
+"""Fold shards into a store: class moments of training, decisions and loss of validation."""
 
 import logging
 from collections.abc import Mapping, Sequence
@@ -47,8 +47,9 @@ def fold_training(
 ) -> Store:
     """Make a store, not yet validated, from the shards of a training pass, or add their layers to a store.
 
-    The shards cover the text, in the order of their slices, and the caller has locked the folder; without a folder, the
-    store is in memory. ``kinds`` are the statistics to fold; None for all that are registered.
+    The shards cover the text, in the order of their slices, and the caller has locked the folder. Without a folder, the
+    store is in memory; a given store is extended where it is. ``kinds`` are the statistics to fold; None for all that
+    are registered.
     """
     by_layer, head = _merged_moments(shards, _common(shards, kinds))
     files: dict[str, Mapping[str, Tensor]] = {}
@@ -60,7 +61,7 @@ def fold_training(
     if store is not None:
         # the store's own fields have priority; only a collection of inner layers adds the field no_lens
         about = {**store.manifest, "model": {**first["model"], **store.manifest["model"]}}
-        return _extended(store, folder, about, files, {"layers": _of_layers(store, shards)})
+        return _extended(store, about, files, {"layers": _of_layers(store, shards)})
     about = {
         **{name: first[name] for name in ("identity", "model", "corpus")},
         "coverage": {"train": first["coverage"], "validation": None},
@@ -70,11 +71,8 @@ def fold_training(
     return build(folder, about, files, provenance=made)
 
 
-def fold_validation(folder: Path | None, shards: Sequence[Shard], kinds: Kinds | None = None, *, store: Store) -> Store:
-    """Add the validation to a trained store, from shards that cover the validation text.
-
-    The arguments are those of :func:`fold_training`.
-    """
+def fold_validation(shards: Sequence[Shard], kinds: Kinds | None = None, *, store: Store) -> Store:
+    """Add the validation to a trained store, from shards that cover the validation text, as :func:`fold_training`."""
     kinds = _common(shards, kinds)
     states = [shard.tensors() for shard in shards]
     files: dict[str, Mapping[str, Tensor]] = {}
@@ -87,7 +85,7 @@ def fold_validation(folder: Path | None, shards: Sequence[Shard], kinds: Kinds |
         total = merge_validation([_counts(state) for state in own])
         files |= {file_of(name, layer): each for name, each in {"validation": vars(total), **filled.tensors()}.items()}
     if not store.lacking("validation", [TOP]):
-        return _extended(store, folder, held, files, {"layers": _of_layers(store, shards)})
+        return _extended(store, held, files, {"layers": _of_layers(store, shards)})
     about = {
         **held,
         "identity": first["identity"],
@@ -96,24 +94,19 @@ def fold_validation(folder: Path | None, shards: Sequence[Shard], kinds: Kinds |
         "statistics": {**held["statistics"], **filled.versions},  # every layer has the same
         "statistics_by": {**held.get("statistics_by", {}), **filled.makers},
     }
-    return _extended(store, folder, about, files, {"validation": _provenance(shards)})
+    return _extended(store, about, files, {"validation": _provenance(shards)})
 
 
 def _extended(
-    store: Store,
-    folder: Path | None,
-    about: Mapping[str, Any],
-    files: Mapping[str, Tensors],
-    provenance: Mapping[str, Any],
+    store: Store, about: Mapping[str, Any], files: Mapping[str, Tensors], provenance: Mapping[str, Any]
 ) -> Store:
-    """Return a store with more files, in its own folder or a copy; ``about`` has the fields of its new manifest."""
-    held, kept = store.manifest, {}
-    if folder is not None and folder == store.path:
-        kept = held["files"]  # only the new files are written
-    else:  # all are
-        files = {name: store.tensors(name_of(name), layer_of(name)) for name in held["files"]} | dict(files)
+    """Return a store with more files, in its own folder or in memory; ``about`` has the fields of its new manifest."""
+    held = store.manifest
+    kept = held["files"]
+    if store.path is None:
+        kept, files = {}, {name: store.tensors(name_of(name), layer_of(name)) for name in kept} | dict(files)
     about = {name: about[name] for name in _ABOUT if name in about}
-    return build(folder, about, files, provenance={**held["provenance"], **provenance}, kept=kept)
+    return build(store.path, about, files, provenance={**held["provenance"], **provenance}, kept=kept)
 
 
 def _of_layers(store: Store, shards: Sequence[Shard]) -> list[dict[str, Any]]:

@@ -26,7 +26,7 @@ def joined(parts: Parts) -> Part:
         found = sorted(each for each in folder.iterdir() if is_part(each)) if folder.is_dir() else []
         parts = found or [each for each in str(parts).split(",") if each]
     given = [parts] if isinstance(parts, Part) else parts
-    opened = [each if isinstance(each, Part) else Part.load(each) for each in given]
+    opened = [each if isinstance(each, Part) else Part.load(str(each)) for each in given]
     if len(opened) < 2:
         raise UsageError(f"at least two parts are needed, got {len(opened)}: collect with --part 1/n to --part n/n")
     return Part(opened[0].path, checked_in_order([shard for part in opened for shard in part.shards]))
