@@ -11,7 +11,6 @@ from collapse.numerics import decisions, ranking
 from collapse.numerics.decisions import Decider, ValidationTally
 from collapse.numerics.devices import work_sizes
 from collapse.numerics.finite import NotFinite
-from collapse.numerics.statistics import ValidationStatistics
 from collapse.numerics.validation_totals import merge_validation
 from collapse.plugin.filling import Filled
 from collapse.testing import statistics_of
@@ -161,12 +160,13 @@ def test_sums_and_blocks_add_up_over_chunks_batches_and_parts(problem):
         batches.add(h[run], y[run], **given)
         part = ValidationTally(decider, **blocks)
         part.add(h[run], y[run], **given)
-        parts.append(ValidationStatistics(**part.state()))
+        parts.append(part.state())
     totals = whole.state()["block_totals"]
     assert totals[:, 0].tolist() == [7, 20, 3, 21, 9]
     assert totals[:, 4].tolist() == [0, 1, 2, 3, 4]
     assert torch.equal(batches.state()["block_totals"], totals)
-    assert_state(vars(merge_validation(parts)), expected_state(problem, chunk=5) | {"block_totals": totals})
+    merged, _ = merge_validation(parts, [])
+    assert_state(vars(merged), expected_state(problem, chunk=5) | {"block_totals": totals})
 
 
 @pytest.mark.parametrize("bad", [float("nan"), float("inf"), 1e150])

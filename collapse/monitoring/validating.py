@@ -1,7 +1,7 @@
 """The validation samples of a monitor: decisions, loss, and their own class moments."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import fields, replace
+from dataclasses import replace
 from typing import TypeVar
 
 from torch import Tensor
@@ -14,7 +14,7 @@ from collapse.monitoring.model_head import LinearHead
 from collapse.monitoring.rank_states import merged, of_all_ranks, rank_and_size
 from collapse.numerics.decisions import Decider, ValidationTally
 from collapse.numerics.devices import float64_device
-from collapse.numerics.statistics import EmbeddingStatistics, ValidationStatistics
+from collapse.numerics.statistics import EmbeddingStatistics
 from collapse.numerics.validation_totals import merge_validation
 from collapse.plugin.filling import Filled
 from collapse.plugin.statistic import Statistic
@@ -83,11 +83,7 @@ def validated(
     if head is None:
         lacking = "NC4, loss and accuracy need a classifier: attach(model), or compute(…, classifier=…)"
         return replace(s, absent={**s.absent, "validation": lacking}), own
-    counts = {each.name for each in fields(ValidationStatistics)}
-    filled, *others = [Filled.from_state(state, "cpu", of_validation) for _, state in parts]
-    for each in others:
-        filled.merge(each)
-    total = merge_validation([ValidationStatistics(**{name: state[name] for name in counts}) for _, state in parts])
+    total, filled = merge_validation([state for _, state in parts], of_validation)
     extra, versions, makers = {**s.extra, **filled.tensors()}, {**s.versions, **filled.versions}, filled.makers
     return replace(s, validation=total, extra=extra, versions=versions, makers={**s.makers, **makers}), own
 

@@ -1,9 +1,9 @@
-"""Totals of the validation blocks, and the sum of several passes over parts of a text.
+"""Totals of the validation blocks, and the merged states of several passes over parts of a text.
 
 Shapes: B samples, K rows to add, S blocks.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -11,6 +11,8 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from collapse.numerics.statistics import ValidationStatistics
+from collapse.plugin.filling import Filled
+from collapse.plugin.statistic import Statistic
 
 SUMS = {
     **dict.fromkeys(("counts", "agreements", "linear_hits", "ncc_hits", "vocabulary_hits"), torch.int64),
@@ -63,19 +65,28 @@ def by_block(rows: Float[Tensor, "K 5"]) -> Float[Tensor, "S 5"]:
     return torch.cat([totals, block_S.unsqueeze(1)], dim=1)
 
 
-def merge_validation(parts: Sequence[ValidationStatistics]) -> ValidationStatistics:
-    """Add the validation counts and block totals of parts."""
-    classes = torch.unique(torch.cat([part.classes for part in parts]))
+def merge_validation(
+    states: Sequence[Mapping[str, Tensor]], kinds: Sequence[type[Statistic]]
+) -> tuple[ValidationStatistics, Filled]:
+    """Merge the states of passes over parts of a text, with the plugin statistics ``kinds``.
+
+    A state is a result of :meth:`collapse.numerics.decisions.ValidationTally.state`.
+    """
+    filled, *others = [Filled.from_state(state, "cpu", kinds) for state in states]
+    for each in others:
+        filled.merge(each)
+    classes = torch.unique(torch.cat([state["classes"] for state in states]))
 
     def added(name: str) -> Tensor:
         total = torch.zeros(len(classes), dtype=SUMS[name])
-        for part in parts:
-            total.index_add_(0, torch.searchsorted(classes, part.classes), getattr(part, name))
+        for state in states:
+            total.index_add_(0, torch.searchsorted(classes, state["classes"]), state[name])
         return total
 
-    return ValidationStatistics(
+    counts = ValidationStatistics(
         classes=classes,
-        block_totals=by_block(torch.cat([part.block_totals for part in parts])),
-        argmax_without_mean=torch.stack([part.argmax_without_mean for part in parts]).sum(dim=0),
+        block_totals=by_block(torch.cat([state["block_totals"] for state in states])),
+        argmax_without_mean=torch.stack([state["argmax_without_mean"] for state in states]).sum(dim=0),
         **{name: added(name) for name in SUMS},
     )
+    return counts, filled

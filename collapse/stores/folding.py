@@ -11,9 +11,9 @@ import torch
 from torch import Tensor
 
 from collapse.numerics.class_moments import ClassMoments
-from collapse.numerics.statistics import EmbeddingStatistics, ValidationStatistics
+from collapse.numerics.statistics import EmbeddingStatistics
 from collapse.numerics.validation_totals import merge_validation
-from collapse.plugin.filling import Filled, conflict
+from collapse.plugin.filling import conflict
 from collapse.plugin.plugin_manager import plugins
 from collapse.plugin.statistic import Statistic
 from collapse.stores.files import sha256_of
@@ -78,12 +78,8 @@ def fold_validation(shards: Sequence[Shard], kinds: Kinds | None = None, *, stor
     files: dict[str, Mapping[str, Tensor]] = {}
     first, held = shards[0].header, store.manifest
     for layer in first["layers"]:
-        own = [state_of(layer, state) for state in states]
-        filled, *others = [Filled.from_state(state, "cpu", kinds) for state in own]
-        for each in others:
-            filled.merge(each)
-        total = merge_validation([_counts(state) for state in own])
-        files |= {file_of(name, layer): each for name, each in {"validation": vars(total), **filled.tensors()}.items()}
+        counts, filled = merge_validation([state_of(layer, state) for state in states], kinds)
+        files |= {file_of(name, layer): each for name, each in {"validation": vars(counts), **filled.tensors()}.items()}
     if not store.lacking("validation", [TOP]):
         return _extended(store, held, files, {"layers": _of_layers(store, shards)})
     about = {
@@ -230,10 +226,6 @@ def _why_not(kind: type[Statistic] | None, shards: Sequence[Shard]) -> str | Non
         if unfit:
             return f"{shard.path} {unfit[kind.name]}"
     return None
-
-
-def _counts(state: Mapping[str, Tensor]) -> ValidationStatistics:
-    return ValidationStatistics(**{name: value for name, value in state.items() if "/" not in name})
 
 
 def _provenance(shards: Sequence[Shard]) -> dict[str, Any]:
