@@ -21,7 +21,7 @@ from collapse.errors import StoreError
 from collapse.stores.files import canonical, sha256_of
 from collapse.stores.manifest import SHARDS, is_store
 from collapse.stores.naming import Named
-from collapse.stores.slice_ranges import Run, part_of, spans
+from collapse.stores.slice_ranges import Run, adjacent, part_of, spans
 from collapse.stores.tensor_files import hash_of, tensor_bytes
 from collapse.stores.writing import write_atomic
 
@@ -164,13 +164,7 @@ def gaps(shards: Sequence[Shard], window: Run | None = None) -> list[Run]:
 
 def runs_of(shards: Sequence[Shard]) -> list[Run]:
     """Return the slices that ordered shards hold, as half-open ranges; adjacent ranges are joined."""
-    runs: list[Run] = []
-    for shard in shards:
-        if runs and runs[-1][1] == shard.start:
-            runs[-1] = (runs[-1][0], shard.stop)
-        else:
-            runs.append((shard.start, shard.stop))
-    return runs
+    return adjacent((shard.start, shard.stop) for shard in shards)
 
 
 def shards_in(folder: Path, phase: str) -> list[Shard]:

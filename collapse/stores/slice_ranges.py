@@ -1,7 +1,6 @@
 """Ranges of slices: those of a part, and those dealt to each rank."""
 
-from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from itertools import pairwise
 
 Run = tuple[int, int]
@@ -14,18 +13,23 @@ def dealt(runs: Sequence[Run], n_ranks: int) -> list[list[Run]]:
     >>> dealt([(0, 4), (6, 8)], 2)
     [[(0, 3)], [(3, 4), (6, 8)]]
     """
-    total, left, shares = sum(stop - start for start, stop in runs), deque(runs), list[list[Run]]()
-    for low, high in pairwise(rank * total // n_ranks for rank in range(n_ranks + 1)):
-        share, lacking = list[Run](), high - low
-        while lacking:
-            start, stop = left.popleft()
-            end = min(stop, start + lacking)
-            share.append((start, end))
-            lacking -= end - start
-            if end < stop:
-                left.appendleft((end, stop))
-        shares.append(share)
-    return shares
+    slices = [each for start, stop in runs for each in range(start, stop)]
+    bounds = pairwise(rank * len(slices) // n_ranks for rank in range(n_ranks + 1))
+    return [adjacent((each, each + 1) for each in slices[low:high]) for low, high in bounds]
+
+
+def adjacent(runs: Iterable[Run]) -> list[Run]:
+    """Join adjacent ranges of ordered ranges.
+
+    >>> adjacent([(0, 1), (1, 3), (4, 5)])
+    [(0, 3), (4, 5)]
+    """
+    found: list[Run] = []
+    for start, stop in runs:
+        if found and found[-1][1] == start:
+            start, _ = found.pop()
+        found.append((start, stop))
+    return found
 
 
 def spans(runs: Sequence[Run]) -> str:
