@@ -35,7 +35,7 @@ except collapse.CollapseError as error:
 @pytest.mark.parametrize(
     ("what", "said"),
     [
-        ("collect", "memory ran out in the train pass of arrays: at most "),
+        ("collect", "memory ran out in the collection of arrays: at most "),
         ("measure", "memory ran out in the measurements: "),
     ],
 )
@@ -56,11 +56,11 @@ def test_a_vocabulary_that_memory_does_not_hold(run_python, what, said):
             "of class means: use a machine with more memory or --batch-size 1",
             "trained",
         ),
-        ((Decider, "nearest"), MemoryError(), "memory ran out in the validation pass of ", "trained"),
+        ((Decider, "nearest"), MemoryError(), "memory ran out in the collection of ", "trained"),
         (
             (ClassMoments, "add"),
             RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate 99 bytes"),
-            "model: at most C = 279 classes × d = 48 dimensions, 8·C·d = 0.1 MB for each matrix of class means: use a "
+            "model: at most C = 512 classes × d = 48 dimensions, 8·C·d = 0.2 MB for each matrix of class means: use a "
             "machine with more memory or --batch-size 1 or fewer chunks (--max-chunks)",
             None,
         ),

@@ -7,7 +7,7 @@ batches.py runs them. Shards that cover the text are folded into the store.
 import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import chain
@@ -30,7 +30,7 @@ from collapse.plugin.plugin_manager import plugins
 from collapse.stores.folding import Kinds, fold_training, fold_validation, training_hash, usable
 from collapse.stores.joining import checked_in_order
 from collapse.stores.layers import TOP
-from collapse.stores.manifest import OF_VALIDATION, differences, is_store, shape_of
+from collapse.stores.manifest import OF_VALIDATION, differences, is_store
 from collapse.stores.provenance import Clock, device_name, versions
 from collapse.stores.request import refuse_if_shards_differ
 from collapse.stores.shards import Part, Shard, fields_to_compare, gaps, shards_in
@@ -40,6 +40,7 @@ from collapse.stores.store_folder import Exclusively
 
 log = logging.getLogger("collapse")
 
+Fold = Callable[[list[Shard]], Store]
 NewAccumulator = Callable[[Kinds, SavedState | None], Training | Validation]
 
 
@@ -72,38 +73,41 @@ class Collection:
         only validation slices are missing, return the trained store.
         """
         keep_freed_memory()
-        source, self._clock = self.source, self.source.clock
+        source = self.source
         check_classifier(source.weight, source.bias, source.classifier_words, source.remedy)
-        if (first := source.train or source.validation) is not None:  # both use the same model
+        first = source.train or source.validation  # both use the same model
+        remedies = ["--batch-size 1", "fewer chunks (--max-chunks)"] if first is not None and first.is_text else []
+        remedies += ["fewer --layers at once"] if len(source.layers) > 1 else []
+        doing, (rows, dim) = f"the collection of {source.model['name']}", source.weight.shape
+        message = out_of_memory_message(doing, rows, dim, source.device, *remedies, most=True)
+        if first is not None:
             with explaining_large_model(source.model["name"], source.device):
                 first.check()
+        with explaining_out_of_memory(message):
+            return self._run_passes(store)
+
+    def _run_passes(self, store: Store | None) -> Store | Part:
+        source, self._clock = self.source, self.source.clock
         if missing := source.layers if store is None else store.lacking("train", source.layers):
             assert source.train is not None  # the training samples are needed
             identity = source.identity if store is None else self._identity_for_next_pass(store)
-            with self._explaining_out_of_memory(source.train):
-                shards = self._pass(source.train, missing, partial(Training, source, missing), store, identity=identity)
-                fold = partial(fold_training, self.folder, kinds=self.kinds, store=store)
-                trained = ranks.once(partial(self._fold_if_whole, "train", missing, shards, fold))
-                if trained is None:
-                    assert self.folder is not None  # arrays have no parts
-                    return store or Part(self.folder, shards)
-                store = trained
-            self._clock = Clock()
+            shards = self._pass(source.train, missing, partial(Training, source, missing), store, identity=identity)
+            fold: Fold = partial(fold_training, self.folder, kinds=self.kinds, store=store)
+            trained = ranks.once(partial(self._fold_if_whole, "train", missing, shards, fold))
+            if trained is None:
+                assert self.folder is not None  # arrays have no parts
+                return store or Part(self.folder, shards)
+            store, self._clock = trained, Clock()
         assert store is not None  # now it is trained
         if source.validation is not None and (missing := store.lacking("validation", source.layers)):
             identity, trained_hash = self._identity_for_next_pass(store), training_hash(store, missing)
-            with self._explaining_out_of_memory(source.validation, shape_of(store.manifest)[0]):
-                new_accumulator = partial(Validation, source, deciders_of(store, source, missing))
-                shards = self._pass(
-                    source.validation, missing, new_accumulator, store, identity=identity, trained_hash=trained_hash
-                )
-                fold = partial(fold_validation, kinds=self.kinds, store=store)
-                store = ranks.once(partial(self._fold_if_whole, "validation", missing, shards, fold)) or store
+            new = partial(Validation, source, deciders_of(store, source, missing))
+            shards = self._pass(source.validation, missing, new, store, identity=identity, trained_hash=trained_hash)
+            fold = partial(fold_validation, kinds=self.kinds, store=store)
+            store = ranks.once(partial(self._fold_if_whole, "validation", missing, shards, fold)) or store
         return store
 
-    def _fold_if_whole(
-        self, phase_name: str, layers: Sequence[str], shards: list[Shard], fold: Callable[[list[Shard]], Store]
-    ) -> Store | None:
+    def _fold_if_whole(self, phase_name: str, layers: Sequence[str], shards: list[Shard], fold: Fold) -> Store | None:
         """Fold the shards of a phase, also those of other parts; return None while slices are missing."""
         with self.exclusively():
             if self.folder is not None and self.part is not None:
@@ -228,18 +232,6 @@ class Collection:
         ranks.heed()
         if self.report:
             self.report(what, done, total, note)
-
-    def _explaining_out_of_memory(self, phase: Phase, classes: int = 0) -> AbstractContextManager[None]:
-        """Report that memory ran out in a pass; without ``classes``, give an upper bound on their number."""
-        vocabulary, dim = self.source.weight.shape
-        most = classes or min(vocabulary, phase.n_samples)
-        doing = f"the {phase.name} pass of {self.source.model['name']}"
-        remedies = ["--batch-size 1"] if phase.is_text else []
-        if phase.is_text and not classes:  # in the training pass, fewer chunks also mean fewer classes
-            remedies.append("fewer chunks (--max-chunks)")
-        remedies += ["fewer --layers at once"] if len(self.source.layers) > 1 else []
-        message = out_of_memory_message(doing, most, dim, self.source.device, *remedies, most=not classes)
-        return explaining_out_of_memory(message)
 
     def _header_fields(self, phase: Phase, filled: Filled, batch: int, before: Shard | None) -> dict[str, Any]:
         """Return the fields of a shard's header for its statistics and provenance."""
