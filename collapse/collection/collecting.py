@@ -9,7 +9,7 @@
 
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast, overload
@@ -33,7 +33,6 @@ from collapse.stores.manifest import differences, is_store
 from collapse.stores.request import Request
 from collapse.stores.shards import Part
 from collapse.stores.store import Store
-from collapse.stores.store_folder import Exclusively
 
 
 @overload
@@ -196,11 +195,11 @@ def _with_all_ranks(request: Request, report: Report | None) -> Store | Part:
     Rank 0 sends :class:`_Work` to the other ranks for each collection that it starts, and then the result.
     """
 
-    def collect_missing(folder: Path | None, exclusively: Exclusively) -> Store | Part:
+    def collect_missing(folder: Path | None) -> Store | Part:
         with ranks.together():  # if one rank fails, all stop before the folder is unlocked
             work = _Work(folder, Store.load(folder) if folder is not None and is_store(folder) else None)
             ranks.shared(work)
-            return _run_passes(request, report, work, exclusively)
+            return _run_passes(request, report, work)
 
     if ranks.rank() == 0:
         done = request.find_or_collect(collect_missing)
@@ -220,10 +219,8 @@ def _check_shared(folder: Path | None) -> None:
     raise CollapseError(f"{folder} is not on this node: give a --store on a file system that all nodes share")
 
 
-def _run_passes(
-    request: Request, report: Report | None, work: _Work, exclusively: Exclusively = nullcontext
-) -> Store | Part:
-    """Collect what a locked folder does not hold yet. Only rank 0 needs ``exclusively``: only rank 0 folds shards."""
+def _run_passes(request: Request, report: Report | None, work: _Work) -> Store | Part:
+    """Collect what a locked folder does not hold yet."""
     known = plugins().statistics
     kinds = [kind for name, kind in sorted(known.items()) if name not in request.without]
     with exact_arithmetic(deterministic=request.deterministic):  # before the first product: torch asks cuBLAS once
@@ -231,5 +228,4 @@ def _run_passes(
     if differ := differences(ranks.shared(source.identity), source.identity, sides=("rank 0", "this rank")):
         raise CollapseError(f"the ranks differ in {'; '.join(differ)}: give all of them the same model and texts")
     with exact_arithmetic(deterministic=request.deterministic):  # again: loading the model may reset it
-        run = Collection(source, work.folder, kinds, request.batch_size, request.part, exclusively, report).run
-        return run(work.store)
+        return Collection(source, work.folder, kinds, request.batch_size, request.part, report).run(work.store)

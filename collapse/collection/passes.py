@@ -7,7 +7,6 @@ batches.py runs them. Shards that cover the text are folded into the store.
 import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import nullcontext
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import chain
@@ -36,11 +35,10 @@ from collapse.stores.request import refuse_if_shards_differ
 from collapse.stores.shards import Part, Shard, fields_to_compare, gaps, shards_in
 from collapse.stores.slice_ranges import dealt, part_of
 from collapse.stores.store import Store
-from collapse.stores.store_folder import Exclusively
+from collapse.stores.store_folder import exclusively
 
 log = logging.getLogger("collapse")
 
-Fold = Callable[[list[Shard]], Store]
 NewAccumulator = Callable[[Kinds, SavedState | None], Training | Validation]
 
 
@@ -53,7 +51,6 @@ class Collection:
         folder: The store's folder; None for a store in memory.
         kinds: Plugin statistics to collect.
         batch_size, part: As in :func:`collapse.collect`.
-        exclusively: Function that returns a context in which no other part changes the folder.
         report: Called as report(what, done, total).
     """
 
@@ -62,7 +59,6 @@ class Collection:
     kinds: Kinds
     batch_size: int | str = "auto"
     part: tuple[int, int] | None = None
-    exclusively: Exclusively = nullcontext
     report: Report | None = None
     _clock: Clock = field(init=False)
 
@@ -92,8 +88,7 @@ class Collection:
             assert source.train is not None  # the training samples are needed
             identity = source.identity if store is None else self._identity_for_next_pass(store)
             shards = self._pass(source.train, missing, partial(Training, source, missing), store, identity=identity)
-            fold: Fold = partial(fold_training, self.folder, kinds=self.kinds, store=store)
-            trained = ranks.once(partial(self._fold_if_whole, "train", missing, shards, fold))
+            trained = ranks.once(partial(self._fold_if_whole, "train", missing, shards, store))
             if trained is None:
                 assert self.folder is not None  # arrays have no parts
                 return store or Part(self.folder, shards)
@@ -103,18 +98,24 @@ class Collection:
             identity, trained_hash = self._identity_for_next_pass(store), training_hash(store, missing)
             new = partial(Validation, source, deciders_of(store, source, missing))
             shards = self._pass(source.validation, missing, new, store, identity=identity, trained_hash=trained_hash)
-            fold = partial(fold_validation, kinds=self.kinds, store=store)
-            store = ranks.once(partial(self._fold_if_whole, "validation", missing, shards, fold)) or store
+            store = ranks.once(partial(self._fold_if_whole, "validation", missing, shards, store)) or store
         return store
 
-    def _fold_if_whole(self, phase_name: str, layers: Sequence[str], shards: list[Shard], fold: Fold) -> Store | None:
+    def _fold_if_whole(
+        self, phase_name: str, layers: Sequence[str], shards: list[Shard], store: Store | None
+    ) -> Store | None:
         """Fold the shards of a phase, also those of other parts; return None while slices are missing."""
-        with self.exclusively():
+        with exclusively(self.folder, self.part):
+            if folded := self._store_folded_by_another(phase_name, layers):
+                return folded
             if self.folder is not None and self.part is not None:
-                if store := self._store_folded_by_another(phase_name, layers):
-                    return store
                 shards = checked_in_order(shards_in(self.folder, phase_name))
-            return None if not shards or gaps(shards) else fold(shards)
+            if not shards or gaps(shards):
+                return None
+            if phase_name == "train":
+                return fold_training(self.folder, shards, self.kinds, store=store)
+            assert store is not None  # validation needs its class means
+            return fold_validation(shards, self.kinds, store=store)
 
     def _store_folded_by_another(self, phase_name: str, layers: Sequence[str]) -> Store | None:
         """Return the store if another part has meanwhile merged a phase's shards of these layers into it."""
@@ -180,7 +181,7 @@ class Collection:
 
     def _shards_unless_folded(self, phase_name: str, layers: Sequence[str]) -> list[Shard] | None:
         """Return the shards of a phase in the folder; None if another part has meanwhile folded it."""
-        with self.exclusively():
+        with exclusively(self.folder, self.part):
             if self._store_folded_by_another(phase_name, layers):
                 return None
             return [] if self.folder is None else shards_in(self.folder, phase_name)

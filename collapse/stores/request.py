@@ -7,7 +7,7 @@ in manifest.py compares two identities.
 import logging
 import shutil
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import nullcontext, suppress
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -21,11 +21,11 @@ from collapse.stores.manifest import KNOWN_LATER, OF_VALIDATION, SHARDS, VERSION
 from collapse.stores.shards import Part, Shard, all_shards, gaps, remove_shards, repair_shards, shards_in
 from collapse.stores.slice_ranges import part_of
 from collapse.stores.store import Store, another_store
-from collapse.stores.store_folder import RECOLLECTED, Exclusively, locked_store_folder, replace_by_recollected
+from collapse.stores.store_folder import RECOLLECTED, exclusively, locked_store_folder, replace_by_recollected
 
 log = logging.getLogger("collapse")
 
-CollectMissing = Callable[[Path | None, Exclusively], Store | Part]
+CollectMissing = Callable[[Path | None], Store | Part]
 """Collects what a folder lacks; see :meth:`Request.find_or_collect`."""
 
 
@@ -105,9 +105,8 @@ class Request:
         """Open the store or part in the folder; first collect what is missing.
 
         Args:
-            collect_missing: Function that collects what a folder lacks. Its first argument is the folder, which is
-                locked; it is a subfolder for ``recollect``, and None to collect into memory. Its second argument
-                returns a context in which no other process changes the folder.
+            collect_missing: Function that collects what a folder lacks. Its argument is the folder, which is locked; it
+                is a subfolder for ``recollect``, and None to collect into memory.
 
         Raises:
             StoreError: The folder holds something else, or a file was altered.
@@ -115,7 +114,7 @@ class Request:
         """
         folder = self.folder
         if folder is None:
-            return collect_missing(None, nullcontext).with_names(self.shown_names)
+            return collect_missing(None).with_names(self.shown_names)
         # readers need no lock
         done: Store | Part | None = None if self.recollect else self._finished_store(folder)
         if done is None:
@@ -126,15 +125,15 @@ class Request:
 
     def _find_or_collect_locked(self, folder: Path, collect_missing: CollectMissing) -> Store | Part:
         """Lock the folder, look again (another process may have finished meanwhile), and collect what is missing."""
-        with locked_store_folder(folder, self.part) as exclusively:
+        with locked_store_folder(folder, self.part):
             if self.recollect:
                 return self._collect_again(folder, collect_missing)
-            with exclusively():
+            with exclusively(folder, self.part):
                 repair_shards(folder, self.part)
                 if is_store(folder):
                     _remove_folded(folder, Store.load(folder))
                 done = self._finished_store(folder) or self._finished_part(folder)
-            return done or collect_missing(folder, exclusively)
+            return done or collect_missing(folder)
 
     def missing_parts(self, n: int) -> dict[str, list[int]]:
         """Return which of n parts the folder lacks, by phase; nothing if the store is complete.
@@ -180,7 +179,7 @@ class Request:
             log.warning(discarding, folder, "; ".join(differ))
             shutil.rmtree(new)
         if self._finished_store(new) is None:
-            collect_missing(new, nullcontext)
+            collect_missing(new)
         replace_by_recollected(folder)
         return Store.load(folder)
 

@@ -8,7 +8,6 @@ import os
 import shutil
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
-from functools import partial
 from pathlib import Path
 
 from collapse.errors import InUseError, StoreError
@@ -21,21 +20,14 @@ from collapse.stores.writing import write_atomic, write_error
 RECOLLECTED = ".collapse-recollect"
 """Subfolder into which ``--recollect`` collects, until the new store is complete."""
 
-Exclusively = Callable[[], AbstractContextManager[None]]
-"""Returns a context in which no other process changes a store's folder, also while other parts are collected."""
-
 
 @contextmanager
-def locked_store_folder(folder: Path, part: tuple[int, int] | None = None) -> Iterator[Exclusively]:
+def locked_store_folder(folder: Path, part: tuple[int, int] | None = None) -> Iterator[None]:
     """Lock a store's folder for writing, and finish a replacement that a killed process began.
 
     This waits for another process that writes into the folder. A created folder is removed again if the block raises
     before anything is written into it. With ``part``, lock only the k-th of n parts, so that other processes can
-    collect the other parts at the same time.
-
-    Yields:
-        A function that returns a context in which no other process changes the folder. For a part, this context takes
-        the folder's lock; otherwise the folder is already locked, and the context does nothing.
+    collect the other parts at the same time; see :func:`exclusively`.
 
     Raises:
         StoreError: The folder holds files that collapse did not write; the message names some.
@@ -53,9 +45,8 @@ def locked_store_folder(folder: Path, part: tuple[int, int] | None = None) -> It
             f"{folder} holds files not written by collapse ({', '.join(strange[:3])}): "
             "choose an empty or a new folder for --store"
         )
-    exclusively = nullcontext if part is None else partial(locked, folder, wait=True, beside_parts=True)
     with locked(folder, wait=True, part=part):
-        with exclusively():
+        with exclusively(folder, part):
             others = [(k, n) for k, n in running_parts(folder) if part is not None and n != part[1]]
             if others:
                 k, n = others[0]
@@ -64,7 +55,17 @@ def locked_store_folder(folder: Path, part: tuple[int, int] | None = None) -> It
                 )
             if is_store(folder / RECOLLECTED) and not is_store(folder):
                 replace_by_recollected(folder)
-        yield exclusively
+        yield
+
+
+def exclusively(folder: Path | None, part: tuple[int, int] | None) -> AbstractContextManager[None]:
+    """Return a context in which no other process changes a store's folder, of which the caller has locked a part.
+
+    Without ``part`` the folder is already locked, or there is none, and the context does nothing.
+    """
+    if folder is None or part is None:
+        return nullcontext()
+    return locked(folder, wait=True, beside_parts=True)
 
 
 def _other_things(folder: Path) -> list[str]:
