@@ -56,14 +56,10 @@ class Clock:
         return {"started": self.started, "finished": now(), "seconds": round(time.perf_counter() - self._at, 3)}
 
 
+@cache
 def versions() -> dict[str, str]:
     """Return the versions of collapse, Python and the installed libraries that affect the numbers."""
-    return {"collapse": VERSION, "python": platform.python_version(), **_of_libraries()}
-
-
-@cache
-def _of_libraries() -> dict[str, str]:
-    found: dict[str, str] = {}
+    found = {"collapse": VERSION, "python": platform.python_version()}
     for name in _LIBRARIES:
         with suppress(metadata.PackageNotFoundError):
             found[name] = metadata.version(name)
