@@ -82,7 +82,7 @@ def test_layers_wanted_later_in_parts_or_after_a_kill_are_those_of_one_pass(tiny
     command = ["collect", *tiny.words("--store", tmp_path / "top", "--batch-size", 4, "--layers", "all")]
     for moment in (0.6, 0.9, None):
         killed_run(runner, command, tmp_path / "top", tmp_path / "log", moment)
-        assert not [each for each in collapse.load(tmp_path / "top").verify() if "not in the manifest" not in each]
+        assert not collapse.load(tmp_path / "top").verify()
     code, said = runner.run(command, tmp_path / "log")
     assert code == 0, said
     same(Store.load(tmp_path / "top"), whole, atol=0)

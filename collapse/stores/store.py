@@ -20,7 +20,6 @@ from collapse.stores.manifest import (
     MANIFEST,
     NO_LENS,
     ORIGIN,
-    SHARDS,
     differences,
     file_of,
     is_store,
@@ -176,23 +175,16 @@ class Store(Named):
         """Hash every file again, and check its tensors.
 
         Returns:
-            One line per problem: a file is missing, truncated or altered, violates an invariant, or is not in the
-            manifest.
+            One line per problem: a file is missing, truncated or altered, or violates an invariant.
         """
-        if self.path is None:
-            return []
         problems = []
-        for name in sorted(self.manifest["files"]):
+        for name in sorted(self.manifest["files"]) if self.path is not None else ():
             try:
                 self.file(name, remember=False)
                 self.tensors(name_of(name), layer_of(name))
             except StoreError as error:
                 problems.append(str(error))
-        found = {file.relative_to(self.path).as_posix() for file in self.path.glob("*/*.safetensors")}
-        strange = sorted(name for name in found - set(self.manifest["files"]) if not name.startswith(f"{SHARDS}/"))
-        return problems + [
-            f"{self.path / name} is not in the manifest: delete it, or collect again" for name in strange
-        ]
+        return problems
 
     def check(self) -> "Store":
         """Check every file, using cached hashes for unchanged files; raise StoreError at the first problem."""
