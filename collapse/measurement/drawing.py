@@ -95,7 +95,10 @@ def _check_needs(found: Figure, given: Results | Sequence[Store | Part]) -> None
             )
         return
     for store in given:
-        if isinstance(store, Store) and (names := [name for name in found.needs if not store.statistics().has(name)]):
+        if not isinstance(store, Store):
+            continue
+        s = store.statistics()
+        if names := [name for name in found.needs if not s.has(name)]:
             raise CollapseError(f"figure {found.name} needs {', '.join(names)}, which the store of {store.model} lacks")
 
 

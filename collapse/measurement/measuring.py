@@ -156,7 +156,7 @@ def evaluate_store(
 
 def _read(opened: Store | EmbeddingStatistics, layer: str) -> EmbeddingStatistics:
     """Return the statistics of a layer, in tensors that nothing else uses."""
-    return opened.statistics(layer, fresh=True) if isinstance(opened, Store) else copied(opened)
+    return opened.statistics(layer) if isinstance(opened, Store) else copied(opened)
 
 
 def _name_of(other: Other | None) -> str | None:

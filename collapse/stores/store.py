@@ -64,10 +64,6 @@ class Store(Named):
         self._files = files or {}
         self._fetch = fetch
         self.named: dict[str, str] = {}
-        self._statistics: dict[str, EmbeddingStatistics] = {}
-
-    def __getstate__(self) -> dict[str, Any]:  # what ranks send: without the statistics that were read
-        return {**vars(self), "_statistics": {}}
 
     @classmethod
     def load(cls, path: str | Path) -> "Store":
@@ -148,20 +144,15 @@ class Store(Named):
         check_file(self.path / name, self.manifest["files"][name], remember=remember)
         return self.path / name
 
-    def statistics(self, layer: str = TOP, *, fresh: bool = False) -> "EmbeddingStatistics":
-        """Return the statistics of a layer as metrics read them; the classifier is the same for all layers.
+    def statistics(self, layer: str = TOP) -> "EmbeddingStatistics":
+        """Read the statistics of a layer, as metrics use them; the classifier is the same for all layers.
 
         Args:
             layer: One of :attr:`layers`.
-            fresh: Read the files again; otherwise every call returns the same tensors.
 
         Raises:
             StoreError: The store does not hold the layer, or a file was altered.
         """
-        if not fresh:
-            if layer not in self._statistics:
-                self._statistics[layer] = self.statistics(layer, fresh=True)
-            return self._statistics[layer]
         if layer not in self.layers:
             raise StoreError(
                 f"{self} holds {', '.join(self.layers)}, but not layer {layer}: repeat the command that collected "

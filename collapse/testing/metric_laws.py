@@ -78,7 +78,7 @@ class _Laws:
         ood = given.pop("ood_features")
         arrays = [given.pop(name) for name in ("train_features", "train_labels", "classifier")]
         s = collect_arrays(*arrays, bias=given.pop("classifier_bias", None), statistics=self.kinds, **given)
-        found = replace(s.statistics(fresh=True), n_params=1000)
+        found = replace(s.statistics(), n_params=1000)
         assert found.classifier is not None
         before = replace(found, means=found.classifier)  # of another checkpoint
         return replace(found, previous=before, ood=statistics_of(ood.mean(dim=0, keepdim=True)))
