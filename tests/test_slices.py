@@ -1,12 +1,9 @@
 """Slices do not depend on the batch size: no chunk is counted twice or skipped when a run is resumed with another."""
 
-from dataclasses import replace
-
 import pytest
 from stopping import Stopped, stop_at
 
 import collapse
-from collapse.stores.shards import shards_in
 
 
 def counts(store, name="train"):
@@ -39,17 +36,3 @@ def test_resumed_with_another_batch_size_counts_every_chunk_once(tiny, options, 
     store = collapse.collect(tiny.model, store=tmp_path / "s", batch_size=second, **options)
     assert not store.verify()
     same(store, whole)
-
-
-def test_a_killed_collection_keeps_the_batch_size_that_memory_allowed(tiny, options, tmp_path):
-    """Memory runs out, the batch is halved, the run dies: the same command goes on with the halved one."""
-    with pytest.raises(Stopped):
-        collapse.collect(tiny.model, store=tmp_path / "s", batch_size=6, progress=stop_at("train", 30), **options)
-    (shard,) = shards_in(tmp_path / "s", "train")
-    halved = replace(shard, header={**shard.header, "batch_size": 3}, held=shard.tensors())
-    halved.write(tmp_path / "s")
-    for asked, used in ((6, 3), (2, 2)):
-        stop = stop_at("train", 60 if asked == 6 else 80)
-        with pytest.raises(Stopped):
-            collapse.collect(tiny.model, store=tmp_path / "s", batch_size=asked, progress=stop, **options)
-        assert shards_in(tmp_path / "s", "train")[0].header["batch_size"] == used

@@ -207,21 +207,18 @@ class Collection:
         stop: int,
     ) -> Shard:
         """Collect the slices from ``start`` to ``stop`` into a new shard, or into the shard ``before`` them."""
-        batch = first_batch = min(phase.batch_units(self.batch_size), phase.slice_units)
+        batch = min(phase.batch_units(self.batch_size), phase.slice_units)
         begins = start if before is None else before.start
         if before is not None:
             log.info("%s: resuming after slice %d of %d", phase.name, before.stop, before.slices)
             kinds, unfit = usable(kinds, before.header)
             for name, why in unfit.items():
                 log.warning("statistic %s is not collected: the interrupted run %s. Later, add --recollect", name, why)
-            if before.header["first_batch"] == first_batch:  # otherwise another batch size is requested now
-                batch = int(before.header["batch_size"])
         accumulator = new_accumulator(kinds, None if before is None else before.tensors())
         began = time.perf_counter()
 
         def save(done: int, batch_now: int) -> Shard:
-            own = self._header_fields(phase, accumulator.filled, batch_now, before)
-            header = {**fields, **own, "batch_size": batch_now, "first_batch": first_batch}  # resuming reads the sizes
+            header = {**fields, **self._header_fields(phase, accumulator.filled, batch_now, before)}
             header["seconds"] = time.perf_counter() - began  # the status reads them
             shard = Shard(phase.name, begins, done, header, held=accumulator.state())
             return shard if self.folder is None else shard.write(self.folder)

@@ -39,8 +39,8 @@ class Shard:
         phase: "train" or "validation".
         start, stop: The slices.
         header: Description: identity, model, corpus and coverage as in a manifest; the layers; versions and makers of
-            their statistics; the current and the first batch size (``first_batch``), both read by a resumed run; the
-            ``seconds`` of the last run; provenance; for a validation, the hash of the training files (``trained``).
+            their statistics; the ``seconds`` of the last run; provenance; for a validation, the hash of the training
+            files (``trained``).
         path: The file, or None for a shard in memory.
         held: The tensors of a shard in memory.
     """
