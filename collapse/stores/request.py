@@ -170,11 +170,7 @@ class Request:
             refuse_if_shards_differ(folder, self._differences_in(folder))  # they are not overwritten
         new = folder / RECOLLECTED
         repair_shards(new)
-        try:
-            differ = self._differences_in(new)
-        except StoreError as error:  # it is damaged
-            differ = [str(error)]
-        if differ:
+        if differ := self._differences_in(new):
             discarding = "%s: discarding an unfinished collection of --recollect: %s. Collecting again from the start"
             log.warning(discarding, folder, "; ".join(differ))
             shutil.rmtree(new)
