@@ -166,11 +166,6 @@ def test_a_limit_of_the_validation_text_is_open_only_where_that_of_each_text_is(
     assert "32 tokens per chunk, 40 chunks, 3 validation chunks). To collect" in caplog.text
 
 
-def test_a_store_of_a_statistic_that_is_left_out_is_not_used(publish, options):
-    publish(MODEL | stored(asked(options)))
-    assert find_store("owner/m", {**options, "without": "covariance"}) is None
-
-
 def test_a_damaged_store_costs_only_itself(publish, options, caplog):
     identity = asked(options)
     damaged = stored(identity, folder="collapse/a")

@@ -74,7 +74,6 @@ def test_collect_on_a_finished_store_compares_every_option(tiny, stored):
         ({"text_column": "story"}, "determines the training text: remove --text-column, or also give --text"),
         ({"split": "test"}, "determines the training text: remove --split"),
         ({"validation_split": "foo"}, "--validation-split foo does not apply"),
-        ({"without": "covariance", **same}, "statistics: it holds covariance"),
         ({"shards": 3, **same}, r"shards: 2 \(stored\), 3 \(requested\)"),
     ):
         with pytest.raises(collapse.CollapseError, match=said):

@@ -91,12 +91,8 @@ class Request:
         return store.lacking("train", layers_of(self.layers, store.depth()))
 
     def store_differences(self, store: Store, *, whole: bool = False) -> list[str]:
-        """Describe how a store differs in identity and statistics; with ``whole``, also what it lacks."""
-        held = store.manifest["statistics"]
+        """Describe how a store differs in identity; with ``whole``, also what it lacks."""
         found = self.identity_differences(store.identity, trained=store.state == "trained")
-        found += [
-            f"statistics: it holds {name}, but --without {name} is given" for name in self.without if name in held
-        ]
         if whole and (layers := self.lacking_layers(store)):
             found.append(f"layers: it lacks {', '.join(layers)}")
         return found + ([f"it is not complete ({store.state})"] if whole and self.lacks_validation(store) else [])
