@@ -95,7 +95,9 @@ class Request:
         found = self.identity_differences(store.identity, trained=store.state == "trained")
         if whole and (layers := self.lacking_layers(store)):
             found.append(f"layers: it lacks {', '.join(layers)}")
-        return found + ([f"it is not complete ({store.state})"] if whole and self.lacks_validation(store) else [])
+        if whole and self.lacks_validation(store):
+            found.append(f"it is not complete ({store.state})")
+        return found
 
     def find_or_collect(self, collect_missing: CollectMissing) -> Store | Part:
         """Open the store or part in the folder; first collect what is missing.
@@ -154,7 +156,7 @@ class Request:
         """Collect into a subfolder of the locked folder; at the end, the new store replaces the old one."""
         if is_store(folder):
             there = Store.load(folder)
-            differ = self.identity_differences(there.identity, trained=there.state == "trained")
+            differ = self.store_differences(there)
             if lost := [layer for layer in there.layers if layer not in layers_of(self.layers, there.depth())]:
                 differ.append(f"layers: {', '.join(lost)} (stored), none (requested)")
             if differ:
