@@ -21,7 +21,7 @@ from torch import Tensor
 
 from collapse.numerics.best_rows import first_row, highest
 from collapse.numerics.devices import float64_device, work_sizes
-from collapse.numerics.finite import check_finite, largest, within_range
+from collapse.numerics.finite import check_finite, largest
 from collapse.numerics.logits import LINEAR, Logits
 from collapse.numerics.ranking import Ranking
 from collapse.numerics.statistics import EmbeddingStatistics
@@ -199,8 +199,7 @@ class ValidationTally:
         h_Bd, y_B = h_Bd.to(device, torch.float64), y_B.to(device)
         head_input_Bd = h_Bd if head_input_Bd is None else head_input_Bd.to(device, torch.float64)
         for each in (h_Bd,) if head_input_Bd is h_Bd else (h_Bd, head_input_Bd):
-            if not within_range(each):
-                check_finite(each)
+            check_finite(each)
         linear, ncc_B = self.decider.linear(head_input_Bd, y_B), self.decider.nearest(h_Bd)
         agree_B, hit_B = linear.with_mean == ncc_B, linear.vocabulary == y_B
         ones_B = torch.ones_like(y_B)

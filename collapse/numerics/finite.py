@@ -38,7 +38,7 @@ def within_range(values: Tensor) -> bool:
 
 def check_finite(h_Bd: Float[Tensor, "B d"]) -> None:
     """Raise :class:`NotFinite` if an embedding is NaN, infinite or so large that its square overflows."""
-    if found := _first_bad(h_Bd):
+    if not within_range(h_Bd) and (found := _first_bad(h_Bd)):
         raise NotFinite(*found)
 
 
