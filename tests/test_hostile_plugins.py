@@ -115,7 +115,7 @@ def test_each_costs_its_own_number_only(load, undisturbed):
     for name in ("classes", "counts", "means", "variances", "classifier"):
         assert torch.equal(getattr(given, name), getattr(before, name))
     assert torch.equal(given.validation.agreements, before.validation.agreements)
-    assert torch.equal(given.extra["covariance"]["scatter"], before.extra["covariance"]["scatter"])
+    assert torch.equal(given.statistic("covariance")["scatter"], before.statistic("covariance")["scatter"])
 
 
 def test_the_values_behind_a_measurement_are_nobody_elses(load, undisturbed):

@@ -92,7 +92,7 @@ class EmbeddingStatistics:
         classifier: w_c, rows of the output embedding for these classes, shape (C, d), float64.
         bias: b_c, bias of the output embedding for these classes, shape (C,), or None.
         validation: The counts of the validation pass, or None.
-        extra: Tensors of the plugin statistics by statistic name.
+        extra: Tensors of the plugin statistics by statistic name; or a function that reads, or even downloads, them.
         n_params: Number of parameters of the model, or None if unknown.
         dtype: The dtype in which the embeddings were computed ("float32", "bfloat16", ...).
         min_count: Only classes with at least this many samples are kept.
@@ -115,7 +115,6 @@ class EmbeddingStatistics:
     classifier: Float[Tensor, "C d"] | None = None
     bias: Float[Tensor, " C"] | None = None
     validation: ValidationStatistics | None = None
-    # Any, not Mapping[str, Tensor]: a runtime type checker would access a value, and so read or download it.
     extra: Mapping[str, Any] = field(default_factory=dict)
     n_params: int | None = None
     dtype: str = "float32"
@@ -181,7 +180,9 @@ class EmbeddingStatistics:
         """
         if name not in self.extra:
             raise CollapseError(f"this store holds no statistic {name!r}: collect again with the plugin that fills it")
-        return {key: value.to(self.means.device) for key, value in self.extra[name].items()}
+        held = self.extra[name]
+        tensors = held() if callable(held) else held
+        return {key: value.to(self.means.device) for key, value in tensors.items()}
 
     def has(self, need: str) -> bool:
         """Whether the value or plugin statistic that a metric needs, named ``need``, is available."""

@@ -1,7 +1,7 @@
 """The statistics of a store's layer, as metrics read them."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import cache
+from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 from torch import Tensor
@@ -11,27 +11,6 @@ from collapse.stores.layers import TOP
 from collapse.stores.manifest import file_of, layer_of, name_of, why_absent
 
 Tensors = Mapping[str, Tensor]
-
-
-class _WhenRead(Mapping[str, Tensors]):
-    """Plugin statistics that are read, and if necessary downloaded, only when a metric asks for them."""
-
-    def __init__(self, names: Sequence[str], read: Callable[[str], Tensors]) -> None:
-        self._names, self._read = tuple(names), cache(read)
-
-    def __getitem__(self, name: str) -> Tensors:
-        if name not in self._names:
-            raise KeyError(name)
-        return self._read(name)
-
-    def __contains__(self, name: object) -> bool:  # without reading it
-        return name in self._names
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._names)
-
-    def __len__(self) -> int:
-        return len(self._names)
 
 
 def read_statistics(
@@ -52,7 +31,7 @@ def read_statistics(
         classifier=head["weight"].double() if head else None,
         bias=head["bias"].double() if "bias" in head else None,
         validation=ValidationStatistics(**tensors("validation", layer)) if "validation" in names else None,
-        extra=_WhenRead([each for each in names if each in manifest["statistics"]], lambda name: tensors(name, layer)),
+        extra={name: partial(tensors, name, layer) for name in names if name in manifest["statistics"]},
         n_params=manifest["model"].get("n_params"),
         dtype=str(manifest["identity"].get("dtype", "float32")),
         versions=manifest["statistics"],
