@@ -8,6 +8,7 @@ shapes and dtypes. ``digest`` is the hash of everything except the provenance; `
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -27,6 +28,7 @@ from collapse.stores.manifest import (
     name_of,
     read_manifest,
     render,
+    why_absent,
 )
 from collapse.stores.naming import Named
 from collapse.stores.store_folder import locked_store_folder, new_files
@@ -158,9 +160,27 @@ class Store(Named):
                 f"{self} holds {', '.join(self.layers)}, but not layer {layer}: repeat the command that collected "
                 f"it, and add --layers {layer}"
             )
-        from collapse.stores.store_statistics import read_statistics
+        from collapse.numerics.statistics import EmbeddingStatistics, ValidationStatistics
 
-        return read_statistics(self.manifest, layer, self.tensors)
+        manifest, train = self.manifest, self.tensors("train", layer)
+        names = [name_of(file) for file in manifest["files"] if layer_of(file) == layer]
+        head = self.tensors("classifier") if file_of("classifier") in manifest["files"] else {}
+        return EmbeddingStatistics(
+            classes=train["classes"],
+            counts=train["counts"],
+            means=train["means"],
+            variances=train["variances"],
+            classifier=head["weight"].double() if head else None,
+            bias=head["bias"].double() if "bias" in head else None,
+            validation=ValidationStatistics(**self.tensors("validation", layer)) if "validation" in names else None,
+            # read, or even downloaded, only on demand
+            extra={name: partial(self.tensors, name, layer) for name in names if name in manifest["statistics"]},
+            n_params=manifest["model"].get("n_params"),
+            dtype=str(manifest["identity"].get("dtype", "float32")),
+            versions=manifest["statistics"],
+            makers=manifest.get("statistics_by", {}),
+            absent=why_absent(manifest, layer),
+        )
 
     def verify(self) -> list[str]:
         """Hash every file again, and check its tensors.
