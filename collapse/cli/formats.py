@@ -2,7 +2,7 @@
 
 import click
 
-from collapse.cli.options import Command
+from collapse.cli.options import with_options
 from collapse.cli.terminal import say, say_aside
 from collapse.measurement.output import check_output, rendered
 from collapse.measurement.table import Table
@@ -15,7 +15,7 @@ def _checked(_: click.Context, __: click.Parameter, output: str | None) -> str |
     return output
 
 
-_OPTIONS = (
+prints_a_table = with_options(
     click.option(
         "--format",
         "format_",
@@ -30,13 +30,7 @@ _OPTIONS = (
         help="Also write a file: all values (.csv, .json, .parquet), or the printed table (.md, .tex).",
     ),
 )
-
-
-def prints_a_table(command: Command) -> Command:
-    """Add ``--format``, ``--json`` and ``--output``; the first two set ``format_``, in which None means "table"."""
-    for option in reversed(_OPTIONS):
-        command = option(command)
-    return command
+"""Add ``--format``, ``--json`` and ``--output``; the first two set ``format_``, in which None means "table"."""
 
 
 def deliver(format_: str | None, output: str | None, table: Table) -> None:
