@@ -12,20 +12,19 @@ from collapse.core.progress import Report, progress_bar
 
 
 @contextmanager
-def progress(*, every: int = 10) -> Iterator[Report]:
-    """Yield a progress callback that draws a bar on a terminal, or prints a line every few seconds elsewhere."""
+def progress() -> Iterator[Report]:
+    """Yield a progress callback that draws a bar on a terminal, or prints a line every ten seconds elsewhere."""
     if sys.stderr.isatty():
         with progress_bar(console(stderr=True)) as report:
             yield report
     else:
-        yield _Lines(every)
+        yield _Lines()
 
 
 class _Lines:
-    """Progress without a terminal: a line every few seconds, the first after two seconds."""
+    """Progress without a terminal: a line every ten seconds, the first after two seconds."""
 
-    def __init__(self, every: int) -> None:
-        self._every = every
+    def __init__(self) -> None:
         self._next = time.monotonic() + 2
         self._began: dict[str, tuple[float, int, int]] = {}  # start time, units done then, units done last
 
@@ -37,7 +36,7 @@ class _Lines:
         self._began[what] = began, first, done
         if now < self._next:
             return
-        self._next = now + self._every
+        self._next = now + 10
         said = [f"{done:,} of {total:,} ({done / total:.0%})" if total else f"{done:,}", *([note] if note else [])]
         if total and first < done < total:
             said.append(f"{timedelta(seconds=round((now - began) / (done - first) * (total - done)))} left")

@@ -27,7 +27,7 @@ def command(output: str) -> None:
     log = logging.getLogger("collapse")
     if log.level == logging.INFO:  # off a terminal: six models have several phases each
         log.setLevel(logging.WARNING)
-    with progress(every=30) as shown:
+    with progress() as shown:
         table = demo(output, progress=shown)
         sources = [f"{output}/results.json", *sorted(map(str, Path(output).glob("*/stores/*")))]
         about: Any = {"title": "Neural collapse during training", "figures": ("training", "run-loss", "nulls")}
