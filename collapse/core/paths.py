@@ -31,11 +31,6 @@ def near_paths(name: str, beside: Iterable[str]) -> str | None:
     return f"did you mean {' or '.join(os.path.join(os.path.dirname(name), each) for each in near)}?" if near else None
 
 
-def looks_local(name: str) -> bool:
-    """Whether a name looks like a path: it has a ``/`` but no ``@``, which only names on the Hub have."""
-    return "/" in name and "@" not in name
-
-
 def home() -> Path:
     """Return the folder of cached stores, packed texts and hashes: ``$COLLAPSE_HOME`` or the user's cache."""
     from platformdirs import user_cache_path

@@ -3,7 +3,7 @@
 from contextlib import suppress
 from pathlib import Path
 
-from collapse.core.paths import home, looks_local, near_folders
+from collapse.core.paths import home, near_folders
 from collapse.errors import CollapseError, StoreError, UsageError
 from collapse.hub.client import is_repo_id, split_name
 from collapse.hub.fingerprints import Folder, weights_fingerprint
@@ -32,8 +32,8 @@ def load(path: str | Path) -> Store:
         return Store.load(path)
     try:
         remote, folder = find_published(str(path))
-    except UsageError as error:
-        raise UsageError(f"there is no folder {path}; {near_folders(str(path)) or error}") from error
+    except CollapseError as error:
+        raise type(error)(f"there is no folder {path}; {near_folders(str(path)) or error}") from error
     return remote.open(folder)
 
 
@@ -98,9 +98,9 @@ def _only_store(remote: Remote, folder: str) -> str:
 
 
 def names_repo(name: str) -> bool:
-    """Whether a name can be a repository, or a store in one. If not, it is probably a mistyped folder."""
+    """Whether a name can be a repository, or a store in one."""
     repo = split_name(name)[0].partition("@")[0]
-    return is_repo_id(repo) and "/" in repo and not (looks_local(name) and near_folders(name))
+    return is_repo_id(repo) and "/" in repo
 
 
 def repo_of(store: str) -> Remote | None:

@@ -9,7 +9,7 @@ from functools import cached_property
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from collapse.core.paths import expanded, home, looks_local, near_folders
+from collapse.core.paths import expanded, home, near_folders
 from collapse.core.steps import by_step, folder_name, run_and_step, tokens_of
 from collapse.errors import CollapseError, UsageError, near_names
 from collapse.hub.client import at_revision, is_repo_id, split_revision
@@ -202,9 +202,6 @@ def locate(name: str, revision: str | None, what: str, model_args: Mapping[str, 
     if folder.is_file():
         raise UsageError(f"{name} is a {folder.suffix} file, not a {what}; if it is a text, use --text {name}")
     close = near_folders(name)
-    if close and revision is None and looks_local(name):
-        there = f" For the Hub model of this name, use {name}@main" if is_repo_id(name) else ""
-        raise UsageError(f"there is no folder {name}; {close}{there}")
     near = f" ({close})" if close else ""
     whole = at_revision(name, revision)
     repo, at = split_revision(whole)
