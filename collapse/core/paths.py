@@ -5,8 +5,6 @@ from collections.abc import Iterable
 from difflib import get_close_matches
 from pathlib import Path
 
-from collapse.errors import CollapseError
-
 
 def expanded(path: str | Path) -> Path:
     """Replace ``~`` in a path by the home folder. If the user does not exist, return the path unchanged."""
@@ -36,10 +34,4 @@ def home() -> Path:
     from platformdirs import user_cache_path
 
     given = os.environ.get("COLLAPSE_HOME")
-    try:
-        return expanded(given) if given else user_cache_path("collapse")
-    except RuntimeError as error:  # HOME is not set
-        raise CollapseError(
-            "the home folder is unknown: set COLLAPSE_HOME to a folder for the cache, and HF_HOME to a folder for "
-            "downloads from the Hub"
-        ) from error
+    return expanded(given) if given else user_cache_path("collapse")

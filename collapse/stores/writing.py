@@ -112,9 +112,7 @@ def write_error(path: str | Path, error: BaseException, size: int = 0, *, other:
 
 def _is_cached(path: str | Path) -> bool:
     """Whether a path lies in the user's cache."""
-    with suppress(CollapseError):  # no cache is known
-        return Path(os.path.abspath(path)).is_relative_to(os.path.abspath(home()))
-    return False
+    return Path(os.path.abspath(path)).is_relative_to(os.path.abspath(home()))
 
 
 def _number(error: BaseException) -> int:
