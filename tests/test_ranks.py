@@ -190,13 +190,6 @@ def test_a_process_that_inherits_a_rank_is_told_so(run, tiny, tmp_path):
     assert done.stderr.endswith("): start all ranks with torchrun, or unset RANK and WORLD_SIZE\n")
 
 
-@pytest.mark.parametrize("rank", ["x", "2"])
-def test_a_rank_that_cannot_be_is_refused(run, tiny, tmp_path, rank):
-    done = run(*words_of(tiny, tmp_path / "store"), ok=False, changes={"RANK": rank, "WORLD_SIZE": "2"})
-    assert done.returncode == 2
-    assert done.stderr.startswith(f"collapse: RANK={rank} is not a number from 0 to WORLD_SIZE=2 - 1: start all ranks")
-
-
 def test_rank_1_tells_that_rank_0_died_if_no_agent_holds_the_store(ranks, tiny, tmp_path):
     store = tmp_path / "store"
     with socket.socket() as free:

@@ -71,13 +71,8 @@ def local_rank() -> int:
 
 def started_as() -> tuple[int, int]:
     """Return the rank and the number of ranks that the environment gives to this process."""
-    own, size = os.environ.get("RANK", "0"), os.environ.get("WORLD_SIZE", "1")
-    if not (own.isdecimal() and size.isdecimal() and int(own) < int(size)):
-        raise UsageError(
-            f"RANK={own} is not a number from 0 to WORLD_SIZE={size} - 1: start all ranks with torchrun, or unset RANK "
-            "and WORLD_SIZE"
-        )
-    return int(own), int(size)
+    size = int(os.environ.get("WORLD_SIZE", "1"))
+    return (int(os.environ.get("RANK", "0")), size) if size > 1 else (0, 1)
 
 
 def join(words: Sequence[str], *, silent: bool = True) -> None:
