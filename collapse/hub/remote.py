@@ -238,7 +238,6 @@ def reach(name: str, kind: str = "model") -> Remote:
         raise CollapseError(
             f"{kind} {repo} is not in the cache, and the Hub cannot be reached ({reason}). "
             f"{how_to_fetch(repo, revision, kind)}; or give local files"
-            f"{'' if Path(repo).is_dir() else f' (there is no folder {repo})'}"
         ) from error
     if online:
         log.warning("the Hub cannot be reached (%s): using the cached copy of %s", reason, repo)
