@@ -1,6 +1,5 @@
 """``--launcher``: parts as processes or SLURM jobs, killed and queued again, end in the store of one process."""
 
-import json
 import os
 import random
 import signal
@@ -100,11 +99,7 @@ def test_failed_jobs_are_reported_and_submitted_again(tiny, slurm, out, tmp_path
     words = [tiny.model, "--text", text, "--validation-text", text, "--chunk-length", 32]
     command = ["collect", *words, "--store", store, "--launcher", "slurm", "--jobs", 1]
     out(*command)
-    rows = json.loads(out("status", store, "--json"))["rows"]
-    assert [(each["phase"], each["done"], each["state"]) for each in rows] == [
-        ("train", 0, "not running"),
-        ("validation", 0, "not running"),
-    ]
+    assert "SLURM jobs 1 to 3: 3 pending" in out("status", store)
     text.unlink()
     slurm.work()
     assert slurm.states == {"1": "FAILED", "2": "FAILED", "3": "FAILED"}

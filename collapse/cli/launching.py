@@ -101,8 +101,8 @@ def launch(
 def submitted(store: Path) -> tuple[Mapping[str, Any], str, bool]:
     """Return the record of the last jobs for a store, a description of them, and whether any still wait or run.
 
-    The keys of the record are "parts" (number of parts per store), "phases" (for each store's folder, the phases that
-    were submitted), "jobs" (ids of the jobs) and "command" (words of the command line).
+    The keys of the record are "parts" (number of parts per store), "jobs" (ids of the jobs) and "command" (words of the
+    command line).
     """
     folder = store / JOBS
     try:
@@ -148,8 +148,7 @@ def _launch_slurm(places: Mapping[str, str], parts: int, given: Mapping[str, Any
                 for phase in ("train", "validation")
             ]
             last = [*option_words(click.get_current_context().parent), *_command_line("launcher", "jobs", *_SLURM_ONLY)]
-            phases = {str(expanded(place)): list(each) for place, each in missing.items()}
-            about = {"parts": parts, "phases": phases, "command": _command_line()}
+            about = {"parts": parts, "command": _command_line()}
             _submit([*stages, [last]], about, folder)
             _, said, _ = submitted(folder.parent)
     say(f"{said}. For their progress: collapse status {folder.parent}")

@@ -1,6 +1,5 @@
 """collapse status: the progress of collections."""
 
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -28,7 +27,7 @@ def command(stores: tuple[str, ...], format_: str | None, output: str | None) ->
     """
     from collapse.core.paths import expanded
     from collapse.measurement.table import Table
-    from collapse.stores.coverage import Covered, covered
+    from collapse.stores.coverage import covered
 
     table, jobs = list[list[Any]](), list[str]()
     for folder in map(expanded, stores):
@@ -37,10 +36,6 @@ def command(stores: tuple[str, ...], format_: str | None, output: str | None) ->
         except CollapseError as error:  # SLURM may not be on this machine
             record, said = {}, str(error)
         rows_of = {each: covered(each, record.get("parts")) for each in (folder, *sorted(folder.glob("*/")))}
-        for place, phases in record.get("phases", {}).items():
-            rows = rows_of.setdefault(Path(place), [])
-            begun = {each.phase for each in rows}
-            rows += [Covered(phase, None, 0, None) for phase in phases if phase not in begun]
         if not (said or any(rows_of.values())):
             said = f"nothing is collected in {folder} yet: give the --store of collapse collect"
             if len(stores) == 1:
