@@ -202,12 +202,6 @@ def test_rank_1_tells_that_rank_0_died_if_no_agent_holds_the_store(ranks, tiny, 
     assert "another rank has ended" in ranks.said(1)
 
 
-def test_only_rank_0_runs_other_commands(ranks):
-    assert ranks.run(["metrics"], ["metrics"]) == [0, 0]
-    assert "nc1.cdnv" in ranks.said(0, "out")
-    assert not ranks.said(1, "out") + ranks.said(1)
-
-
 FAILS_ONCE = """
 import os
 import torch

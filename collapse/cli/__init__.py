@@ -34,7 +34,7 @@ _COMMANDS = (
     "plugins"
 ).split()
 _OF_ALL_RANKS = ("collect", "measure")
-"""Commands whose work is divided among the ranks of torchrun. Other commands run on rank 0 only."""
+"""Commands whose work is divided among the ranks of torchrun."""
 
 _OF_ALL = re.compile(
     r"(?P<flag>-v|--verbose)|(?P<joined>--(plugin|threads|config|save-config)=.*|-p.+)|"
@@ -73,11 +73,8 @@ def cli(plugin: tuple[str, ...], threads: int | None, verbose: bool) -> None:
     """
     _start_logging(verbose)
     prepare(threads)  # before the first import of torch
-    called = str(click.get_current_context().invoked_subcommand)
-    if called in _OF_ALL_RANKS:
+    if click.get_current_context().invoked_subcommand in _OF_ALL_RANKS:
         ranks.join(sys.argv[1:], silent=not verbose)
-    elif called in _COMMANDS and ranks.started_as()[0]:
-        raise click.exceptions.Exit
     if plugin:
         from collapse.plugin.plugin_manager import add_plugins
 

@@ -69,12 +69,6 @@ def local_rank() -> int:
     return int(os.environ.get("LOCAL_RANK", "0")) if _joined else 0
 
 
-def started_as() -> tuple[int, int]:
-    """Return the rank and the number of ranks that the environment gives to this process."""
-    size = int(os.environ.get("WORLD_SIZE", "1"))
-    return (int(os.environ.get("RANK", "0")), size) if size > 1 else (0, 1)
-
-
 def join(words: Sequence[str], *, silent: bool = True) -> None:
     """Join the other ranks if ``torchrun`` started several; from then on, only rank 0 prints.
 
@@ -87,7 +81,7 @@ def join(words: Sequence[str], *, silent: bool = True) -> None:
         CollapseError: Another rank cannot be reached.
     """
     global _joined
-    own, size = started_as()
+    own, size = int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1"))
     if size == 1:
         return
     os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "FATAL")  # c10d prints stack traces of lost connections
