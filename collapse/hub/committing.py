@@ -2,13 +2,12 @@
 
 from collections.abc import Mapping
 from contextlib import suppress
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from collapse.errors import CollapseError, UsageError
 from collapse.hub.client import clear_errors, client_errors, is_repo_id
 from collapse.hub.remote import Remote, reach
-from collapse.stores.manifest import MANIFEST
 
 if TYPE_CHECKING:
     from huggingface_hub import CommitInfo
@@ -41,43 +40,36 @@ def commit_files(
     content: Mapping[str, Path | bytes],
     message: str,
     *,
+    replaced: str,
     branch: str | None = None,
     create_pr: bool = False,
-    replaced: str | None = None,
 ) -> "CommitInfo | None":
     """Send files to a repository in one commit; return None if nothing changed.
 
-    If a store is among the files, it replaces the old store in its folder: the same commit deletes all other files
-    there. The client's progress bars are shown on a terminal.
+    The client's progress bars are shown on a terminal.
 
     Args:
         remote: The head of the branch; the commit fails if the branch has moved since.
         content: Files or bytes, by their paths in the repository.
         message: The commit's message.
+        replaced: A folder, such as ``collapse/``, in which the commit deletes all other files.
         branch: The branch; None for main.
         create_pr: Propose the commit as a pull request.
-        replaced: A folder in which all other files are deleted, such as ``collapse/``.
     """
     from huggingface_hub import CommitOperationAdd, CommitOperationDelete, HfApi
 
     with clear_errors(f"{remote.name}: the commit failed", _AGAIN, bars=True):
         added = [CommitOperationAdd(path, what) for path, what in content.items()]
+        old = [path for path in remote.listed() if path.startswith(replaced) and path not in content]
         made = HfApi().create_commit(
             remote.name,
-            [*added, *(CommitOperationDelete(path) for path in _replaced(content, remote, replaced))],
+            [*added, *map(CommitOperationDelete, old)],
             commit_message=message,
             revision=branch,
             create_pr=create_pr,
             parent_commit=remote.commit,
         )
     return None if made.oid == remote.commit else made
-
-
-def _replaced(content: Mapping[str, Path | bytes], remote: Remote, folder: str | None) -> list[str]:
-    """List the files to delete: those in ``folder`` or in the folder of a new store, unless ``content`` has them."""
-    stores = (f"{PurePosixPath(path).parent}/" for path in content if path.endswith(f"/{MANIFEST}"))
-    folders = (*stores, folder) if folder else tuple(stores)
-    return sorted(path for path in remote.files if path.startswith(folders) and path not in content)
 
 
 def move_tag(repo: str, tag: str) -> None:

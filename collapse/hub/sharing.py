@@ -93,7 +93,7 @@ def push(
     if not into_model_repo:
         content["README.md"] = card(store, f"{repo}/{folder}").encode()
     message = visible(f"Add {folder}: {store.model} on {store.corpus}")
-    made = commit_files(there, content, message, branch=revision, create_pr=create_pr)
+    made = commit_files(there, content, message, replaced=f"{folder}/", branch=revision, create_pr=create_pr)
     if made is None:
         return Pushed(repo, folder, None, revision)
     return Pushed(repo, folder, made.pr_url or made.commit_url, made.pr_revision or revision)
