@@ -139,8 +139,7 @@ def _from(geometry: ClassGeometry, values: Values, at: int) -> tuple[Float[Tenso
     row = slice(at, at + 1)
     # a tile of one row, so that near pairs are corrected as in the sweep
     tile = Tile(geometry, values, row, slice(0, len(geometry.means)))
-    known = plugins().measurements()
-    cdnv = tile.value(known[_CDNV][0].function) if _CDNV in known else tile.gram * math.nan
+    cdnv = tile.value(plugins().measurements()[_CDNV][0].function)
     found = []
     for field in (tile.field("distance"), tile.field("cosine"), cdnv):
         assert isinstance(field, Tensor)  # the registered CDNV has no remark

@@ -19,7 +19,7 @@ from collapse.measurement.table import Table
 from collapse.numerics.statistics import EmbeddingStatistics
 from collapse.stores.store import Store
 from collapse.vocabulary.chosen_classes import choose
-from collapse.vocabulary.token_table import heading, measured_columns, positions, remarks
+from collapse.vocabulary.token_table import COLUMNS, heading, positions, remarks
 
 Values = NDArray[np.float64]
 
@@ -76,7 +76,7 @@ def frequency_matched(
     [['tokens', 6.0], ['matched', 3.0], ['difference', 3.0]]
     """
     chosen = choose(store, tokens, ids, tokenizer=tokenizer, min_count=min_count)
-    found = measure_classes(chosen.store, measured_columns(), min_count=min_count, progress=progress)
+    found = measure_classes(chosen.store, COLUMNS, min_count=min_count, progress=progress)
     at, counts_C = np.array(positions(found, chosen.ids or [])), found.statistics.counts.cpu().numpy()
     matched = matched_classes(counts_C, at, matches)
     compared = {name: _compare(each.cpu().numpy(), counts_C, at, matched) for name, each in found.values.items()}
@@ -87,9 +87,9 @@ def frequency_matched(
     notes.append(f"p: two-sided, one column at a time, from up to {draws:,} permutations of residuals")
     own, others = float(counts_C[at].mean()), float(np.mean([counts_C[each].mean() for each in matched]))
     columns: list[Sequence[float | None]] = [[own, others, own - others, None, None]]  # counts are matched, not tested
-    columns += [each.column(draws, seed) if (each := compared.get(name)) else [None] * 5 for name in measured_columns()]
+    columns += [each.column(draws, seed) if (each := compared.get(name)) else [None] * 5 for name in COLUMNS]
     rows = list(zip(_LABELS, *columns, strict=True))
-    return Table(heading(found.row), ["mean of", "count", *measured_columns()], rows, notes)
+    return Table(heading(found.row), ["mean of", "count", *COLUMNS], rows, notes)
 
 
 def _said_of_absent(compared: "Mapping[str, _Compared | None]", tokens: int) -> list[str]:

@@ -12,7 +12,6 @@ from collapse.measurement.row_tables import notes_of, titles_of
 from collapse.measurement.rows import Row
 from collapse.measurement.table import Table
 from collapse.numerics.statistics import EmbeddingStatistics
-from collapse.plugin.plugin_manager import plugins
 from collapse.stores.store import Store
 from collapse.vocabulary.chosen_classes import Chosen, choose, rank
 from collapse.vocabulary.token_texts import quoted
@@ -111,7 +110,7 @@ def tokens(
     by = by or "nc1.cdnv"
     check_name(by, ["count", *class_measurements()], "no measurement with a value per class")
     chosen = choose(store, tokens, ids, tokenizer=tokenizer, min_count=min_count, variants=True, every=True)
-    names = measured_columns() + ([by] if ranked and by not in (*COLUMNS, "count") else [])
+    names = [*COLUMNS, *([by] if ranked and by not in (*COLUMNS, "count") else [])]
     found = measure_classes(chosen.store, names, min_count=min_count, progress=progress)
     at = list(range(found.statistics.n_classes))
     if chosen.ids is not None:
@@ -119,11 +118,6 @@ def tokens(
     elif ranked:
         at = rank(_column(found, by), top or 0, least or 0)
     return _table(chosen, found, names, at)
-
-
-def measured_columns() -> list[str]:
-    """Return the measurements that are columns, without measurements of disabled plugins."""
-    return [name for name in COLUMNS if name in plugins().measurements()]
 
 
 def positions(found: ClassValues, ids: Sequence[int]) -> list[int]:
