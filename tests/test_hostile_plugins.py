@@ -53,7 +53,6 @@ HOSTILE = {
 }
 # What is odd but harmless, and what it gives.
 ODD = {
-    "long_note": (scalar("return Noted(1.0, 'x' * 10**6)"), 1.0),
     "integers": (of_pairs("return torch.full(gram.shape, 3)"), 3.0),
     "gradients": (of_pairs("return torch.full_like(gram, 2.0, requires_grad=True)"), 2.0),
     "expanded": (of_pairs("return torch.ones(1, 1).expand(gram.shape)"), 1.0),

@@ -13,7 +13,7 @@ from functools import cached_property
 from inspect import getdoc
 from typing import Any, Literal, TypeVar
 
-from collapse.errors import PluginError, shortened
+from collapse.errors import PluginError
 from collapse.plugin.guarding import called
 from collapse.plugin.measures import CoV as CoV
 from collapse.plugin.measures import Limit, Measure, Scale, limit_at
@@ -28,7 +28,6 @@ from collapse.plugin.parameters import DECLARATION, FILE_PREFIX, closure, needs
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 _NAME = re.compile(r"[a-z][a-z0-9_-]*")
-_LONGEST_REMARK = 400
 
 
 @dataclass(frozen=True)
@@ -42,9 +41,6 @@ class Noted:
     value: Any
     text: str
     kind: str = "note"
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "text", shortened(str(self.text), _LONGEST_REMARK))
 
 
 @dataclass(frozen=True)
