@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from importlib.metadata import EntryPoint, entry_points
+from pathlib import Path
 from types import ModuleType
 from typing import Any
 
@@ -48,7 +49,7 @@ class Plugin:
         """Its distribution, or the file or module that the user gave, as stores record it."""
         if self.origin != GIVEN:
             return self.origin.rpartition(" ")[0] or self.name
-        return self.name.replace("\\", "/").rpartition("/")[2] if self.name.endswith(".py") else self.name
+        return Path(self.name).name
 
     @property
     def made_by(self) -> str:
