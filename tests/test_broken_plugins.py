@@ -181,12 +181,12 @@ def test_a_broken_command_plugin_costs_only_its_command(here, text, told):
     assert ("mine" in group.commands) == ("measure" in told)
 
 
-def test_two_packages_may_call_a_plugin_alike_and_one_can_be_left_out(here, monkeypatch, told):
+def test_an_installed_plugin_can_be_left_out(here, monkeypatch, told):
     here("mine", scalar("return 1.0", "mine.x"))
-    here("others", scalar("return 1.0", "others.x"), maker="other", entry="mine")
+    here("others", scalar("return 1.0", "others.x"), maker="other")
     found = plugins()
     assert found.problems == []
-    assert {(each.name, each.origin) for each in found.found} >= {("mine", "guest 1.0"), ("other:mine", "other 1.0")}
+    assert {(each.name, each.origin) for each in found.found} >= {("mine", "guest 1.0"), ("others", "other 1.0")}
     assert {"mine.x", "others.x"} <= found.measurements().keys()
     assert found.made_by(found.chosen("others.x")) == {"others.x": "other 1.0"}
     monkeypatch.setenv("COLLAPSE_PLUGINS", "no:mine,no:nc4")

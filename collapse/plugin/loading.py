@@ -28,8 +28,7 @@ class Plugin:
     """A plugin: a module with a name, from a distribution or a file.
 
     Attributes:
-        name: Name of its entry point (with the prefix ``distribution:`` if the name is taken), or the name that the
-            user gave.
+        name: Name of its entry point, or the name that the user gave.
         origin: Distribution and version, or how the user gave it; "" for a module that is not registered.
         module: Name of its module.
         declares: Names of the functions, statistics and hooks that it declares.
@@ -67,15 +66,11 @@ class Plugin:
 def entries(group: str) -> list[tuple[str, str, EntryPoint]]:
     """Return the name, origin and entry point of each installed plugin of a group; built-in plugins come first.
 
-    So if a plugin repeats the name of a built-in metric, the built-in one is kept. If two distributions use the same
-    name, the second one gets its distribution as a prefix.
+    So if a plugin repeats the name of a built-in metric, the built-in one is kept.
     """
-    found: dict[str, tuple[str, str, EntryPoint]] = {}
     by_maker = [(each.dist.name, each.dist.version, each) for each in entry_points(group=group) if each.dist]
-    for maker, version, entry in sorted(by_maker, key=lambda each: (each[0] != _OWN, each[0], each[2].name)):
-        name = entry.name if entry.name not in found else f"{maker}:{entry.name}"
-        found[name] = name, f"{maker} {version}", entry
-    return list(found.values())
+    by_maker.sort(key=lambda each: (each[0] != _OWN, each[0], each[2].name))
+    return [(entry.name, f"{maker} {version}", entry) for maker, version, entry in by_maker]
 
 
 def candidates(extra: list[str]) -> Iterator[tuple[str, str, Callable[[], Any]]]:
