@@ -3,7 +3,7 @@
 import json
 import re
 import shutil
-from dataclasses import asdict
+from dataclasses import asdict, replace
 
 import pytest
 import yaml
@@ -21,7 +21,7 @@ def published(tiny, tmp_path_factory):
     folder = tmp_path_factory.mktemp("run") / "run"
     source = find_source(text=str(tiny.text), validation_text=str(tiny.validation), tokenizer=str(tiny.model))
     recipe = Recipe(2, 16, vocabulary=500, chunk_length=64, batch_size=32, epochs=2, precision="float32")
-    return train(recipe, source, folder, name="TinyStories-02x0016_02d", device="cpu", measure=True)
+    return train(recipe, replace(source, label="TinyStories"), folder, device="cpu", measure=True)
 
 
 def files_of(hub, repo, revision):

@@ -115,7 +115,7 @@ def work(run: Run, source: Source | None = None, progress: Report | None = None)
             raise CollapseError(run.record.get("problem") or ended)
         return
     source = source or find_source(**here["texts"], tokenizer=here["tokenizer"])
-    train(run.recipe, source, run.path, name=run.name, measure=record["measure"], progress=progress, **here["training"])
+    train(run.recipe, source, run.path, measure=record["measure"], progress=progress, **here["training"])
 
 
 def _planned(

@@ -36,7 +36,6 @@ def train(
     source: Source,
     folder: str | Path,
     *,
-    name: str | None = None,
     measure: bool | Iterable[int] = False,
     save_every: int | None = None,
     micro_batch: int | None = None,
@@ -53,7 +52,6 @@ def train(
         recipe: How to build and train the model.
         source: The texts and the tokenizer.
         folder: The run directory.
-        name: The run's name; None for the recipe's name.
         measure: Whether to collect and measure each epoch's checkpoint after training; or the k of some checkpoints.
             True also measures a sample of the text at step 0, every 500 steps and at the end, as
             :class:`collapse.CollapseCallback` does, into ``checkpoints/results.parquet``.
@@ -82,7 +80,7 @@ def train(
         run.check_same(recipe, source, **{name: getattr(arguments, name) for name in same})
         with _failures(run, first):
             if not run.finished:
-                name = name or str(name_of(recipe, source.label))
+                name = run.record.get("name") or str(name_of(recipe, source.label))  # a sweep has named it
                 reported = progress if first else None
                 _train(recipe, source, run, name, arguments, fast_attention, checkpoints, measure is True, reported)
             if measure is not False and first:
