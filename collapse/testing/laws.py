@@ -1,31 +1,20 @@
 """The result of checking laws: which laws are broken, by what, and with which numbers."""
 
-from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping
 
 from collapse.errors import near_names
 
 
-@dataclass(frozen=True)
-class Breach:
-    """A broken law: its name in the docs, what breaks it (such as a measurement), and a description."""
-
-    law: str
-    of: str
-    text: str
-
-
 class LawBroken(AssertionError):
-    """A plugin breaks laws. ``breaches`` has an entry for each law and each measurement or tensor that breaks it."""
+    """A plugin breaks laws; ``laws`` are their names.
 
-    def __init__(self, breaches: Sequence[Breach]) -> None:
-        super().__init__("\n".join(f"{each.of} breaks the law of {each.law}: {each.text}" for each in breaches))
-        self.breaches = tuple(breaches)
+    Args:
+        breaches: A description for each broken law and what breaks it, such as a measurement.
+    """
 
-    @property
-    def laws(self) -> set[str]:
-        """Names of the broken laws."""
-        return {breach.law for breach in self.breaches}
+    def __init__(self, breaches: Mapping[tuple[str, str], str]) -> None:
+        super().__init__("\n".join(f"{of} breaks the law of {law}: {text}" for (law, of), text in breaches.items()))
+        self.laws = {law for law, _ in breaches}
 
 
 class Checked:
@@ -43,14 +32,14 @@ class Checked:
         for name in without:
             if name not in laws:
                 raise ValueError(f"there is no law {name!r}; {near_names(name, laws)}")
-        self._laws, self._breaches = set(laws) - set(without), dict[tuple[str, str], Breach]()
+        self._laws, self._breaches = set(laws) - set(without), dict[tuple[str, str], str]()
 
     def __enter__(self) -> "Checked":
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         if kind is None and self.broken:
-            raise LawBroken(list(self._breaches.values()))
+            raise LawBroken(self._breaches)
 
     @property
     def broken(self) -> bool:
@@ -60,4 +49,4 @@ class Checked:
     def breach(self, law: str, of: str, text: str) -> None:
         """Record a breach; only the first breach for each pair of ``law`` and ``of`` is shown."""
         if law in self._laws:
-            self._breaches.setdefault((law, of), Breach(law, of, text))
+            self._breaches.setdefault((law, of), text)
