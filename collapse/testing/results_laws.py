@@ -3,14 +3,13 @@
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import replace
 from numbers import Real
-from pathlib import Path
 from types import NoneType
 from typing import Any
 
 from collapse.collection.arrays import collect_arrays
 from collapse.core.extras import missing_package
 from collapse.core.images import svg_of
-from collapse.errors import CollapseError, PluginError
+from collapse.errors import CollapseError, PluginError, UsageError
 from collapse.measurement.analyzing import analyzed
 from collapse.measurement.comparable import mixed
 from collapse.measurement.drawing import drawn
@@ -19,7 +18,7 @@ from collapse.measurement.table import Table
 from collapse.plugin.figures import Figure
 from collapse.plugin.metrics import Analysis, declaration
 from collapse.plugin.plugin_manager import plugins
-from collapse.stores.shards import Part, Shard
+from collapse.stores.shards import Part
 from collapse.stores.store import Store
 from collapse.testing.laws import Checked
 from collapse.testing.samples import random_features, random_results
@@ -70,7 +69,7 @@ def check_figure(
     function: Callable[..., Any],
     *,
     results: Results | None = None,
-    stores: Sequence[Store] | None = None,
+    stores: Sequence[Store | Part] | None = None,
     without: Collection[str] = (),
 ) -> None:
     """Check that a declared figure obeys every law of figures.
@@ -79,12 +78,14 @@ def check_figure(
         function: A function decorated with ``@figure``.
         results: Rows that it can draw; None for 12 rows of random numbers, with one column for each installed
             measurement.
-        stores: For a figure of stores or parts: stores or parts that it can draw; None for random features.
+        stores: For a figure of stores, stores that it can draw; None for random features. For a figure of parts, two or
+            more parts that it can draw.
         without: Names of laws to skip.
 
     Raises:
         LawBroken: A law is broken; the message says which, and what was found.
         CollapseError: The function is not declared.
+        UsageError: It is a figure of parts, and none are given.
     """
     declared: Figure = declaration(function)
     given: Any
@@ -93,8 +94,10 @@ def check_figure(
         little = _gaps(given)
     elif declared.of == "stores":
         given, little = stores or [_store(20, "a"), _store(12, "b")], _few_classes()
+    elif stores:
+        given, little = stores, iter([("few rows", stores[:1]), ("few rows", [stores[0], stores[0]])])
     else:
-        given, little = stores or _parts(3), _few_parts()
+        raise UsageError(f"{declared.name} is a figure of parts: give parts that it can draw, as stores=")
     with Checked(_FIGURE_LAWS, without) as checked:
         drawing = _Trial(checked, declared.name, "drawing", lambda source: drawn(declared, source)).check(given, little)
         if drawing is None:
@@ -178,28 +181,8 @@ def _few_classes() -> Iterator[tuple[str, Any]]:
     yield "few classes", [_store(6, "one")] * 2
 
 
-def _few_parts() -> Iterator[tuple[str, Any]]:
-    first, second = _parts(2)
-    yield from (("few rows", each) for each in ([first], [first, first], [second, first]))
-    yield "few classes", _parts(2, classes=1)
-
-
-def _parts(count: int, classes: int = 12) -> list[Part]:
-    """Return parts of one collection in memory, made from random features as if these were slices of one text."""
-    stores = [_store(classes, "parts", seed=seed) for seed in range(count)]
-    about = {name: stores[0].manifest[name] for name in ("identity", "model", "corpus")}
-    about |= {"layers": ["top"], "coverage": {"slices": count}, "statistics": {}, "statistics_by": {}}
-    return [Part(Path(str(at)), [_shard(store, at, about)]) for at, store in enumerate(stores)]
-
-
-def _shard(store: Store, at: int, about: dict[str, Any]) -> Shard:
-    train = store.tensors("train")
-    squares = train.pop("variances") * train["counts"]
-    return Shard("train", at, at + 1, about, held={**train, **store.tensors("classifier"), "squares": squares})
-
-
-def _store(classes: int, name: str, seed: int = 0) -> Store:
-    made = random_features(classes, 4, 20 * classes, seed=seed)
+def _store(classes: int, name: str) -> Store:
+    made = random_features(classes, 4, 20 * classes)
     return collect_arrays(
         made["train_features"],
         made["train_labels"],

@@ -41,7 +41,8 @@ def paper():
     return Results.from_frame(published().reset_index())
 
 
-@pytest.mark.parametrize("name", sorted(FIGURES.keys() - {"depth"}))  # of layers: tests/test_layered_results.py
+# of layers: tests/test_layered_results.py; of parts: tests/test_convergence.py
+@pytest.mark.parametrize("name", sorted(FIGURES.keys() - {"depth", "convergence"}))
 def test_built_in_figures_keep_every_law(name, paper):
     frame = paper.frame()
     few = Results.from_frame(frame[frame["model"].str.match(r"0[12]x(0064|0128)_\d\d[dL]@")])
