@@ -23,9 +23,6 @@ from collapse.stores.store import Store
 from collapse.testing.laws import Checked
 from collapse.testing.samples import random_features, random_results
 
-_COMMON = ("repeatable", "reads only", "missing values", "few rows")
-_ANALYSIS_LAWS = ("table", *_COMMON, "mixed rows")
-_FIGURE_LAWS = ("drawing", *_COMMON, "few classes", "rendering")
 _ROWS = 12
 _GAPS = 3  # number of columns to test with a missing value, and without any value
 _CELLS = (str, Real, NoneType)  # includes numpy numbers
@@ -50,7 +47,7 @@ def check_analysis(
     """
     declared: Analysis = declaration(function)
     given = _random_results() if results is None else results
-    with Checked(_ANALYSIS_LAWS, without) as checked:
+    with Checked(without) as checked:
         trial = _Trial(checked, declared.name, "table", lambda table: _table_of(declared, table, options))
         table = trial.check(given, _gaps(given))
         if table is None:
@@ -98,7 +95,7 @@ def check_figure(
         given, little = stores, iter([("few rows", stores[:1]), ("few rows", [stores[0], stores[0]])])
     else:
         raise UsageError(f"{declared.name} is a figure of parts: give parts that it can draw, as stores=")
-    with Checked(_FIGURE_LAWS, without) as checked:
+    with Checked(without) as checked:
         drawing = _Trial(checked, declared.name, "drawing", lambda source: drawn(declared, source)).check(given, little)
         if drawing is None:
             return
