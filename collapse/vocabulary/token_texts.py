@@ -1,14 +1,12 @@
 """Texts of tokens: decode an id, look a text up, and explain why a text is not a class."""
 
-from collections.abc import Iterable, Sequence
-from contextlib import suppress
+from collections.abc import Iterable
 from difflib import get_close_matches
 from functools import cached_property
 from typing import Any
 
 from collapse.core.escaping import visible
 
-_MOST_PIECES = 12
 _NOT_A_CHARACTER = "\ufffd"
 _SENTENCEPIECE_SPACE = "▁"
 
@@ -84,15 +82,13 @@ class TokenTexts:
 
     def explain(self, text: str) -> str:
         """Explain why a text is not a class, and name similar classes."""
-        pieces: Sequence[int] = ()
-        with suppress(UnicodeError, TypeError, ValueError):  # a lone surrogate
-            pieces = self.tokenizer.encode(text, add_special_tokens=False)
+        pieces = self.tokenizer.encode(text, add_special_tokens=False)
         if len(pieces) == 1 and self.text(pieces[0]) == text:
             said = f"{quoted(text)} is token {pieces[0]}, which is not a class of this store"
         elif pieces:  # a single piece can have another text, because some tokenizers add a space before the first word
-            shown = " + ".join(f"{self.shown(each)} ({each})" for each in pieces[:_MOST_PIECES])
+            shown = " + ".join(f"{self.shown(each)} ({each})" for each in pieces)
             some = "encoded as another text" if len(pieces) == 1 else f"{len(pieces)} tokens"
-            said = f"{quoted(text)} is {some}, {shown}{' + …' if len(pieces) > _MOST_PIECES else ''}"
+            said = f"{quoted(text)} is {some}, {shown}"
         else:
             said = f"{quoted(text)} is not a token"
         near = self.near(text)
