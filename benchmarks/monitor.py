@@ -95,7 +95,7 @@ def _add_callback(record: Record, quick: bool) -> None:
         optimizer.step()
         optimizer.zero_grad()
 
-    recorder = Recorder(_EVERY, None, _MEASURED, None, None, None, None)
+    recorder = Recorder(_EVERY, None, _MEASURED, None, Monitor(), None)
     with TemporaryDirectory() as folder:
         works = {"a training step": step, "one measurement": lambda: recorder.measure(model, loader, 0, folder)}
         times = in_turn(works, 2)

@@ -4,6 +4,7 @@ from typing import Any
 
 from collapse.core.extras import missing_package
 from collapse.errors import CollapseError
+from collapse.monitoring.monitor import Monitor
 from collapse.monitoring.recorder import Recorder
 from collapse.plugin.registry import Wanted
 
@@ -61,5 +62,5 @@ def lightning_callback(
     except ImportError as error:
         raise CollapseError(missing_package(error) or str(error)) from error
     made = type("CollapseCallback", (_Measuring, Callback), {})()
-    made.recorder = Recorder(every, dataset, batches, validation, metrics, classes, head)
+    made.recorder = Recorder(every, dataset, batches, validation, Monitor(metrics, classes), head)
     return made

@@ -2,6 +2,7 @@
 
 import logging
 from collections.abc import Iterator
+from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -16,28 +17,22 @@ from collapse.measurement.results import Results, join
 from collapse.measurement.rows import Row
 from collapse.monitoring.monitor import Monitor
 from collapse.monitoring.rank_states import rank_and_size
-from collapse.plugin.registry import Wanted
 
 log = logging.getLogger("collapse")
 
 RESULTS = "results.parquet"
 
 
+@dataclass(frozen=True)
 class Recorder:
     """Measures a model on the same samples at each call; see :class:`collapse.CollapseCallback` for the arguments."""
 
-    def __init__(
-        self,
-        every: int,
-        dataset: Any,
-        batches: int,
-        validation: Any,
-        metrics: Wanted,
-        classes: int | None,
-        head: str | None,
-    ) -> None:
-        self.every, self.dataset, self.batches, self.validation, self.head = every, dataset, batches, validation, head
-        self.monitor = Monitor(metrics, classes)
+    every: int
+    dataset: Any
+    batches: int
+    validation: Any
+    monitor: Monitor
+    head: str | None
 
     def measure(self, model: nn.Module, loader: Any, step: int, folder: str | Path) -> dict[str, float]:
         """Measure a model, add the row to the folder's results, and return the measurements.

@@ -7,6 +7,7 @@ from typing import Any
 
 from transformers.trainer_callback import CallbackHandler, TrainerCallback
 
+from collapse.monitoring.monitor import Monitor
 from collapse.monitoring.recorder import Recorder
 from collapse.plugin.registry import Wanted
 
@@ -43,7 +44,7 @@ class CollapseCallback(TrainerCallback):
         classes: int | None = None,
         head: str | None = None,
     ) -> None:
-        self._recorder = Recorder(every, dataset, batches, validation, metrics, classes, head)
+        self._recorder = Recorder(every, dataset, batches, validation, Monitor(metrics, classes), head)
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **given: Any) -> None:
         """Measure the model at step 0."""
