@@ -233,22 +233,22 @@ class Monitor:
             raise UsageError("no model is attached: call attach(model), or give embeddings")
         return self._head
 
-    def _samples(self, batches: Iterable[Any], *, embedded: bool = False) -> Generator[tuple[Tensor, Tensor]]:
-        """Yield embeddings and labels: what the attached model gives for batches or, if ``embedded``, the batches."""
+    def _samples(self, batches: Iterable[Any]) -> Generator[tuple[Tensor, Tensor]]:
+        """Yield embeddings and labels, which the attached model gives for batches."""
         head = self._attached()
-        with head.running():  # all ranks enter this, whichever batches they have
+        with head.running():
             for batch in batches:
-                yield batch if embedded else head.samples(batch)
+                yield head.samples(batch)
 
     def _validation_batches(self, validation: Any) -> Generator[tuple[Tensor, Tensor, int]]:
         """Yield embeddings (n, d), labels (n,) and the number of units: of sequences, or else of samples."""
-        expected, batches, is_pair = "a pair (h, y)", validation, False
+        expected, batches = "a pair (h, y)", validation
         if isinstance(validation, tuple | list) and validation and isinstance(validation[0], Tensor | np.ndarray):
             h, y = (torch.as_tensor(each) for each in pair(validation, expected))
             units = max(1, _ROWS * len(y) // max(1, y.numel()))
-            batches, is_pair = zip(h.split(units), y.split(units), strict=True), True
-        if self._head is not None:
-            batches = self._samples(batches, embedded=is_pair)
+            batches = zip(h.split(units), y.split(units), strict=True)
+        elif self._head is not None:
+            batches = self._samples(validation)
         for batch in batches:
             h, y = (torch.as_tensor(each) for each in pair(batch, expected))
             yield *_flat(h, y, self._dim), len(y) if y.dim() else 1
