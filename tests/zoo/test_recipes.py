@@ -119,8 +119,6 @@ def test_a_product_of_sizes_and_seeds():
     assert len(members) == 16
     assert str(members[0].name) == "TinyStories-01x0032_01di01"
     assert {member.checkpoints for member in members} == {(0,), (2,)}
-    assert grid("1,1x16,32,16,16_01d,1d") == grid("1x16,32")  # a member named twice is one
-    assert grid("seeds", data_seeds=[0, 1]) == grid("2x768", data_seeds=[0, 1])
     assert [member.name.short for member in grid("1x16", seeds=[42, 1])] == ["01x0016_01di42", "01x0016_01di01"]
     with pytest.raises(UsageError, match="no grid is called 'papers'; did you mean paper"):
         grid("papers")

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from itertools import product
 
 from collapse.errors import UsageError, near_names
-from collapse_zoo.recipes import Name, name_of, parse
+from collapse_zoo.recipes import Name, parse
 
 DEPTHS = (1, 2, 4, 8, 12)
 WIDTHS = (64, 128, 256, 512, 768, 1024)
@@ -33,7 +33,7 @@ class GridMember:
 def grid(
     text: str, *, vary: str | None = None, seeds: Sequence[int] = (), data_seeds: Sequence[int] = ()
 ) -> list[GridMember]:
-    """Return the members of a grid, in order and without duplicates.
+    """Return the members of a grid, in order.
 
     Args:
         text: ``paper``: 30 architectures x {01d, 01L, 03d, 10d, 10L}. ``seeds``: 02x0768_01d and 20 repeats. Or a
@@ -64,14 +64,11 @@ def grid(
         members = [GridMember(name, (0,)) for name in repeats]
     else:
         members = _product(text)
-    initial: list[int | None] = [*seeds] or [None]
-    order: list[int | None] = [*data_seeds] or [None]
-    made: dict[Name, GridMember] = {}
-    for member, seed, data_seed in product(members, initial, order):
-        name = member.name if seed is None else replace(member.name, seed=seed)
-        name = name if data_seed is None else replace(name, data_seed=data_seed)
-        made.setdefault(name_of(name.recipe(heads=1)), GridMember(name, member.checkpoints))  # 01d42 equals 01d
-    return list(made.values())
+    if seeds:
+        members = [replace(each, name=replace(each.name, seed=n)) for each, n in product(members, seeds)]
+    if data_seeds:
+        members = [replace(each, name=replace(each.name, data_seed=n)) for each, n in product(members, data_seeds)]
+    return members
 
 
 def _product(text: str) -> list[GridMember]:
