@@ -80,9 +80,7 @@ def train(
         run.check_same(recipe, source, **{name: getattr(arguments, name) for name in same})
         with _failures(run, first):
             if not run.finished:
-                name = run.record.get("name") or str(name_of(recipe, source.label))  # a sweep has named it
-                reported = progress if first else None
-                _train(recipe, source, run, name, arguments, fast_attention, checkpoints, measure is True, reported)
+                _train(recipe, source, run, arguments, fast_attention, checkpoints, measure is True, progress)
             if measure is not False and first:
                 measured = [each.k for each in run.epochs] if measure is True else measure
                 _measure(run, source, measured, device, progress)
@@ -125,7 +123,6 @@ def _train(
     recipe: Recipe,
     source: Source,
     run: Run,
-    name: str,
     arguments: transformers.TrainingArguments,
     fast_attention: bool,
     checkpoints: Container[int] | None,
@@ -134,6 +131,8 @@ def _train(
 ) -> None:
     """Train from the beginning or from the last checkpoint, in each process."""
     first = arguments.process_index == 0
+    name = run.record.get("name") or str(name_of(recipe, source.label))  # a sweep has named it
+    progress = progress if first else None
     with arguments.main_process_first(local=False):
         chunks = source.chunks(recipe.chunk_length, progress)
         validation = source.validation_chunks(recipe.chunk_length, progress)
