@@ -1,8 +1,6 @@
 """Options shared by training and sweeping, and their conversion to a source and values of a recipe."""
 
 import logging
-import math
-from contextlib import suppress
 from dataclasses import Field, fields
 from typing import TYPE_CHECKING, Any
 
@@ -113,10 +111,10 @@ def recipe_values(options: dict[str, Any], cuda: bool | None = None) -> dict[str
 
 def _weighted(text: str) -> tuple[str, float]:
     name, _, weight = text.partition(":")
-    with suppress(ValueError):
-        if math.isfinite(value := float(weight)):
-            return name, value
-    raise UsageError(f"--regularize must be NAME:WEIGHT, such as nc3:0.1, got {text}")
+    try:
+        return name, float(weight)
+    except ValueError as error:
+        raise UsageError(f"--regularize must be NAME:WEIGHT, such as nc3:0.1, got {text}") from error
 
 
 def training_arguments(options: dict[str, Any]) -> dict[str, Any]:
