@@ -7,7 +7,7 @@ from torch import Tensor
 
 from collapse.errors import PluginError
 from collapse.plugin.batch import Batch, Side
-from collapse.plugin.guarding import Failed, call
+from collapse.plugin.guarding import call
 from collapse.plugin.plugin_manager import plugins
 from collapse.plugin.statistic import Statistic
 
@@ -51,9 +51,9 @@ class Filled:
                 of_batch.check(batch.h.shape[1])
             except PluginError as error:
                 raise PluginError(
-                    f"plugin {plugins().owner(type(each).__module__).name}: statistic {each.name}: "
-                    f"{error.text if isinstance(error, Failed) else error}. Correct the plugin, or add --without "
-                    f"{each.name}, and run the same command again to resume after the last saved slice"
+                    f"plugin {plugins().owner(type(each).__module__).name}: statistic {each.name}: {error}. Correct "
+                    f"the plugin, or add --without {each.name}, and run the same command again to resume after the "
+                    "last saved slice"
                 ) from error
             each.merge(of_batch)
 

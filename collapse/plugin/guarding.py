@@ -22,13 +22,12 @@ class Failed(PluginError):
     """A plugin's function failed.
 
     Attributes:
-        text: What happened.
         module: The function's module.
     """
 
     def __init__(self, function: Callable[..., Any], text: str) -> None:
         super().__init__(f"{called(function)} failed: {text}")
-        self.text, self.module = text, str(getattr(function, "__module__", "?"))
+        self.module = str(getattr(function, "__module__", "?"))
 
     def __reduce__(self) -> tuple[Any, ...]:  # what ranks send: a function of a file cannot be pickled
         return type(self).__new__, (type(self), *self.args), vars(self)
