@@ -166,7 +166,7 @@ class Monitor:
             UsageError: There are no samples, or only some ranks give validation samples.
             CollapseError: There are fewer than two classes, an embedding is not finite, or a label is out of range.
         """
-        parts = [*of_all_ranks(lambda: (self._state(), validation is None))]
+        parts = of_all_ranks(lambda: (self._state(), validation is None))
         if len({lacking for _, lacking in parts}) > 1:
             raise UsageError("some ranks have no validation: give each rank its share, which can be an empty list")
         moments = merged((state for state, _ in parts), self._trained)

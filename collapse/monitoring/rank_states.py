@@ -20,27 +20,27 @@ def rank_and_size() -> tuple[int, int]:
     return (dist.get_rank(), dist.get_world_size()) if joined else (0, 1)
 
 
-def of_all_ranks(make: Callable[[], T]) -> Iterator[T]:
-    """Yield what a function returns in each rank of the default group; all ranks call this.
+def of_all_ranks(make: Callable[[], T]) -> list[T]:
+    """Return what a function returns in each rank of the default group; all ranks call this.
 
     Raises:
         CollapseError: The function failed in a rank; all ranks raise the error of the first such rank.
     """
     rank, size = rank_and_size()
     if size == 1:
-        yield make()
-        return
-    own: Any
+        return [make()]
+    found: list[Any] = [None] * size
     try:
-        own = make()
+        found[rank] = make()
     except CollapseError as error:
-        own = CollapseError(f"rank {rank}: {error}")
-    for each in range(size):
-        held: list[Any] = [own if each == rank else None]
+        found[rank] = CollapseError(f"rank {rank}: {error}")
+    for each in range(size):  # one after the other, which takes less memory of a GPU than gathering all
+        held = [found[each]]
         dist.broadcast_object_list(held, src=each)
         if isinstance(held[0], CollapseError):
             raise held[0]
-        yield held[0]
+        found[each] = held[0]
+    return found
 
 
 @contextmanager

@@ -74,7 +74,7 @@ def validated(
             kind = UsageError if isinstance(error, UsageError) else CollapseError
             raise kind(f"validation: {error}") from error
 
-    parts = [*of_all_ranks(named)]
+    parts = of_all_ranks(named)
     if not any(len(each["classes"]) for each, _ in parts):
         raise UsageError(
             "the validation has no samples: give a loader or a list, because an iterator is empty after its first use"
