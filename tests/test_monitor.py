@@ -180,9 +180,9 @@ def test_mistakes_are_refused_in_a_line():
         (lambda: monitor.compute([(x, y, y)]), r"a pair \(h, y\), not a tuple of 3"),
         (lambda: monitor.compute([]), "the validation has no samples"),
         (lambda: monitor.compute((x[:0], y[:0])), "the validation has no samples"),
-        (lambda: monitor.compute((x * torch.nan, y)), "validation: .*NaN"),
+        (lambda: monitor.compute((x * torch.nan, y)), "NaN"),
         (lambda: attached.run([{"x": x}]), "a batch has no labels, only x"),
-        (lambda: attached.compute(validation=(h, y + 1)), "validation: 40 labels outside 0 to 4, such as 5: "),
+        (lambda: attached.compute(validation=(h, y + 1)), "40 labels outside 0 to 4, such as 5: "),
     ):
         with pytest.raises(CollapseError, match=said):
             call()

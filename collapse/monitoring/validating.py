@@ -7,7 +7,7 @@ from typing import TypeVar
 from torch import Tensor
 
 from collapse.core.precision import exact_arithmetic
-from collapse.errors import CollapseError, UsageError
+from collapse.errors import UsageError
 from collapse.measurement.rows import Row
 from collapse.monitoring.buffered_moments import BufferedMoments
 from collapse.monitoring.model_head import LinearHead
@@ -67,14 +67,7 @@ def validated(
             first += units
         return moments.state(), {} if tally is None else tally.state()
 
-    def named() -> tuple[dict[str, Tensor], dict[str, Tensor]]:
-        try:
-            return states()
-        except CollapseError as error:
-            kind = UsageError if isinstance(error, UsageError) else CollapseError
-            raise kind(f"validation: {error}") from error
-
-    parts = of_all_ranks(named)
+    parts = of_all_ranks(states)
     if not any(len(each["classes"]) for each, _ in parts):
         raise UsageError(
             "the validation has no samples: give a loader or a list, because an iterator is empty after its first use"
