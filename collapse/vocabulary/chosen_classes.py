@@ -9,6 +9,7 @@ from torch import Tensor
 
 from collapse.errors import UsageError, counted, some
 from collapse.hub.opening import load
+from collapse.measurement.measuring import Measurable
 from collapse.numerics.statistics import EmbeddingStatistics
 from collapse.stores.store import Store
 from collapse.vocabulary.finding_tokenizer import find_tokenizer_of
@@ -35,7 +36,7 @@ class Chosen:
 
 
 def choose(
-    store: Store | EmbeddingStatistics | str | Path,
+    store: Measurable,
     tokens: str | Iterable[str] | None = None,
     ids: Iterable[int] | None = None,
     *,

@@ -5,7 +5,6 @@ Shapes: C classes, d dimensions.
 
 import math
 from collections.abc import Iterable
-from pathlib import Path
 from typing import Any
 
 from jaxtyping import Float
@@ -14,13 +13,13 @@ from torch import Tensor
 from collapse.core.precision import exact_arithmetic
 from collapse.core.progress import Report, shows_progress
 from collapse.measurement.class_values import check_name, measure_classes, pair_measurements
+from collapse.measurement.measuring import Measurable
 from collapse.measurement.table import Table
-from collapse.numerics.statistics import EmbeddingStatistics, row_cosine
+from collapse.numerics.statistics import row_cosine
 from collapse.numerics.tiles import ClassGeometry, Tile
 from collapse.numerics.values import Values, values_of
 from collapse.plugin.guarding import outside_inference_mode
 from collapse.plugin.plugin_manager import plugins
-from collapse.stores.store import Store
 from collapse.vocabulary.chosen_classes import choose, rank
 from collapse.vocabulary.token_table import heading, known, positions, remarks, token_table
 
@@ -31,7 +30,7 @@ _KEYS = 4
 
 @shows_progress
 def confusable_pairs(
-    store: Store | EmbeddingStatistics | str | Path,
+    store: Measurable,
     most: int = 20,
     *,
     by: str = _CDNV,
@@ -83,7 +82,7 @@ def confusable_pairs(
 @outside_inference_mode
 @exact_arithmetic()
 def neighbours(
-    store: Store | EmbeddingStatistics | str | Path,
+    store: Measurable,
     tokens: str | Iterable[str] | None = None,
     most: int = 5,
     *,

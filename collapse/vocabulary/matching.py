@@ -6,7 +6,6 @@ Shapes: C classes, n tokens, m matched classes of one token.
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -15,9 +14,8 @@ from numpy.typing import NDArray
 from collapse.core.progress import Report, shows_progress
 from collapse.errors import UsageError, counted
 from collapse.measurement.class_values import measure_classes
+from collapse.measurement.measuring import Measurable
 from collapse.measurement.table import Table
-from collapse.numerics.statistics import EmbeddingStatistics
-from collapse.stores.store import Store
 from collapse.vocabulary.chosen_classes import choose
 from collapse.vocabulary.token_table import COLUMNS, heading, positions, remarks
 
@@ -31,7 +29,7 @@ _MOST = 40_000_000  # at most this many residuals are permuted per column, in ab
 
 @shows_progress
 def frequency_matched(
-    store: Store | EmbeddingStatistics | str | Path,
+    store: Measurable,
     tokens: str | Iterable[str] | None = None,
     *,
     ids: Iterable[int] | None = None,

@@ -2,17 +2,15 @@
 
 import math
 from collections.abc import Iterable, Sequence
-from pathlib import Path
 from typing import Any
 
 from collapse.core.progress import Report, shows_progress
 from collapse.errors import UsageError
 from collapse.measurement.class_values import ClassValues, check_name, class_measurements, measure_classes
+from collapse.measurement.measuring import Measurable
 from collapse.measurement.row_tables import notes_of, titles_of
 from collapse.measurement.rows import Row
 from collapse.measurement.table import Table
-from collapse.numerics.statistics import EmbeddingStatistics
-from collapse.stores.store import Store
 from collapse.vocabulary.chosen_classes import Chosen, choose, rank
 from collapse.vocabulary.token_texts import quoted
 
@@ -60,7 +58,7 @@ def token_table(
 
 @shows_progress
 def tokens(
-    store: Store | EmbeddingStatistics | str | Path,
+    store: Measurable,
     tokens: str | Iterable[str] | None = None,
     *,
     ids: Iterable[int] | None = None,
