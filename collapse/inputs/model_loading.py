@@ -26,7 +26,7 @@ from collapse.inputs.checkpoints import check_code, check_kernels, check_kind, l
 from collapse.inputs.collection_spec import CollectionSpec
 from collapse.inputs.language_model import LanguageModel, explaining_large_model
 from collapse.inputs.model_hooks import speed_up
-from collapse.inputs.placement import check_placed, placement
+from collapse.inputs.placement import check_quantized, placement
 from collapse.inputs.tasks import CAUSAL, Task
 from collapse.inputs.weight_checks import check_loaded
 from collapse.numerics.devices import pick_device
@@ -74,7 +74,7 @@ def load_pretrained(
             model = _untrained(reference, spec, arguments, task)
         else:
             model = _trained(reference, spec, arguments | placed, report, task)
-            check_placed(model, spec, placed)
+            check_quantized(model, spec)
             if reference.adapter:
                 merge = not getattr(model, "is_quantized", False)  # merging would round again
                 model = apply_adapter(model, reference, merge=merge)

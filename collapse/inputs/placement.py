@@ -9,7 +9,7 @@ import torch
 from collapse.core.extras import missing_package
 from collapse.core.paths import expanded
 from collapse.core.reading import read_json
-from collapse.errors import CollapseError, UsageError, near_names, some
+from collapse.errors import CollapseError, UsageError, near_names
 from collapse.inputs.collection_spec import CollectionSpec
 from collapse.inputs.language_model import is_plain
 
@@ -35,17 +35,10 @@ def placement(spec: CollectionSpec, config: Mapping[str, Any], target: torch.dev
     return {"device_map": device_map or {"": str(target)}} | ({"quantization_config": quantized} if quantized else {})
 
 
-def check_placed(model: Any, spec: CollectionSpec, placed: Mapping[str, Any]) -> None:
-    """Check that a device map covers all weights and no unknown modules, and that ``--quantize`` quantized a weight."""
-    kind, places = type(model).__name__, placed.get("device_map")
-    if isinstance(places, Mapping):
-        weights = [name for name, _ in model.named_parameters()]
-        known = {*weights, *(name for name, _ in model.named_modules())}
-        if unknown := [each for each in places if each not in known]:
-            raise UsageError(f"the device map names {some(unknown)}, but {kind} has no such module: correct the map")
-        if omitted := [each for each in weights if not any(f"{each}.".startswith(f"{it}.") or not it for it in places)]:
-            raise UsageError(f"the device map has no device for {some(omitted)} of {kind}: add a device for each")
+def check_quantized(model: Any, spec: CollectionSpec) -> None:
+    """Raise UsageError if ``--quantize`` quantized no weight of a model."""
     if spec.quantize and all(map(is_plain, model.parameters())):
+        kind = type(model).__name__
         raise UsageError(f"--quantize {spec.quantize} quantizes no weight of {kind}: choose another, or remove it")
 
 
