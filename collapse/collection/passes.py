@@ -70,7 +70,7 @@ class Collection:
         """
         keep_freed_memory()
         source = self.source
-        check_classifier(source.weight, source.bias, source.classifier_words, source.remedy)
+        check_classifier(source.weight, source.bias)
         first = source.train or source.validation  # both use the same model
         remedies = ["--batch-size 1", "fewer chunks (--max-chunks)"] if first is not None and first.is_text else []
         remedies += ["fewer --layers at once"] if len(source.layers) > 1 else []

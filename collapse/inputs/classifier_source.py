@@ -126,8 +126,6 @@ def _open(
         bias=classifier.bias,
         train=phases.get("train"),
         validation=phases.get("validation"),
-        classifier_words=(f"the weight of {classifier.name}", f"the bias of {classifier.name}"),
-        remedy="check the model's weights",
         command=f"collapse collect {shlex.quote(reference.name)} {typed(spec)}",
         clock=clock,
     )

@@ -136,8 +136,6 @@ def source_of(
         bias=features.get("classifier_bias"),
         train=phases["train"],
         validation=phases.get("validation"),
-        classifier_words=(f"{called}: classifier", f"{called}: classifier_bias"),
-        remedy="correct the row, or remove its class",
     )
 
 

@@ -123,8 +123,6 @@ class Source:
         validation: The validation samples, or None.
         layers: The wanted layers, in order of depth; the last one is top.
         lens: Maps the embeddings of an inner layer to what the classifier reads; None if that is not possible.
-        classifier_words: Names of the classifier and of its bias in messages.
-        remedy: Advice in messages if the classifier is not finite.
         command: A command line that repeats the collection, for the provenance.
         logits: How the model makes logits from ⟨w, h⟩ + b.
         exact_loss: Whether the loss is summed in float64.
@@ -144,8 +142,6 @@ class Source:
     validation: Phase | None = None
     layers: Sequence[str] = (TOP,)
     lens: Callable[[Tensor], Tensor] | None = None
-    classifier_words: tuple[str, str] = ("the model's output embedding", "the bias of the model's output embedding")
-    remedy: str = ""
     command: str | None = None
     logits: Logits = LINEAR
     exact_loss: bool = True

@@ -39,12 +39,6 @@ _SLICES, _FEWEST_SLICES = 16, 8  # minimum numbers of slices, if the text is lon
 _CPU_TOKENS, _GPU_TOKENS = 2048, 16384  # initial tokens per batch
 
 
-def advice(dtype: torch.dtype) -> str:
-    """Return advice for a model whose numbers are not finite."""
-    wider = "try --dtype float32, and " if torch.finfo(dtype).bits < 32 else ""
-    return f"{wider}check the model's weights"
-
-
 class TextPhase(Phase):
     """Chunks of a text.
 
@@ -94,9 +88,10 @@ class TextPhase(Phase):
     def not_finite(self, start: int, row: int, wrong: str) -> str:
         """Describe where an embedding is not finite."""
         chunk, sample = divmod(row, self.size - 1)
+        wider = "try --dtype float32, and " if torch.finfo(self.model.weight.dtype).bits < 32 else ""
         return (
             f"the embedding of sample {sample} of {self.name} chunk {start + chunk} is {wrong}: "
-            f"it was not stored; {advice(self.model.weight.dtype)}"
+            f"it was not stored; {wider}check the model's weights"
         )
 
     def batch_units(self, asked: int | str) -> int:
@@ -184,7 +179,6 @@ def open_texts(
         validation=None if validation is None else phase("validation", validation),
         layers=layers,
         lens=model.lens,
-        remedy=f"the row number is the token id; {advice(model.weight.dtype)}",
         command=_command(reference, spec),
         exact_loss=spec.exact_loss,
         clock=clock,

@@ -261,7 +261,7 @@ class Monitor:
             head = self._head.classifier()
         else:
             return None
-        check_classifier(head.weight, head.bias, ("the classifier", "the classifier's bias"))
+        check_classifier(head.weight, head.bias)
         return head
 
 

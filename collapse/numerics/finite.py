@@ -42,20 +42,19 @@ def check_finite(h_Bd: Float[Tensor, "B d"]) -> None:
         raise NotFinite(*found)
 
 
-def check_classifier(
-    weight: Float[Tensor, "V d"], bias: Float[Tensor, " V"] | None, names: tuple[str, str], remedy: str = ""
-) -> None:
+def check_classifier(weight: Float[Tensor, "V d"], bias: Float[Tensor, " V"] | None) -> None:
     """Check an output embedding for values that are NaN, infinite or so large that their squares overflow.
 
     Raises:
         CollapseError: There is such a value; the message names the weight or the bias and the row, which is the class
-            id, and gives the remedy.
+            id.
     """
-    for name, values in zip(names, (weight, bias), strict=True):
+    for name, values in (("the classifier's weight", weight), ("the classifier's bias", bias)):
         if values is not None and not within_range(values) and (found := _first_bad(values.reshape(len(values), -1))):
             row, wrong = found
-            advice = f"; {remedy}" if remedy else ""
-            raise CollapseError(f"{name} row {row} is {wrong}, so no class can be predicted from it{advice}")
+            raise CollapseError(
+                f"row {row} of {name} is {wrong}, so class {row} cannot be predicted: correct the classifier"
+            )
 
 
 def _first_bad(rows: Tensor) -> tuple[int, str] | None:
