@@ -95,8 +95,7 @@ def test_logits_that_overflow_though_the_head_does_not(tiny, told, tmp_path):
     model = changed(tiny, tmp_path / "m", enlarge)
     words = ["collect", model, *tiny.words("--store", tmp_path / "s", "--max-chunks", FEW)[1:]]
     said = told(1, *words, "--dtype", "float16")
-    assert "gives a logit of inf for vocabulary entry 17 at sample 0 of train chunk 0" in said
-    assert "from a finite embedding: try --dtype float32" in said
+    assert "gives logits that are NaN or infinite, from finite embeddings: try --dtype float32" in said
     assert not (tmp_path / "s").exists()
     told(0, *words)
     loss = collapse.measure(collapse.load(tmp_path / "s")).measurements["val_loss"]

@@ -101,7 +101,7 @@ class TextPhase(Phase):
 
     def check(self) -> None:
         """Raise CollapseError if the model is not causal on the first chunk, or its head is not linear."""
-        check_model(self.model, self.tokens(0, 1), f"{self.name} chunk 0")
+        check_model(self.model, self.tokens(0, 1))
 
     def coverage(self) -> dict[str, Any]:
         """Return the manifest's entry for the phase; if samples are excluded, it has the number of the kept samples."""
