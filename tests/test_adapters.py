@@ -142,7 +142,7 @@ def test_what_does_not_fit_costs_a_line(base, tiny, tmp_path):
     adapted(base, tmp_path / "a")
     for model in (other, fewer, neox):
         with pytest.raises(
-            CollapseError, match=r"^the adapter a does not fit \w+ \(\w+\): [^\n]+ its base model \([^\n]+$"
+            CollapseError, match=r"^the adapter a cannot be applied to \w+ \(\w+\): [^\n]+ its base model \([^\n]+$"
         ):
             load(model, tmp_path / "a")
     with pytest.raises(UsageError, match="is itself a PEFT adapter"):
@@ -152,13 +152,11 @@ def test_what_does_not_fit_costs_a_line(base, tiny, tmp_path):
         collapse.collect(base, adapter=str(tmp_path / "a"), tokenizer=str(tiny.model), **tiny.options(), **offloaded)
     weights = load_file(tmp_path / "a" / "adapter_model.safetensors")
     save_file(dict([*weights.items()][:-1]), tmp_path / "a" / "adapter_model.safetensors")
-    with pytest.raises(
-        CollapseError, match=r"^the adapter a does not fit llama \(\w+\): the adapter lacks base_model\."
-    ):
+    with pytest.raises(CollapseError, match=r"applied to llama \(\w+\): the adapter lacks base_model\."):
         load(tmp_path / "a")
     with (tmp_path / "a" / "adapter_model.safetensors").open("r+b") as file:
         file.truncate(3000)
-    with pytest.raises(CollapseError, match=r"^the weights of the adapter a cannot be read \(.*\): use a complete"):
+    with pytest.raises(CollapseError, match=r"applied to llama \(\w+\): .*Use the complete"):
         load(tmp_path / "a")
     with pytest.raises(CollapseError, match="is not a PEFT adapter"):
         load(base, other)

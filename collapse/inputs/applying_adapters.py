@@ -1,7 +1,6 @@
 """PEFT adapters: weights that change a base model."""
 
 import warnings
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -34,30 +33,21 @@ def apply_adapter(model: Any, reference: ModelReference, *, merge: bool) -> Any:
             refuse_prompts(adapter.name, config)
             adapted = peft.get_peft_model(model, config)
             wanted = peft.get_peft_model_state_dict(adapted, save_embedding_layers=False)
-            held = _read(adapter.name, weights.parent)
+            held = peft.utils.load_peft_weights(str(weights.parent), device="cpu")
             lacking = [key for key in wanted if key not in held]
             differ = lacking or [key for key in wanted if held[key].shape != wanted[key].shape]
             if not (differ := differ or peft.set_peft_model_state_dict(adapted, held).unexpected_keys):
                 _untie(adapted.get_base_model())
                 return adapted.merge_and_unload() if merge else adapted.get_base_model()
             said = f"{'the adapter lacks' if lacking else 'their weights differ:'} {some(differ)}"
-    except (ValueError, RuntimeError, KeyError, TypeError) as error:  # of peft
+    except CollapseError:
+        raise
+    except Exception as error:  # of several libraries, which read the files
         said = first_line(error)
     raise CollapseError(
-        f"the adapter {adapter.name} does not fit {reference.name} ({type(model).__name__}): {said}. Use the complete "
-        f"adapter, and its base model ({adapter.json(ADAPTER).get('base_model_name_or_path')})"
+        f"the adapter {adapter.name} cannot be applied to {reference.name} ({type(model).__name__}): {said}. Use the "
+        f"complete adapter, and its base model ({adapter.json(ADAPTER).get('base_model_name_or_path')})"
     )
-
-
-def _read(name: str, folder: Path) -> dict[str, torch.Tensor]:
-    import peft
-
-    try:
-        return peft.utils.load_peft_weights(str(folder), device="cpu")
-    except Exception as error:  # of several libraries
-        raise CollapseError(
-            f"the weights of the adapter {name} cannot be read ({first_line(error)}): use a complete copy"
-        ) from error
 
 
 def _untie(model: Any) -> None:
