@@ -3,7 +3,6 @@
 import logging
 import warnings
 from contextlib import nullcontext
-from threading import Lock
 from typing import Any
 
 import torch
@@ -36,8 +35,6 @@ log = logging.getLogger("collapse")
 SEED = 0
 """Seed of the initial weights of ``--null untrained``."""
 
-_loading = Lock()  # transformers cannot load models in parallel: it would report weights as missing
-
 
 def load_model(reference: ModelReference, spec: CollectionSpec, report: Report | None = None) -> LanguageModel:
     """Load a causal language model for measuring, with the arguments of :func:`load_pretrained`."""
@@ -65,7 +62,6 @@ def load_pretrained(
     placed = {} if spec.null == "untrained" else placement(spec, config, target)
     # otherwise transformers asks a service of the Hub to convert a pickled checkpoint, in the background
     with (
-        _loading,
         environment(DISABLE_SAFETENSORS_CONVERSION="1"),
         quiet("transformers", "accelerate", "torch", "torchao", "bitsandbytes"),
         explaining_large_model(reference.name, target),
@@ -176,7 +172,7 @@ def load_tokenizer(reference: ModelReference, *, trust_remote_code: bool = False
         )
     if not trust_remote_code:
         check_code(reference, reference.json("tokenizer_config.json"), "tokenizer_class", "AutoTokenizer")
-    with _loading, quiet("transformers"):
+    with quiet("transformers"):
         try:
             loaded = transformers.AutoTokenizer.from_pretrained(
                 **reference.source, trust_remote_code=trust_remote_code, **reference.model_args
@@ -193,7 +189,7 @@ def load_processor(reference: ModelReference, *, trust_remote_code: bool = False
     """Load the image processor of a model. If there are several, load the one that uses Pillow."""
     import transformers
 
-    with _loading, quiet("transformers"):
+    with quiet("transformers"):
         if not trust_remote_code:
             config = reference.json("preprocessor_config.json")
             check_code(reference, config, "image_processor_type", "AutoImageProcessor")
