@@ -201,16 +201,12 @@ def array_tensor(called: str, name: str, values: Any) -> Tensor:
     """Convert values to a tensor of the same dtype; Python numbers become float64 or int64.
 
     Raises:
-        UsageError: Some values are masked.
         CollapseError: The values are not an array of numbers.
     """
-    if np.ma.is_masked(values):  # NumPy would return the values under the mask
-        raise UsageError(f"{called}: {name} has masked values: remove the masked samples, also from the labels")
+    if isinstance(values, Tensor):
+        return values.detach()
     try:
-        if isinstance(values, Tensor):
-            return values.detach()
-        array = np.asarray(values)
-        return torch.from_numpy(np.ascontiguousarray(array, dtype=array.dtype.newbyteorder("=")))
+        return torch.from_numpy(np.ascontiguousarray(values))
     except (TypeError, ValueError, RuntimeError) as error:
         raise CollapseError(
             f"{called}: {name} cannot be read as an array of numbers ({first_line(error)}): give a NumPy array or a "
