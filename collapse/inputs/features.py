@@ -16,7 +16,6 @@ from collapse.errors import CollapseError, UsageError
 from collapse.inputs.collection_spec import CollectionSpec
 from collapse.inputs.source import Phase, Source
 from collapse.inputs.source_request import check_applies, source_request
-from collapse.numerics.devices import pick_device
 from collapse.stores.layers import TOP
 from collapse.stores.request import Request
 from collapse.stores.tensor_files import hash_of
@@ -86,7 +85,6 @@ def features_request(path: Path, spec: CollectionSpec, folder: Path | None = Non
     from safetensors.torch import load_file
 
     check_features_options(path, spec.given)
-    pick_device(spec.device)  # not used, but an unavailable device is an error
     try:
         features = load_file(path)
     except (SafetensorError, OSError) as error:
