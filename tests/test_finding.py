@@ -105,13 +105,12 @@ def test_a_store_of_anything_else_is_not_used(publish, options, caplog, field):
         find_at("owner/m", options)
 
 
-@pytest.mark.parametrize("field", ["corpus", "validation", "chunk_length", "max_chunks"])
-def test_what_is_left_open_may_be_anything(publish, options, field):
-    identity = asked(options)
-    publish(MODEL | stored(identity | {field: DIFFERENT[field]}))
+@pytest.mark.parametrize("field", ["corpus", "validation", "chunk_length", "max_chunks", "max_validation_chunks"])
+def test_without_a_text_and_limits_any_store_is_used(publish, options, field):
+    publish(MODEL | stored(asked(options) | {field: DIFFERENT[field]}))
     assert find_store("owner/m", options) is None
-    del options[{"corpus": "text", "validation": "validation_text"}.get(field, field)]
-    assert find_store("owner/m", options) is not None
+    assert find_store("owner/m", {}) is not None
+    assert find_store("owner/m", {"dtype": "bfloat16"}) is None
 
 
 def no_validation(content):
@@ -138,32 +137,23 @@ def test_a_split_that_a_data_set_lacks_is_no_difference(publish, options, tmp_pa
 
 
 def test_whole_texts_come_first_then_the_longest_chunks(publish, options, caplog):
-    texts = {key: options[key] for key in ("text", "validation_text")}
     identity = asked(options)
     stores = [("a", 64, 5), ("b", 16, None), ("c", 32, None), ("d", 32, None), ("e", None, None)]
     there = dict(MODEL)
     for name, length, share in stores:
         there |= stored(identity | {"chunk_length": length, "max_chunks": share}, folder=f"collapse/{name}")
     publish(there)
-    found = find_store("owner/m", texts)
+    found = find_store("owner/m", {})
     assert found.origin == f"owner/m/collapse/c@{A}"
     assert "using the existing store owner/m/collapse/c@" in caplog.text
     assert "32 tokens per chunk). To collect it yourself, add --recollect" in caplog.text
-    texts_named = {"corpus": "text.jsonl", "validation": "validation.jsonl"}
-    assert found.named == {"model": "owner/m", "revision": A, **texts_named}
-    only = find_at("owner/m/collapse/a", texts)
+    assert found.named == {"model": "owner/m", "revision": A}  # its own texts keep their names
+    only = find_at("owner/m/collapse/a", {})
     assert only.origin == f"owner/m/collapse/a@{A}"
     assert "64 tokens per chunk, 5 chunks). To collect" in caplog.text
-    assert find_at("owner/m/a", texts).origin == only.origin
-    assert find_store("owner/m", {}).named == {"model": "owner/m", "revision": A}  # its own texts keep their names
-
-
-def test_a_limit_of_the_validation_text_is_open_only_where_that_of_each_text_is(publish, options, caplog):
-    publish(MODEL | stored(asked({**options, "max_validation_chunks": 3})))
-    assert find_store("owner/m", options) is None  # --max-chunks limits both
-    assert find_store("owner/m", {**options, "max_validation_chunks": 3}) is not None
-    assert find_store("owner/m", {**options, "max_chunks": None}) is not None
-    assert "32 tokens per chunk, 40 chunks, 3 validation chunks). To collect" in caplog.text
+    assert find_at("owner/m/a", {}).origin == only.origin
+    texts_named = {"corpus": "text.jsonl", "validation": "validation.jsonl"}
+    assert find_store("owner/m", {**options, "max_chunks": None}).named == {**found.named, **texts_named}
 
 
 def test_a_damaged_store_costs_only_itself(publish, options, caplog):

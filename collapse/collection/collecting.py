@@ -73,8 +73,8 @@ def collect(
 ) -> Store | Part:
     """Collect a model's embedding statistics into a store, or open the store that already holds them.
 
-    Without ``store``, this looks for an existing store in the local cache, then in the model's own repository. A
-    published store may have any text, chunk length and number of chunks, unless the options specify them.
+    Without ``store``, this looks for an existing store in the local cache, then in the model's own repository. If no
+    option names a text, a chunk length or a limit, a published store may have any.
 
     A loaded model is run in place: it is not saved, copied or changed, so this also works inside a training loop. To
     resume, repeat the call with the same ``store``. The model must then still compute the same embeddings.

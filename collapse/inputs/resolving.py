@@ -53,8 +53,8 @@ def _request(
 def find_store(reference: ModelReference, spec: CollectionSpec) -> Store | None:
     """Find a store, in a model's folder or repository, that makes a collection of the model unnecessary.
 
-    For a model on the Hub, a store may have any text, chunk length and number of chunks, unless the options specify
-    them; stores of whole texts are preferred.
+    For a model on the Hub, a store may have any text, chunk length and limits if the options specify none of them;
+    stores of whole texts are preferred.
     """
     stores: list[Store] = []
     files = reference.files

@@ -73,9 +73,7 @@ def find_texts(spec: CollectionSpec) -> Texts:
     assert spec.text is not None
     training = find_corpus(spec.text, split=spec.split, text_column=spec.text_column)
     named = spec.validation_text or (None if training.files else spec.text)
-    validation = None
-    if named:
-        validation = find_corpus(named, split=spec.validation_split, text_column=spec.text_column, validation=True)
+    validation = _find_validation(spec, named) if named else None
     if training.packed and not spec.validation_text and validation == training:  # only a training text was packed
         validation = None
     if validation is None:
@@ -87,13 +85,12 @@ def find_texts(spec: CollectionSpec) -> Texts:
 def find_named_validation(spec: CollectionSpec) -> Corpus | None:
     """Find the validation text that a spec names; None if it names none."""
     if spec.validation_text:
-        return find_validation(spec, spec.validation_text)
+        return _find_validation(spec, spec.validation_text)
     _refuse_unused(spec)
     return None
 
 
-def find_validation(spec: CollectionSpec, text: TextNames) -> Corpus:
-    """Find a validation text; raises the exceptions of :func:`collapse.hub.corpus.find_corpus`."""
+def _find_validation(spec: CollectionSpec, text: TextNames) -> Corpus:
     return find_corpus(text, split=spec.validation_split, text_column=spec.text_column, validation=True)
 
 

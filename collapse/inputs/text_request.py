@@ -15,7 +15,7 @@ from collapse.inputs.collection_spec import CollectionSpec, flag_of
 from collapse.inputs.held_options import options_held
 from collapse.inputs.identity import model_identity
 from collapse.inputs.packing import chunk_length_of
-from collapse.inputs.text_pair import Texts, find_named_validation, find_texts, find_validation
+from collapse.inputs.text_pair import Texts, find_named_validation, find_texts
 from collapse.inputs.text_source import open_texts
 from collapse.measurement.comparable import SAME_TEXTS, same_texts
 from collapse.plugin.plugin_manager import plugins
@@ -25,6 +25,11 @@ from collapse.stores.request import Request
 from collapse.stores.store import Store
 
 log = logging.getLogger("collapse")
+
+_LIMITS = ("chunk_length", "max_chunks", "max_validation_chunks")
+_OF_TEXTS = {"text", "validation_text", "split", "validation_split", "text_column", *_LIMITS}
+"""Options of the texts. If none is given, a published store may have any value in the fields :data:`_OPEN_FIELDS`."""
+_OPEN_FIELDS = frozenset(("corpus", "validation", *_LIMITS))
 
 
 def asked_model(name: str, spec: CollectionSpec) -> ModelReference:
@@ -50,18 +55,18 @@ def text_request(
         spec: The options.
         folder: Folder of the store, or None. If it holds a store, this store's text and limits apply unless the spec
             gives others.
-        leave_open: Whether the request accepts stores with any text, chunk length and limits; those that the spec gives
-            must still be equal.
+        leave_open: Whether the request accepts stores with any text, chunk length and limits, if the spec gives none.
     """
     held = Store.load(folder) if folder and is_store(folder) and not spec.recollect else None
     tokenizer = find_tokenizer(spec.tokenizer) if spec.tokenizer else reference
-    full = _with_known_texts(spec, reference, held)
-    texts, of_store = _texts_of(spec, full, reference, held, _open_fields(full) if leave_open else frozenset())
-    full = texts.fitted(full)  # a packed text has a chunk length and limits of its own, which are then not open
-    open_fields = _open_fields(full) if leave_open else frozenset()
-    if not leave_open and full.chunk_length is None and reference.position_limit is None:
-        _check_kind(reference)
-    if full.chunk_length or not leave_open:
+    full, texts, of_store, open_fields = spec, Texts(None), dict[str, Any](), _OPEN_FIELDS
+    if not leave_open or spec.given.keys() & _OF_TEXTS:
+        open_fields = frozenset()
+        full = _with_known_texts(spec, reference, held)
+        texts, of_store = _texts_of(spec, full, reference, held)
+        full = texts.fitted(full)  # a packed text has a chunk length and limits of its own
+        if full.chunk_length is None and reference.position_limit is None:
+            _check_kind(reference)
         full = replace(full, chunk_length=chunk_length_of(reference, full.chunk_length))
     # a validation text, if any, is then the held store's
     if held is not None and spec.validation_text is None and spec.validation_split is None:
@@ -79,8 +84,6 @@ def text_request(
     tokenizer_folder = (
         {"tokenizer": tokenizer.location} if tokenizer.is_local and tokenizer.loaded_tokenizer is None else {}
     )
-    if texts.training and texts.validation:  # a named data set has its own validation split
-        open_fields -= {"validation"}
     return Request(
         identity=identity,
         shown_names={
@@ -107,19 +110,13 @@ def text_request(
 
 
 def _texts_of(
-    spec: CollectionSpec,
-    full: CollectionSpec,
-    reference: ModelReference,
-    held: Store | None,
-    open_fields: frozenset[str],
+    spec: CollectionSpec, full: CollectionSpec, reference: ModelReference, held: Store | None
 ) -> tuple[Texts, dict[str, Any]]:
     """Return the texts of a request, and the identities of the texts that only the store has.
 
-    ``full`` has ``spec`` and the options that the store or a plugin adds; ``open_fields`` are not compared. A request
-    either accepts any text, or has that of the store, or that of the options or of the model's card.
+    ``full`` has ``spec`` and the options that the store or a plugin adds. The texts are those of the store, of the
+    options or of the model's card.
     """
-    if "corpus" in open_fields:  # any training text matches
-        return Texts(None, find_validation(full, full.validation_text) if full.validation_text else None), {}
     if held is not None and full.text is None:  # a local text: the store has its identity, but not its place
         # use spec, because the store's limits in ``full`` do not apply to a newly given text
         texts = Texts(None, find_named_validation(full if full.validation_text else spec))
@@ -162,16 +159,6 @@ def _with_known_texts(spec: CollectionSpec, model: ModelReference, held: Store |
         if name in spec.given:
             raise UsageError(f"{held} determines the training text: remove {flag_of(name)}, or also give --text")
     return CollectionSpec(**options_held(held.identity, spec.given, texts_only=True))
-
-
-def _open_fields(spec: CollectionSpec) -> frozenset[str]:
-    """Return the identity fields that the options do not determine; a store may have any value in them."""
-    any_text = spec.text is None and spec.split in (None, "train") and spec.text_column in (None, "text")
-    any_validation = not (spec.validation_text or spec.validation_split)
-    some = {"corpus": any_text, "validation": any_validation, "chunk_length": spec.chunk_length is None}
-    some |= {"max_chunks": spec.max_chunks is None}
-    some |= {"max_validation_chunks": spec.max_chunks is None and spec.max_validation_chunks is None}
-    return frozenset(name for name, is_open in some.items() if is_open)
 
 
 def _check_kind(reference: ModelReference) -> None:
