@@ -171,7 +171,8 @@ def _hash_of(model: Any) -> str:
                 if (name := f"{path}.{own}".removeprefix(".")) in names:
                     for each in _plain_parts(getattr(module, own).data):
                         made.update(f"{name} {each.dtype} {list(each.shape)}".encode())
-                        made.update(each.cpu().contiguous().view(-1).view(torch.uint8).numpy().data)
+                        copied = each.to("cpu", copy=True)  # FSDP cannot free storage that NumPy has read
+                        made.update(copied.contiguous().view(-1).view(torch.uint8).numpy().data)
     return made.hexdigest()[:32]
 
 
