@@ -4,7 +4,6 @@ Shapes: B units (images or texts), T tokens, d dimensions, C classes.
 """
 
 from collections.abc import Mapping
-from contextlib import suppress
 from dataclasses import dataclass
 from inspect import signature
 from typing import Any
@@ -15,7 +14,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from collapse.errors import CollapseError
-from collapse.inputs.language_model import Reached, classifier_of, explaining_failed_run
+from collapse.inputs.language_model import classifier_of, explaining_failed_run, inputs_of
 from collapse.inputs.suitability import rounding_of
 
 
@@ -78,19 +77,7 @@ class Classifier:
     @torch.no_grad()  # not inference_mode: a model may keep tensors
     def embed(self, batch: Mapping[str, Tensor]) -> Float[Tensor, "B d"] | Float[Tensor, "B T d"]:
         """Return the input of the head, without computing logits."""
-        found: list[Tensor] = []
-
-        def keep(_: torch.nn.Module, inputs: tuple[Tensor, ...]) -> None:
-            found.append(inputs[0])
-            raise Reached
-
-        hook = self.head.register_forward_pre_hook(keep)
-        try:
-            with suppress(Reached):
-                _run(self.model, batch)
-        finally:
-            hook.remove()
-        h = found[0].to(self.weight.device)
+        h = inputs_of({self.name: self.head}, lambda: _run(self.model, batch))[self.name].to(self.weight.device)
         if self.pools and h.dim() == 3:  # of a decoder
             last = batch["attention_mask"].sum(dim=1) - 1
             return h[torch.arange(len(h)), last.to(h.device)]

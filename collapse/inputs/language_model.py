@@ -3,10 +3,10 @@
 Shapes: B chunks of T tokens, d dimensions, V tokens of the vocabulary.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import chain
 from typing import Any, TypeGuard
 
@@ -169,30 +169,15 @@ class LanguageModel:
 
         Without FSDP, the run stops at the last of these layers. Only S positions, those before ``stop``, are returned.
         """
-        found: dict[str, Tensor] = {}
-
-        def keep(layer: str) -> Callable[[torch.nn.Module, tuple[Any, ...], dict[str, Any]], None]:
-            def hook(_: torch.nn.Module, inputs: tuple[Any, ...], named: dict[str, Any]) -> None:
-                for tensor in (each for each in (*inputs, *named.values()) if isinstance(each, Tensor)):
-                    h_BTd = tensor[:, :stop]
-                    found[layer] = h_BTd if layer == TOP else h_BTd.clone()  # a block may change its input
-                    break
-                if layer == layers[-1] and not self._is_sharded:
-                    raise Reached
-
-            return hook
-
-        with ExitStack() as hooks:
-            for layer in layers:
-                module = self.model.get_output_embeddings()
-                if layer != TOP:
-                    assert self.blocks is not None  # find_layers() was called
-                    module = self.blocks[int(layer)]
-                hooks.enter_context(module.register_forward_pre_hook(keep(layer), with_kwargs=True))
-            with suppress(Reached):
-                self.run(tokens_BT)
+        modules = {}
+        for layer in layers:
+            modules[layer] = self.model.get_output_embeddings()
+            if layer != TOP:
+                assert self.blocks is not None  # find_layers() was called
+                modules[layer] = self.blocks[int(layer)]
+        found = inputs_of(modules, lambda: self.run(tokens_BT), stops=not self._is_sharded)
         if layers[-1] in found:
-            return {layer: h_BTd.to(self.device) for layer, h_BTd in found.items()}
+            return {layer: h_BTd[:, :stop].to(self.device) for layer, h_BTd in found.items()}
         raise CollapseError(
             f"{type(self.model).__name__} cannot be measured: it does not call its output embedding. Give its "
             "embeddings instead: collapse.measure(features=…, labels=…)"
@@ -212,6 +197,30 @@ class LanguageModel:
         """
         with explaining_failed_run(self.model, f"{len(tokens_BT)} × {tokens_BT.shape[1]} tokens"):
             return self.model(input_ids=tokens_BT.to(self._input_device), use_cache=False, **options)
+
+
+def inputs_of(
+    modules: Mapping[str, torch.nn.Module], run: Callable[[], object], *, stops: bool = True
+) -> dict[str, Tensor]:
+    """Run a model; return the first tensor that each of its modules is called with, by the modules' keys.
+
+    The modules are in the order of their calls. With ``stops``, the run ends at the last one.
+    """
+    found: dict[str, Tensor] = {}
+    last = [*modules][-1]
+
+    def keep(key: str, _: torch.nn.Module, inputs: tuple[Any, ...], named: dict[str, Any]) -> None:
+        for h in (each for each in (*inputs, *named.values()) if isinstance(each, Tensor)):
+            found[key] = h if key == last else h.clone()  # a block may change its input
+            break
+        if key == last and stops:
+            raise Reached
+
+    with ExitStack() as hooks, suppress(Reached):
+        for key, module in modules.items():
+            hooks.enter_context(module.register_forward_pre_hook(partial(keep, key), with_kwargs=True))
+        run()
+    return found
 
 
 @torch.no_grad()
