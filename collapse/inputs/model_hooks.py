@@ -7,6 +7,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from collapse.errors import PluginError
+from collapse.inputs.suitability import change_of
 from collapse.plugin.plugin_manager import plugins
 
 if TYPE_CHECKING:
@@ -40,9 +41,7 @@ def _difference(before: Float[Tensor, "1 T d"], after: Float[Tensor, "1 T d"]) -
     """Describe how embeddings differ by more than rounding; None if they do not."""
     if before.dtype != after.dtype:
         return f"{before.dtype} became {after.dtype}"
-    h, other = before.double(), after.double()
-    moved = float(((h - other).norm(dim=-1) / h.norm(dim=-1).clamp(min=1e-300)).max())
-    allowed = _TOLERANCE[before.dtype]
-    if moved <= allowed or not h.isfinite().all():  # the passes report embeddings that are not finite
+    moved, allowed = float(change_of(before, after).max()), _TOLERANCE[before.dtype]
+    if moved <= allowed or not before.isfinite().all():  # the passes report embeddings that are not finite
         return None
     return f"embeddings change by up to {moved:.2g} of their norm, more than rounding explains ({allowed:g})"

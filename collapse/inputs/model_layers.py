@@ -12,7 +12,7 @@ from jaxtyping import Int
 from torch import Tensor, nn
 
 from collapse.errors import CollapseError
-from collapse.inputs.suitability import CHECKED_TOKENS, TOLERANCE
+from collapse.inputs.suitability import CHECKED_TOKENS, TOLERANCE, change_of
 from collapse.stores.layers import TOP
 
 if TYPE_CHECKING:
@@ -61,9 +61,7 @@ def _equal(mine: Tensor, theirs: Tensor) -> bool:
     """Whether most embeddings of two runs are equal up to rounding, as it arises if experts are grouped differently."""
     if mine.shape != theirs.shape:
         return False
-    theirs = theirs.to(mine.device)
-    moved = (mine.double() - theirs.double()).norm(dim=-1) / theirs.double().norm(dim=-1).clamp(min=1e-300)
-    return float(moved.median()) <= TOLERANCE[mine.dtype]
+    return float(change_of(theirs.to(mine.device), mine).median()) <= TOLERANCE[mine.dtype]
 
 
 def _find_lens(loaded: "LanguageModel", tokens: Tensor) -> None:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 import torch.nn.functional as F
-from jaxtyping import Int
+from jaxtyping import Float, Int
 from torch import Tensor
 
 from collapse.errors import CollapseError
@@ -91,8 +91,7 @@ def _check_causal(loaded: "LanguageModel", tokens: Tensor, h: Tensor) -> None:
     half = tokens.shape[1] // 2
     other = tokens.clone()
     other[:, half:] = (other[:, half:] + 1) % loaded.input_rows
-    before, after = h[:, :half].double(), loaded.embeddings(other)[:, :half].double()
-    moved = (before - after).norm(dim=-1) / before.norm(dim=-1).clamp(min=1e-300)
+    moved = change_of(h[:, :half], loaded.embeddings(other)[:, :half])
     typical = float(moved.median())  # a few embeddings may change if two experts have almost equal scores
     if typical > (_QUANTIZED_TOLERANCE if loaded.is_quantized else TOLERANCE[h.dtype]):
         raise CollapseError(
@@ -123,6 +122,12 @@ def _not_linear(loaded: "LanguageModel") -> CollapseError:
         f"{type(loaded.model).__name__} cannot be measured: its logits are not ⟨w, h⟩ + b with its output embedding w "
         "(a constant factor and a tanh cap are supported). Use a model with such a head"
     )
+
+
+def change_of(h: Float[Tensor, "... d"], other: Float[Tensor, "... d"]) -> Float[Tensor, "..."]:
+    """Return the distance of each embedding to another one, relative to its norm."""
+    before = h.double()
+    return (before - other.double()).norm(dim=-1) / before.norm(dim=-1).clamp(min=1e-300)
 
 
 def rounding_of(head: Tensor, logits: Tensor, *, quantized: bool = False) -> float:
