@@ -5,7 +5,8 @@ from pathlib import Path
 from typing import Any
 
 from collapse.errors import UsageError
-from collapse.inputs.collection_spec import flag_of, options_of
+from collapse.inputs.collection_spec import options_of
+from collapse.inputs.source_request import check_applies
 from collapse.stores.manifest import is_store
 
 _TEXTS = (("corpus", "text", "split"), ("validation", "validation_text", "validation_split"))
@@ -31,9 +32,8 @@ def options_held(identity: Mapping[str, Any], given: Mapping[str, Any], *, texts
 
 def refuse_options(store: object, given: Iterable[str]) -> None:
     """Raise UsageError for a given option of a collection that does not apply to a finished store."""
-    for name in given:
-        if options_of()[name].role not in ("running", "layers") or name == "recollect":
-            raise UsageError(f"{store} is a finished store: {flag_of(name)} does not apply; remove the option")
+    applying = {name for name, each in options_of().items() if each.role in ("running", "layers")} - {"recollect"}
+    check_applies(f"{store} is a finished store", given, applying)
 
 
 def refuse_store(name: str | Path) -> None:
