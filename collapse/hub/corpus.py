@@ -108,8 +108,8 @@ def find_corpus(
     given = text_names(text)
     if wrong := [each for each in given if any(len(part) > 255 for part in Path(each).parts)]:
         raise UsageError(
-            f"{wrong[0][:40]!r}… is too long for the name of a file or data set: write the text to a file; only a "
-            "loaded model takes texts as strings"
+            f"{wrong[0][:40]!r}… is too long for the name of a file or data set: write the text to a file, or give a "
+            "loaded model a list of texts"
         )
     chosen = {"--validation-split" if validation else "--split": split, "--text-column": text_column}
     if len(given) == 1 and not _is_local(given[0], known):

@@ -15,7 +15,7 @@ import numpy as np
 import torch
 
 from collapse.core.settings import quiet
-from collapse.errors import CollapseError, UsageError, first_line
+from collapse.errors import UsageError
 from collapse.hub.fingerprints import Folder, tokenizer_fingerprint
 from collapse.hub.references import ModelReference
 from collapse.hub.textfiles import KINDS, kind_of, text_names
@@ -81,16 +81,12 @@ def live_model(
     with TemporaryDirectory(prefix="collapse-") as temporary, left_as_it_was(model):
         place = Path(temporary)
         given = {key: _named(options.get(key), place / f"{key}.jsonl") for key in ("text", "validation_text")}
-        if not isinstance(tokenizer, str | os.PathLike):
+        is_named = isinstance(tokenizer, str | os.PathLike)
+        if not is_named:
             given["tokenizer"] = None
-            try:
-                with quiet("transformers"):
-                    tokenizer("")  # it would save the truncation and padding of its last call
-                    tokenizer.save_pretrained(place)  # for its fingerprint
-            except Exception as error:  # a tokenizer can raise anything
-                raise CollapseError(
-                    f"the tokenizer cannot be saved ({first_line(error)}): give the name of its folder"
-                ) from error
+            with quiet("transformers"):
+                tokenizer("")  # it would save the truncation and padding of its last call
+                tokenizer.save_pretrained(place)  # for its fingerprint
         (place / "config.json").write_text(model.config.to_json_string())
         loaded = LanguageModel.of(model)
         reference = ModelReference(
@@ -99,7 +95,7 @@ def live_model(
             weights=_probe(loaded, folder),
             tokenizer=tokenizer_fingerprint(Folder(place), {}),
             loaded=loaded,
-            loaded_tokenizer=tokenizer if given.get("tokenizer", 0) is None else None,
+            loaded_tokenizer=None if is_named else tokenizer,
         )
         dtype = str(loaded.weight.dtype).removeprefix("torch.")
         yield reference, CollectionSpec(**{**options, **given, "dtype": dtype})
@@ -124,8 +120,6 @@ def left_as_it_was(model: Any) -> Iterator[None]:
 def _named(texts: Any, file: Path) -> Any:
     """Return names of texts; a list of texts is first written to a file."""
     names = text_names(texts)
-    if isinstance(texts, str) and len(texts) > 255 and not os.path.exists(texts):
-        raise UsageError("text= is the name of a file or data set: to give the text itself, pass a list of texts")
     if texts is None or isinstance(texts, str | os.PathLike) or all(map(_is_name, names)):
         return names if names else texts
     file.write_text("".join(json.dumps({"text": each}) + "\n" for each in names))
