@@ -97,19 +97,18 @@ def run_slices(
             saved = time.perf_counter()
             save_seconds = saved - now
     level = logging.INFO if phase.is_text else logging.DEBUG  # collecting rows in memory is too fast to report
-    speed = (end - first) * phase.size / (time.perf_counter() - began)
-    done = counted(end - first, phase.words[0]) + (" of this rank" if ranks.count() > 1 else "")
-    log.log(level, "%s: %s collected, %s %s/s", phase.name, done, f"{speed:,.0f}", phase.words[1])
+    speed = (end - first) * phase.unit_samples / (time.perf_counter() - began)
+    done = counted(end - first, phase.unit) + (" of this rank" if ranks.count() > 1 else "")
+    log.log(level, "%s: %s collected, %s samples/s", phase.name, done, f"{speed:,.0f}")
     return last
 
 
 def _halved(batch: int, phase: Phase, error: BaseException) -> int:
     if not is_out_of_memory(error):
         raise error
-    unit = phase.words[0]
     if batch == 1:
-        raise CollapseError(f"memory ran out with a single {unit}: {phase.out_of_memory}") from error
+        raise CollapseError(f"memory ran out with a single {phase.unit}: {phase.out_of_memory}") from error
     if torch.cuda.is_available():
         torch.cuda.empty_cache()
-    log.warning("memory ran out: continuing with batches of %d %ss", batch // 2, unit)
+    log.warning("memory ran out: continuing with batches of %d %ss", batch // 2, phase.unit)
     return batch // 2

@@ -41,7 +41,7 @@ _OPTIONS = ("without", "null", "recollect", "batch_size", "device", "determinist
 class ArrayPhase(Phase):
     """Rows of an array, in blocks of 8,192."""
 
-    size, words = _ROWS, ("block", "rows")
+    unit = "block"
     out_of_memory = "use a machine with more memory, or keep the features in a smaller dtype"
 
     def __init__(self, name: str, features: Tensor, labels: Tensor, called: str, *, shuffled: bool = False) -> None:

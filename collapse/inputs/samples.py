@@ -39,7 +39,7 @@ class Samples(Phase):
         CollapseError: The labels are not integers, or there is no sample.
     """
 
-    size, words = 1, ("sample", "samples")
+    unit = "sample"
     out_of_memory = "use --dtype bfloat16 or --device cpu"
 
     def __init__(

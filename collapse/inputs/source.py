@@ -28,10 +28,9 @@ class Phase(ABC):
         name: "train" or "validation".
         units: Number of units; all but the last one have the same size.
         slice_units: Units per slice, independent of the batch size; runs resume, and parts begin, at whole slices.
-        size: Tokens or rows per unit, for the reported speed.
         unit_samples: Samples per unit; the last unit may have fewer.
         n_samples: Number of samples in all units.
-        words: Names of a unit and of its content, such as ("chunk", "tokens").
+        unit: Name of a unit, such as "chunk".
         is_text: Whether the units are chunks of a text.
         out_of_memory: Advice for messages if one unit does not fit into memory.
         shuffled: Whether labels are permuted, so that embeddings are independent of labels.
@@ -41,10 +40,9 @@ class Phase(ABC):
     name: str
     units: int
     slice_units: int
-    size: int
     unit_samples: int
     n_samples: int
-    words: tuple[str, str]
+    unit: str
     out_of_memory: str
     is_text: bool = False
     shuffled: bool = False

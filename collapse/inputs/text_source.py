@@ -45,7 +45,7 @@ class TextPhase(Phase):
     The tokenizer adds ``added`` special tokens to each text.
     """
 
-    words, is_text = ("chunk", "tokens"), True
+    unit, is_text = "chunk", True
     out_of_memory = "lower --chunk-length, or use --dtype bfloat16 or --device cpu"
 
     def __init__(
