@@ -30,6 +30,7 @@ from collapse.inputs.text_request import text_request
 from collapse.plugin.guarding import outside_inference_mode
 from collapse.plugin.plugin_manager import plugins
 from collapse.stores.manifest import differences, is_store
+from collapse.stores.provenance import Clock
 from collapse.stores.request import Request
 from collapse.stores.shards import Part
 from collapse.stores.store import Store
@@ -221,11 +222,12 @@ def _check_shared(folder: Path | None) -> None:
 
 def _run_passes(request: Request, report: Report | None, work: _Work) -> Store | Part:
     """Collect what a locked folder does not hold yet."""
-    known = plugins().statistics
+    clock, known = Clock(), plugins().statistics
     kinds = [kind for name, kind in sorted(known.items()) if name not in request.without]
     with exact_arithmetic(deterministic=request.deterministic):  # before the first product: torch asks cuBLAS once
         source = request.load(work.store, report)
     if differ := differences(ranks.shared(source.identity), source.identity, sides=("rank 0", "this rank")):
         raise CollapseError(f"the ranks differ in {'; '.join(differ)}: give all of them the same model and texts")
     with exact_arithmetic(deterministic=request.deterministic):  # again: loading the model may reset it
-        return Collection(source, work.folder, kinds, request.batch_size, request.part, report).run(work.store)
+        run = Collection(source, work.folder, kinds, request.batch_size, request.part, report, clock).run
+        return run(work.store)

@@ -52,6 +52,7 @@ class Collection:
         kinds: Plugin statistics to collect.
         batch_size, part: As in :func:`collapse.collect`.
         report: Called as report(what, done, total).
+        clock: The start time of the first pass, for the provenance.
     """
 
     source: Source
@@ -60,7 +61,7 @@ class Collection:
     batch_size: int | str = "auto"
     part: tuple[int, int] | None = None
     report: Report | None = None
-    _clock: Clock = field(init=False)
+    clock: Clock = field(default_factory=Clock)
 
     def run(self, store: Store | None = None) -> Store | Part:
         """Run the passes that the store does not hold yet, for the layers that lack them; return the store.
@@ -83,7 +84,7 @@ class Collection:
             return self._run_passes(store)
 
     def _run_passes(self, store: Store | None) -> Store | Part:
-        source, self._clock = self.source, self.source.clock
+        source = self.source
         if missing := source.layers if store is None else store.lacking("train", source.layers):
             assert source.train is not None  # the training samples are needed
             identity = source.identity if store is None else self._identity_for_next_pass(store)
@@ -92,7 +93,7 @@ class Collection:
             if trained is None:
                 assert self.folder is not None  # arrays have no parts
                 return store or Part(self.folder, shards)
-            store, self._clock = trained, Clock()
+            store, self.clock = trained, Clock()
         assert store is not None  # now it is trained
         if source.validation is not None and (missing := store.lacking("validation", source.layers)):
             identity, trained_hash = self._identity_for_next_pass(store), training_hash(store, missing)
@@ -234,7 +235,7 @@ class Collection:
     def _header_fields(self, phase: Phase, filled: Filled, batch: int, before: Shard | None) -> dict[str, Any]:
         """Return the fields of a shard's header for its statistics and provenance."""
         provenance: dict[str, Any] = {
-            **self._clock.times(),
+            **self.clock.times(),
             "device": device_name(self.source.device),
             "batch_size": batch,
             "threads": torch.get_num_threads(),

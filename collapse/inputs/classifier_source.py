@@ -28,7 +28,6 @@ from collapse.inputs.text_pair import Texts
 from collapse.inputs.units import MASKED, MASKING_SEED, Units, prepare
 from collapse.measurement.comparable import MATCHED_IN_ORDER, SAME_TEXTS, same_texts
 from collapse.stores.layers import TOP
-from collapse.stores.provenance import Clock
 from collapse.stores.request import Request
 from collapse.stores.store import Store
 
@@ -83,7 +82,7 @@ def _open(
     data: Texts,
 ) -> Source:
     """Load a model and read its data; the arguments are those of :func:`collapse.inputs.text_source.open_texts`."""
-    clock, task = Clock(), TASKS[str(spec.task)]
+    task = TASKS[str(spec.task)]
     check_kind(reference, {**reference.json("config.json"), **reference.model_args}, task)  # before the data are read
     trains = trained is None or bool(trained.lacking("train", [TOP]))
     validates = not trains or spec.part is None  # parts may be validated after merging
@@ -127,7 +126,6 @@ def _open(
         train=phases.get("train"),
         validation=phases.get("validation"),
         command=f"collapse collect {shlex.quote(reference.name)} {typed(spec)}",
-        clock=clock,
     )
 
 

@@ -6,7 +6,7 @@ Shapes: n samples, d dimensions, V rows of the classifier.
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from copy import copy
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -18,7 +18,6 @@ from collapse.errors import CollapseError, UsageError, first_line
 from collapse.inputs.shuffling import permuted
 from collapse.numerics.logits import LINEAR, Logits
 from collapse.stores.layers import TOP
-from collapse.stores.provenance import Clock
 
 
 class Phase(ABC):
@@ -124,7 +123,6 @@ class Source:
         command: A command line that repeats the collection, for the provenance.
         logits: How the model makes logits from ⟨w, h⟩ + b.
         exact_loss: Whether the loss is summed in float64.
-        clock: The start time, for the provenance; by default, the time when the source was opened.
 
     Raises:
         UsageError: The identity is empty, a name is missing, or the weight, the bias or ``classes`` have a wrong shape.
@@ -143,7 +141,6 @@ class Source:
     command: str | None = None
     logits: Logits = LINEAR
     exact_loss: bool = True
-    clock: Clock = field(default_factory=Clock)
 
     def __post_init__(self) -> None:
         if all(each in (None, "", {}) for each in self.identity.values()):

@@ -31,7 +31,6 @@ from collapse.inputs.suitability import check_model, find_logits
 from collapse.inputs.text_pair import Texts
 from collapse.stores.layers import layers_of
 from collapse.stores.manifest import NO_LENS, OF_VALIDATION
-from collapse.stores.provenance import Clock
 from collapse.stores.store import Store
 
 _LARGEST_SLICE = 1024  # chunks
@@ -134,7 +133,6 @@ def open_texts(
 
     ``trained`` is an existing store that lacks only its validation or some layers, or None.
     """
-    clock = Clock()
     check_kind(reference, {**reference.json("config.json"), **reference.model_args})  # before the texts are packed
     tokenizer = tokenizer_reference.loaded_tokenizer or load_tokenizer(
         tokenizer_reference, trust_remote_code=spec.trust_remote_code
@@ -181,7 +179,6 @@ def open_texts(
         lens=model.lens,
         command=_command(reference, spec),
         exact_loss=spec.exact_loss,
-        clock=clock,
     )
 
 
