@@ -1,6 +1,5 @@
 """Load a model with its head, and its tokenizer or image processor."""
 
-import logging
 import warnings
 from contextlib import nullcontext
 from typing import Any
@@ -29,8 +28,6 @@ from collapse.inputs.placement import check_quantized, placement
 from collapse.inputs.tasks import CAUSAL, Task
 from collapse.inputs.weight_checks import check_loaded
 from collapse.numerics.devices import pick_device
-
-log = logging.getLogger("collapse")
 
 SEED = 0
 """Seed of the initial weights of ``--null untrained``."""
@@ -93,13 +90,8 @@ def _trained(
     gguf_file, names = arguments.get("gguf_file"), weight_files(reference.files, arguments)
     with ranks.in_turn():
         files = [reference.files.fetch(name, report) for name in names]  # download errors are reported in one line
-    if not gguf_file:
-        pickled = [name for name in names if not name.endswith(".safetensors")]
-        if pickled:
-            shown = f"{reference.name} has a pickled checkpoint ({', '.join(pickled)})"
-            log.warning("%s; loaded through torch's weights_only unpickler", shown)
-        # otherwise transformers tries the other format after a lost connection
-        arguments = {**arguments, "use_safetensors": not pickled}
+    if not gguf_file:  # otherwise transformers tries the other format after a lost connection
+        arguments = {**arguments, "use_safetensors": all(name.endswith(".safetensors") for name in names)}
     reporting = gguf_reported(f"loading {reference.name}", report) if gguf_file else nullcontext()
     with reporting, warnings.catch_warnings():
         warnings.simplefilter("ignore")  # the unpickler warns about what it then rejects
