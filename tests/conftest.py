@@ -74,6 +74,29 @@ def own_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return home
 
 
+@pytest.fixture
+def own_plugins(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Forget the plugins that a test adds, as -p does, at its end."""
+    from collapse.plugin import plugin_manager
+
+    monkeypatch.setattr(plugin_manager, "_extra", [])
+    plugin_manager.plugins.cache_clear()
+    yield
+    plugin_manager.plugins.cache_clear()
+
+
+@pytest.fixture
+def load_plugin(own_plugins: None, tmp_path: Path) -> Callable[..., None]:
+    """Write a plugin's source text to a file, and add it as -p does, for one test."""
+    from collapse.plugin.plugin_manager import add_plugins
+
+    def load_plugin(text, name="mine"):
+        (tmp_path / f"{name}.py").write_text(text)
+        add_plugins([str(tmp_path / f"{name}.py")])
+
+    return load_plugin
+
+
 @pytest.fixture(scope="session")
 def warm_here(command_lines: ModuleType) -> Iterator[Any]:
     """A process that has imported everything, including the zoo, and forks command lines in the tests' environment."""

@@ -13,7 +13,6 @@ from safetensors.torch import save_file
 from collapse import class_metric, metric
 from collapse.cli import cli
 from collapse.errors import PluginError
-from collapse.plugin import plugin_manager
 from collapse.plugin.commands import command_plugins
 from collapse.plugin.plugin_manager import plugins
 from collapse.testing import random_features
@@ -68,23 +67,9 @@ def install(site, name: str, text: str, group: str = "collapse", maker: str = "g
 
 
 @pytest.fixture
-def given(monkeypatch) -> Iterator[Callable[..., None]]:
-    """Write a plugin and load it as -p does, for one test."""
-
-    def given(file, text):
-        file.write_text(text)
-        monkeypatch.setattr(plugin_manager, "_extra", [str(file)])
-        plugins.cache_clear()
-
-    yield given
-    plugins.cache_clear()
-
-
-@pytest.fixture
-def here(tmp_path, monkeypatch) -> Iterator[Callable[..., None]]:
+def here(own_plugins, tmp_path, monkeypatch) -> Iterator[Callable[..., None]]:
     """Install modules for this process, for one test."""
     monkeypatch.syspath_prepend(tmp_path / "site")
-    monkeypatch.setattr(plugin_manager, "_extra", [])
     installed = []
 
     def here(name: str, text: str, **more: str) -> None:
@@ -93,7 +78,6 @@ def here(tmp_path, monkeypatch) -> Iterator[Callable[..., None]]:
         plugins.cache_clear()
 
     yield here
-    plugins.cache_clear()
     for name in installed:
         sys.modules.pop(name, None)
 
@@ -121,9 +105,9 @@ def test_each_installed_one_costs_itself_and_one_line_with_plugin_and_remedy(tmp
 
 
 @pytest.mark.parametrize("kind", ["import", "keyword", "column"])
-def test_a_broken_plugin_that_was_named_ends_the_command(tmp_path, given, kind, told):
+def test_a_broken_plugin_that_was_named_ends_the_command(load_plugin, kind, told):
     text, wrong = UNUSABLE[kind]
-    given(tmp_path / f"{kind}.py", text)
+    load_plugin(text)
     for words in (["metrics"], ["measure", "nowhere"], ["analyze", "permutation", "nowhere.csv"]):
         (said,) = told(2, *words).splitlines()
         assert re.search(wrong, said)
@@ -198,9 +182,9 @@ def test_an_installed_plugin_can_be_left_out(here, monkeypatch, told):
     assert "no plugin is called 'nc5'; did you mean nc" in told(2, "-p", "no:nc5", "metrics")
 
 
-def test_an_analysis_that_fails_ends_in_a_line(tmp_path, given, told):
+def test_an_analysis_that_fails_ends_in_a_line(load_plugin, tmp_path, told):
     head = "from collapse import analysis\n@analysis('odd')\ndef odd(results):\n"
-    given(tmp_path / "mine.py", f"{head}    '''Odd.'''\n    raise KeyError('no_column')\n")
+    load_plugin(f"{head}    '''Odd.'''\n    raise KeyError('no_column')\n")
     (tmp_path / "results.csv").write_text("model,a\nx,1\n")
     (said,) = told(1, "analyze", "odd", tmp_path / "results.csv", "--json").splitlines()
     assert said.startswith("collapse: analysis odd of collapse_plugin_mine failed: KeyError: 'no_column'")

@@ -1,6 +1,5 @@
 """Plugins that write to shared tensors, return wrong types or raise: each loses only its own numbers."""
 
-from collections.abc import Callable, Iterator
 from copy import deepcopy
 from types import SimpleNamespace
 
@@ -11,7 +10,6 @@ from safetensors.torch import save_file
 import collapse
 from collapse.errors import PluginError
 from collapse.numerics.values import copied
-from collapse.plugin import plugin_manager
 from collapse.testing import random_features
 
 PRELUDE = """
@@ -61,20 +59,6 @@ ODD = {
 }
 
 
-@pytest.fixture
-def load(tmp_path, monkeypatch) -> Iterator[Callable[..., None]]:
-    """Load plugins from source text as -p does, for one test."""
-    monkeypatch.setattr(plugin_manager, "_extra", [])
-
-    def load(**texts: str) -> None:
-        for name, text in texts.items():
-            (tmp_path / f"{name}.py").write_text(PRELUDE + text)
-            plugin_manager.add_plugins([str(tmp_path / f"{name}.py")])
-
-    yield load
-    plugin_manager.plugins.cache_clear()
-
-
 @pytest.fixture(scope="module")
 def undisturbed(tmp_path_factory) -> SimpleNamespace:
     """The same store in memory and on disk, and their measurements without the hostile plugins."""
@@ -96,8 +80,9 @@ def same_numbers(row: collapse.Row, undisturbed: SimpleNamespace) -> None:
     assert row.excluded == undisturbed.row.excluded
 
 
-def test_each_costs_its_own_number_only(load, undisturbed):
-    load(**{name: text.replace("bad.", f"bad.{name}.") for name, (text, _) in (HOSTILE | ODD).items()})
+def test_each_costs_its_own_number_only(load_plugin, undisturbed):
+    for name, (text, _) in (HOSTILE | ODD).items():
+        load_plugin(PRELUDE + text.replace("bad.", f"bad.{name}."), name)
     given = copied(undisturbed.memory.statistics())
     before = deepcopy(given)
     for store in (undisturbed.disk, given):
@@ -117,8 +102,8 @@ def test_each_costs_its_own_number_only(load, undisturbed):
     assert torch.equal(given.statistic("covariance")["scatter"], before.statistic("covariance")["scatter"])
 
 
-def test_the_values_behind_a_measurement_are_nobody_elses(load, undisturbed):
-    load(hostile=HOSTILE["writes_norms"][0])
+def test_the_values_behind_a_measurement_are_nobody_elses(load_plugin, undisturbed):
+    load_plugin(PRELUDE + HOSTILE["writes_norms"][0])
     for name in ("counts", "nc2.norm", "nc2.interference", "nc4.agreement"):
         expected = [each.clone() for each in collapse.vectors(undisturbed.memory, name)]
         for each in collapse.vectors(undisturbed.memory, name):
@@ -129,20 +114,22 @@ def test_the_values_behind_a_measurement_are_nobody_elses(load, undisturbed):
     same_numbers(collapse.measure(undisturbed.memory), undisturbed)
 
 
-def test_a_write_in_inference_mode_is_found_too(load, undisturbed):
-    load(hostile=HOSTILE["writes_norms"][0])
+def test_a_write_in_inference_mode_is_found_too(load_plugin, undisturbed):
+    load_plugin(PRELUDE + HOSTILE["writes_norms"][0])
     with torch.inference_mode():
         row = collapse.measure(undisturbed.memory)
     same_numbers(row, undisturbed)
     assert row.measurements["bad.x"] is None
 
 
-def test_an_error_names_the_function_that_raised(load, undisturbed):
-    load(mine="@derived\ndef base(norms):\n    raise KeyError('lost')\n" + of_classes("return base", "base"))
+def test_an_error_names_the_function_that_raised(load_plugin, undisturbed):
+    load_plugin(
+        PRELUDE + "@derived\ndef base(norms):\n    raise KeyError('lost')\n" + of_classes("return base", "base")
+    )
     with pytest.raises(PluginError, match=r"plugin .*mine.py: collapse_plugin_mine.base failed: KeyError: 'lost'"):
         collapse.vectors(undisturbed.memory, "bad.x")
 
 
-def test_a_limit_that_raises_is_reported_with_the_metrics(load, told):
-    load(mine=scalar("return 1.0", towards="lambda C, d: 1 / 0"))
+def test_a_limit_that_raises_is_reported_with_the_metrics(load_plugin, told):
+    load_plugin(PRELUDE + scalar("return 1.0", towards="lambda C, d: 1 / 0"))
     assert "towards= of bad.x (collapse_plugin_mine.x) is not shown" in told(0, "metrics")

@@ -11,7 +11,6 @@ from collapse.errors import PluginError
 from collapse.hub.references import find_model
 from collapse.inputs.collection_spec import CollectionSpec
 from collapse.inputs.model_loading import load_model
-from collapse.plugin.plugin_manager import add_plugins, plugins
 
 CHANGES = {
     "half": ("model.half()", "torch.float32 became torch.float16"),
@@ -38,20 +37,17 @@ def windowed(tmp_path_factory) -> Path:
 
 
 @pytest.fixture
-def plugin(tmp_path, monkeypatch):
-    """Use a plugin that changes a model, and nothing else's."""
+def plugin(load_plugin):
+    """Use a plugin that changes a model."""
 
     def use(change: str, returns: str = "'swift'") -> None:
-        file = tmp_path / "changing.py"
-        file.write_text(
+        load_plugin(
             "import torch\nfrom collapse import hookimpl\n@hookimpl\n"
-            f"def collapse_prepare_model(model):\n    {change}\n    return {returns}\n"
+            f"def collapse_prepare_model(model):\n    {change}\n    return {returns}\n",
+            "changing",
         )
-        monkeypatch.setattr("collapse.plugin.plugin_manager._extra", [])
-        add_plugins([str(file)])
 
-    yield use
-    plugins.cache_clear()
+    return use
 
 
 @pytest.mark.parametrize("returns", ["'swift'", "None"])

@@ -9,7 +9,6 @@ import torch
 
 import collapse
 from collapse.hub.card import card
-from collapse.plugin import plugin_manager
 from collapse.testing import statistics_of, tiny_statistics
 
 PLUGIN = """
@@ -64,17 +63,14 @@ def of_pooled(pooled): return float(pooled["x"])
 
 
 @pytest.fixture
-def measured(tmp_path, monkeypatch):
-    monkeypatch.setattr(plugin_manager, "_extra", [])
-    (tmp_path / "noting.py").write_text(PLUGIN)
-    plugin_manager.add_plugins([str(tmp_path / "noting.py")])
+def measured(load_plugin):
+    load_plugin(PLUGIN)
 
     def measured(s, *metrics, **options):
         row = collapse.measure(s, metrics=metrics, **options)
         return row, {(note.measurement, note.kind): note.text for note in row.notes}
 
-    yield measured
-    plugin_manager.plugins.cache_clear()
+    return measured
 
 
 def of_variances(*variances):

@@ -17,7 +17,6 @@ from report_samples import FIGURES, HOSTILE, hostile_results, rows_of
 import collapse
 from collapse import CollapseError, Results
 from collapse.errors import UsageError
-from collapse.plugin import plugin_manager
 from collapse.showing import sources
 from collapse.showing.associations import Associations, associations
 from collapse.showing.overview import findings, warnings
@@ -59,15 +58,9 @@ def no_bundle(monkeypatch):
 
 
 @pytest.fixture
-def figures(tmp_path, monkeypatch):
+def figures(load_plugin):
     """Only the figures of report_samples.py besides the built-in plugins."""
-    file = tmp_path / "figures_of_a_test.py"
-    file.write_text(FIGURES)
-    monkeypatch.setattr(plugin_manager, "_extra", [])
-    plugin_manager.add_plugins([str(file)])
-    yield
-    monkeypatch.undo()
-    plugin_manager.plugins.cache_clear()
+    load_plugin(FIGURES)
 
 
 @pytest.fixture

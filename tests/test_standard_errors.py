@@ -12,7 +12,7 @@ from collapse import metric
 from collapse.measurement.row_tables import ERROR, whole_table_of
 from collapse.numerics.standard_errors import influence_of
 from collapse.numerics.values import values_of
-from collapse.plugin.plugin_manager import _extra, add_plugins, plugins
+from collapse.plugin.plugin_manager import add_plugins, plugins
 from collapse.testing import check_metric, check_statistic
 from collapse_metrics.kappa_groups import PredictionsByGroup, grouped_kappa
 
@@ -20,13 +20,9 @@ GROUPED = "collapse_metrics.kappa_groups"
 
 
 @pytest.fixture
-def grouped():
+def grouped(own_plugins):
     """With the plugin of kappa's standard error."""
-    before = list(_extra)
     add_plugins([GROUPED])
-    yield
-    _extra[:] = before
-    plugins.cache_clear()
 
 
 def measured(v):

@@ -6,14 +6,13 @@ from stopping import Stopped, stop_at
 import collapse
 from collapse.errors import PluginError
 from collapse.plugin import plugin_manager
-from collapse.plugin.plugin_manager import add_plugins
 
 PLUGIN = """
 import torch
 from collapse import State, Statistic, metric
 
 class Samples(Statistic):
-    name, version = "{name}", {version}
+    name, version = "mine", {version}
     state = {{"total": State((1,), torch.int64)}}
     seen = 0
     def update(self, batch):
@@ -21,31 +20,24 @@ class Samples(Statistic):
         Samples.seen += len(batch.y)
         {update}
 
-@metric("{name}.total")
-def total({name}):
+@metric("mine.total")
+def total(mine):
     "Samples."
-    return {name}["total"].sum()
+    return mine["total"].sum()
 """
 
 
 @pytest.fixture
-def install(tmp_path, monkeypatch):
-    """Install one plugin, in the place of the one before."""
-    monkeypatch.setattr(plugin_manager, "_extra", [])
+def install(load_plugin, monkeypatch):
+    """Install one plugin, or none, in the place of the one before."""
 
-    def install(file="mine.py", name="mine", version=1, update=""):
-        text = PLUGIN.format(name=name, version=version, update=update)
-        (tmp_path / file).write_text(text)
-        plugin_manager._extra.clear()
-        add_plugins([str(tmp_path / file)])
-
-    def uninstall():
-        plugin_manager._extra.clear()
+    def install(file="mine", version=1, update="", nothing=False):
+        monkeypatch.setattr(plugin_manager, "_extra", [])
         plugin_manager.plugins.cache_clear()
+        if not nothing:
+            load_plugin(PLUGIN.format(version=version, update=update), file)
 
-    install.nothing = uninstall
-    yield install
-    uninstall()
+    return install
 
 
 @pytest.fixture
@@ -72,14 +64,14 @@ def test_a_statistic_that_fails_stops_the_run_which_goes_on_without_it(tiny, opt
 
 
 def test_a_statistic_of_another_plugin_or_version_is_not_read(tiny, options, install, tmp_path):
-    install("one.py")
+    install("one")
     store = collapse.collect(tiny.model, store=tmp_path / "s", **options)
     by = store.manifest["statistics_by"]
     assert by.keys() == {"covariance", "mine"}
     assert by["covariance"] == "linguistic-collapse"
     assert by["mine"] == "one.py"
     assert collapse.measure(store).measurements["mine.total"] == 40 * 31
-    for file, changed, said in (("two.py", {}, "two.py"), ("one.py", {"version": 2}, "version 1")):
+    for file, changed, said in (("two", {}, "two.py"), ("one", {"version": 2}, "version 1")):
         install(file, **changed)
         for opened in (collapse.load(store.path), collapse.load(store.path).statistics()):
             row = collapse.measure(opened, metrics=["mine"])
@@ -87,21 +79,21 @@ def test_a_statistic_of_another_plugin_or_version_is_not_read(tiny, options, ins
             assert said in row.notes[0].text
 
 
-@pytest.mark.parametrize("change", [{"version": 2}, {"file": "two.py"}, None])
+@pytest.mark.parametrize("change", [{"version": 2}, {"file": "two"}, {"nothing": True}])
 def test_an_unfinished_collection_goes_on_without_a_plugin_that_changed(
     tiny, options, install, tmp_path, caplog, change
 ):
     install()
     with pytest.raises(Stopped):
         collapse.collect(tiny.model, store=tmp_path / "s", progress=stop_at("train", 10), **options)
-    install.nothing() if change is None else install(**change)
+    install(**change)
     store = collapse.collect(tiny.model, store=tmp_path / "s", **options)
-    assert ("statistic mine is not collected" in caplog.text) == (change is not None)
+    assert ("statistic mine is not collected" in caplog.text) == (change != {"nothing": True})
     assert set(store.manifest["statistics"]) == {"covariance"}
 
 
 def test_a_complete_store_without_a_statistic_says_how_to_collect_it(run, tiny, tmp_path):
-    (tmp_path / "mine.py").write_text(PLUGIN.format(name="mine", version=1, update=""))
+    (tmp_path / "mine.py").write_text(PLUGIN.format(version=1, update=""))
     words = ["collect", *tiny.words("--store", tmp_path / "s", "--max-chunks", 4)]
     assert "lacks" not in run(*words).stdout
     plugin = ["-p", tmp_path / "mine.py"]
