@@ -10,12 +10,11 @@ import sys
 import tempfile
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from importlib import import_module
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import pytest
+from hub_server import Hub
 from jaxtyping import install_import_hook
 from tiny_model import Tiny, make_tiny
 
@@ -44,24 +43,6 @@ def shared() -> Path:
     if not (SHARED / "data").is_dir():
         pytest.skip("needs ../shared")
     return SHARED
-
-
-@pytest.fixture(scope="session")
-def reference() -> ModuleType:
-    """The direct float64 computations."""
-    return import_module("reference")
-
-
-@pytest.fixture(scope="session")
-def hub_server() -> ModuleType:
-    """The Hub on the loopback interface."""
-    return import_module("hub_server")
-
-
-@pytest.fixture(scope="session")
-def command_lines() -> ModuleType:
-    """The module commands.py, for tests of interruptions."""
-    return import_module("commands")
 
 
 @pytest.fixture(autouse=True)
@@ -98,9 +79,11 @@ def load_plugin(own_plugins: None, tmp_path: Path) -> Callable[..., None]:
 
 
 @pytest.fixture(scope="session")
-def warm_here(command_lines: ModuleType) -> Iterator[Any]:
+def warm_here() -> Iterator[Any]:
     """A process that has imported everything, including the zoo, and forks command lines in the tests' environment."""
-    made = command_lines.Runner(dict(os.environ), imports=("transformers.trainer", "collapse_zoo.training"))
+    from commands import Runner
+
+    made = Runner(dict(os.environ), imports=("transformers.trainer", "collapse_zoo.training"))
     yield made
     made.close()
 
@@ -200,9 +183,9 @@ def out(capsys: pytest.CaptureFixture[str]) -> Callable[..., str]:
 
 
 @pytest.fixture(scope="session")
-def one_hub(hub_server: ModuleType) -> Iterator[Any]:
+def one_hub() -> Iterator[Hub]:
     """One Hub for all tests of a process, because the client reads its address only once."""
-    served = hub_server.Hub().start()
+    served = Hub().start()
     yield served
     served.shutdown()
     served.server_close()
@@ -217,9 +200,11 @@ def hub(one_hub: Any) -> Iterator[Any]:
 
 
 @pytest.fixture(scope="session")
-def warm(one_hub: Any, command_lines: ModuleType, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+def warm(one_hub: Hub, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     """A process that has imported everything, and forks command lines that use the Hub."""
-    made = command_lines.Runner(one_hub.environment(tmp_path_factory.mktemp("warm"), token=None))
+    from commands import Runner
+
+    made = Runner(one_hub.environment(tmp_path_factory.mktemp("warm"), token=None))
     yield made
     made.close()
 
@@ -266,19 +251,23 @@ def runner(warm_here: Any, tmp_path_factory: pytest.TempPathFactory) -> Any:
 
 
 @pytest.fixture(scope="module")
-def hub_runner(command_lines: ModuleType, commands: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+def hub_runner(commands: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     """A warm process with caches of its own, whose Hub is that of the five commands."""
-    made = command_lines.Runner(commands.hub.environment(tmp_path_factory.mktemp("home")))
+    from commands import Runner
+
+    made = Runner(commands.hub.environment(tmp_path_factory.mktemp("home")))
     yield made
     made.close()
 
 
 @pytest.fixture(scope="module")
-def commands(command_lines: ModuleType, hub_server: ModuleType, tiny: Tiny, tmp_path_factory) -> Iterator[Any]:
+def commands(tiny: Tiny, tmp_path_factory) -> Iterator[Any]:
     """The five commands that write, and a slow Hub for them."""
-    served = hub_server.Hub().start()
+    from commands import Commands
+
+    served = Hub().start()
     served.pause = 0.01
-    yield command_lines.Commands(served, tiny, tmp_path_factory.mktemp("commands"))
+    yield Commands(served, tiny, tmp_path_factory.mktemp("commands"))
     served.shutdown()
     served.server_close()
 

@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import reference
 import torch
 import transformers
 from architectures import ARCHITECTURES, SIZES, Architecture
@@ -65,7 +66,7 @@ def dumped(each: Architecture, model: Any, folder: Path, texts: dict[str, Path])
 
 
 @pytest.mark.parametrize("each", MEASURED, ids=name_of)
-def test_measurements_equal_float64_on_dumped_embeddings(each, tiny, tmp_path, reference):
+def test_measurements_equal_float64_on_dumped_embeddings(each, tiny, tmp_path):
     make(each, folder := tmp_path / "model", tiny.model)
     given = {"is_decoder": True} if each.model == "BertLMHeadModel" else {}
     store = collapse.collect(folder, store=tmp_path / "s", model_args=given, **tiny.options() | OPTIONS)

@@ -4,6 +4,7 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
+import reference
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -29,7 +30,7 @@ def agree(a: ClassMoments, b: ClassMoments, tolerance: float) -> None:
         assert torch.allclose(mine[name].double(), theirs[name].double(), rtol=0, atol=tolerance * scale), name
 
 
-def assert_direct(s, reference, h, y) -> None:
+def assert_direct(s, h, y) -> None:
     expected = reference.class_statistics(h.numpy(), y.numpy())
     for name in ("classes", "counts", "means", "variances"):
         np.testing.assert_allclose(getattr(s, name).numpy(), expected[name], rtol=1e-12, atol=1e-13)
@@ -60,11 +61,11 @@ def test_any_split_in_any_order_equals_the_single_pass(seed, samples, classes, o
     agree(whole, parts[0], 1e-12 + 1e-15 * offset)  # a mean's own rounding, relative to the spread, which is 1
 
 
-def test_equals_a_direct_computation(reference):
+def test_equals_a_direct_computation():
     draw = torch.Generator().manual_seed(3)
     h, y = torch.randn(2000, 16, generator=draw), torch.randint(60, (2000,), generator=draw)
     moments = accumulated(h, y, [slice(i, i + 129) for i in range(0, 2000, 129)])
-    assert_direct(moments.statistics_so_far(), reference, h, y)
+    assert_direct(moments.statistics_so_far(), h, y)
 
 
 def test_keeps_its_digits_where_the_variance_is_a_ten_billionth_of_the_squared_mean():
@@ -100,14 +101,14 @@ def test_an_embedding_that_is_not_finite_is_named(bad):
     assert caught.value.row == 5
 
 
-def test_thousands_of_classes_in_any_order(reference):
+def test_thousands_of_classes_in_any_order():
     draw = torch.Generator().manual_seed(6)
     ids = torch.randperm(100_000, generator=draw)[:2500]
     y = ids[torch.randint(2500, (6000,), generator=draw)]
     h = torch.randn(6000, 3, generator=draw, dtype=torch.float64)
     cuts = [0, 1, 900, 950, 4000, 6000]
     moments = accumulated(h, y, [slice(a, b) for a, b in pairwise(cuts)])
-    assert_direct(moments.statistics_so_far(), reference, h, y)
+    assert_direct(moments.statistics_so_far(), h, y)
     assert int(moments.state()["counts"].sum()) == 6000
     nothing = ClassMoments(3)
     assert int(nothing.state()["counts"].sum()) == 0

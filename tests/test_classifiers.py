@@ -8,6 +8,7 @@ import classifier_files as files
 import numpy as np
 import pandas
 import pytest
+import reference
 import torch
 import transformers
 from classifier_files import IMAGES, KINDS, SEQUENCES, TOKENS
@@ -29,7 +30,7 @@ def options(made, task):
     return {"task": task, "data": str(made / names[0]), "validation_data": str(made / names[1])}
 
 
-def expected(reference, made, name, task):
+def expected(made, name, task):
     """Every measurement, from the definition."""
     features = {}
     for phase, data in (("train", "data"), ("validation", "validation_data")):
@@ -41,10 +42,10 @@ def expected(reference, made, name, task):
 
 
 @pytest.mark.parametrize("name", KINDS)
-def test_every_number_is_that_of_the_definition(made, reference, name):
+def test_every_number_is_that_of_the_definition(made, name):
     task = KINDS[name][0]
     row = collapse.measure(made / name, **options(made, task), dtype="float64")
-    wanted = expected(reference, made, name, task)
+    wanted = expected(made, name, task)
     for measurement, value in reference.present(row.measurements).items():
         if measurement in wanted:
             assert value == pytest.approx(wanted[measurement], rel=1e-9, abs=1e-12), measurement
@@ -52,7 +53,7 @@ def test_every_number_is_that_of_the_definition(made, reference, name):
     assert (row.model, row.corpus) == (name, "train" if task == IMAGES else "train.jsonl")
 
 
-def test_parts_batches_and_the_cache_give_the_same_store(made, tmp_path, run, reference):
+def test_parts_batches_and_the_cache_give_the_same_store(made, tmp_path, run):
     given = {**options(made, TOKENS), "dtype": "float64"}
     whole = collapse.collect(made / "tokens", store=tmp_path / "whole", **given)
     words = [f"--{name.replace('_', '-')}={value}" for name, value in given.items()]

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 from equal_stores import same
-from reference import present
+from reference import everything, present
 
 import collapse
 from collapse.errors import StoreError
@@ -25,7 +25,7 @@ def parts(tiny, tmp_path_factory) -> list[Path]:
     return [folder / str(k) for k in range(1, PARTS + 1)]
 
 
-def test_numbers_equal_float64_on_embeddings_of_plain_transformers(tiny, whole, reference, tmp_path):
+def test_numbers_equal_float64_on_embeddings_of_plain_transformers(tiny, whole, tmp_path):
     import transformers
 
     model = transformers.AutoModelForCausalLM.from_pretrained(tiny.model, dtype=torch.float32).eval()
@@ -43,7 +43,7 @@ def test_numbers_equal_float64_on_embeddings_of_plain_transformers(tiny, whole, 
             h = torch.cat([model.transformer(batch).last_hidden_state for batch in chunks.split(4)])
         dumped[f"{name}_features"] = h[:, :-1].reshape(-1, h.shape[-1]).numpy()
         dumped[f"{name}_labels"] = chunks[:, 1:].reshape(-1).numpy()
-    expected = reference.everything(dumped)
+    expected = everything(dumped)
     expected["n_params"] = sum(parameter.numel() for parameter in model.parameters())
     exact = {"fast_attention": False, "exact_loss": True}
     own = collapse.collect(tiny.model, store=tmp_path / "own", batch_size=4, **exact, **tiny.options())

@@ -8,6 +8,7 @@ import re
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
+from commands import homes
 
 from collapse.measurement.results import Results
 
@@ -40,12 +41,12 @@ def told(ended, at):
         ("measure", {2_000: "COLLAPSE_HOME", 100_000: "--store"}),
     ],
 )
-def test_no_space_is_told_and_mended(hub_runner, commands, command_lines, tmp_path, name, limits):
+def test_no_space_is_told_and_mended(hub_runner, commands, tmp_path, name, limits):
     command, expected = commands[name], None
     for limit, elsewhere in {None: None, **limits}.items():
         at = tmp_path / f"{limit}"
         at.mkdir()
-        options = {"log": tmp_path / f"{limit}.log", "environment": command_lines.homes(at)}
+        options = {"log": tmp_path / f"{limit}.log", "environment": homes(at)}
         if limit:
             assert elsewhere in told(hub_runner.run(command.words(at), file_limit=limit, **options), at)
             assert not command.looks_whole(at)
@@ -55,10 +56,10 @@ def test_no_space_is_told_and_mended(hub_runner, commands, command_lines, tmp_pa
         assert command.outcome(at) == expected
 
 
-def test_no_space_for_a_model_of_the_hub(hub_runner, commands, command_lines, tiny, tmp_path):
+def test_no_space_for_a_model_of_the_hub(hub_runner, commands, tiny, tmp_path):
     commands.hub.add("owner/tiny", {file.name: file.read_bytes() for file in tiny.model.iterdir()})
     words = ["collect", "owner/tiny", *tiny.words("--store", tmp_path / "store", "--max-chunks", 20)[1:]]
-    environment = command_lines.homes(tmp_path)
+    environment = homes(tmp_path)
     ended = hub_runner.run(words, tmp_path / "log", environment=environment, file_limit=100_000)
     assert "HF_HOME" in told(ended, tmp_path)
 

@@ -10,6 +10,7 @@ import shutil
 import time
 
 import pytest
+from commands import homes
 
 from collapse.stores.store import Store
 
@@ -18,11 +19,11 @@ NAMES = ("collect", "merge", "push", "pull", "measure")
 
 
 @pytest.fixture
-def kill_and_repeat(hub_runner, commands, command_lines, tmp_path):
+def kill_and_repeat(hub_runner, commands, tmp_path):
     """Kill a command at some fractions of its running time, each time in a new folder, and run it again."""
 
     def run(name, at):
-        return hub_runner.run(commands[name].words(at), tmp_path / "log", environment=command_lines.homes(at))
+        return hub_runner.run(commands[name].words(at), tmp_path / "log", environment=homes(at))
 
     def undisturbed(name, at):
         at.mkdir()
@@ -38,7 +39,7 @@ def kill_and_repeat(hub_runner, commands, command_lines, tmp_path):
             shutil.rmtree(at, ignore_errors=True)
             at.mkdir()
             commands.begin()
-            environment = command_lines.homes(at)
+            environment = homes(at)
             if hub_runner.kill_after(
                 commands[name].words(at), tmp_path / "log", moment * 0.8**tries, environment=environment
             ):

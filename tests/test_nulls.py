@@ -4,6 +4,7 @@ import json
 
 import numpy as np
 import pytest
+import reference
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -47,7 +48,7 @@ def test_every_place_is_taken_once(total, seed):
     assert permuted(some, total, seed).tolist() == places[some].tolist()
 
 
-def test_shuffled_numbers_are_the_direct_ones_of_permuted_labels(file, reference):
+def test_shuffled_numbers_are_the_direct_ones_of_permuted_labels(file):
     plain = {name: tensor.numpy() for name, tensor in load_file(file).items()}
     for split in ("train", "validation"):
         labels = plain[f"{split}_labels"]

@@ -6,6 +6,7 @@ from itertools import combinations
 
 import numpy as np
 import pytest
+import reference
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -103,7 +104,7 @@ def swept(s, *functions, measures=None, **options):
     tile=st.integers(1, 80),
     offset=st.sampled_from([0.0, 5.0]),
 )
-def test_any_tiling_equals_all_pairs_at_once(reference, seed, classes, dim, tile, offset):
+def test_any_tiling_equals_all_pairs_at_once(seed, classes, dim, tile, offset):
     s = random_statistics(classes, dim, seed, offset)
     known = plugins().measurements()
     found = evaluate(lambda: values_of(s), [(known[name][0], [known[name][1]]) for name in PAIRWISE], tile=tile).metrics

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+import reference
 import torch
 
 import collapse
@@ -24,7 +25,7 @@ def made(weights="one", labels=None, embed=None, **changes):
     return collapse.Source(**{**about, **given, **changes})
 
 
-def test_a_source_has_the_numbers_of_its_arrays_and_resumes(tmp_path, reference):
+def test_a_source_has_the_numbers_of_its_arrays_and_resumes(tmp_path):
     store = collapse.collect_source(made(), store=tmp_path / "store")
     row = collapse.measure(store)
     arrays = {name.replace("train_", ""): each for name, each in DATA.items() if name != "classifier_bias"}

@@ -5,6 +5,7 @@ from importlib.util import find_spec
 
 import numpy as np
 import pytest
+import reference
 import torch
 
 if find_spec("timm") is None or find_spec("torchvision") is None:
@@ -39,7 +40,7 @@ def saved(folder, architecture):
     return model.double().eval()
 
 
-def test_a_residual_network_of_timm_has_the_numbers_of_the_definition(tmp_path, reference):
+def test_a_residual_network_of_timm_has_the_numbers_of_the_definition(tmp_path):
     model = saved(tmp_path / "resnet", "test_resnet")
     features = {"classifier": model.fc.weight.detach().numpy(), "classifier_bias": model.fc.bias.detach().numpy()}
     for phase, seed in (("train", 0), ("validation", 1)):

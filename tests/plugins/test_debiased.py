@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import reference
 import torch
 from golden_store import GOLDEN
 
@@ -51,7 +52,7 @@ def test_the_table_in_the_docs_is_what_the_script_prints(simulation, simulated):
             assert abs(a - b) < error, (name, shown, cell)  # no digit of random numbers is promised
 
 
-def test_the_numbers_of_a_real_store_are_the_direct_ones(reference):
+def test_the_numbers_of_a_real_store_are_the_direct_ones():
     store = collapse.load(GOLDEN)
     s = store.statistics()
     arrays = {name: getattr(s, name).numpy() for name in ("counts", "means", "variances")}

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+import reference
 import torch
 from safetensors.torch import save_file
 
@@ -28,7 +29,7 @@ def arrays(features):
     return {name: tensor.numpy() for name, tensor in features.items()}
 
 
-def test_every_number_is_the_direct_one(features, store, reference):
+def test_every_number_is_the_direct_one(features, store):
     row = collapse.measure(store)
     expected = reference.everything(arrays(features))
     assert row.measurements.keys() == expected.keys() | {"n_params"}
@@ -37,7 +38,7 @@ def test_every_number_is_the_direct_one(features, store, reference):
         assert row.measurements[name] == pytest.approx(value, rel=1e-9, abs=1e-12), name
 
 
-def test_rare_classes_are_dropped_before_anything_is_computed(features, store, reference):
+def test_rare_classes_are_dropped_before_anything_is_computed(features, store):
     counts = torch.bincount(features["train_labels"])
     least = int(counts.sort().values[2]) + 1
     kept = counts[features["train_labels"]] >= least
@@ -55,7 +56,7 @@ def test_rare_classes_are_dropped_before_anything_is_computed(features, store, r
             assert row.measurements[name] == pytest.approx(value, rel=1e-9, abs=1e-12), name
 
 
-def test_values_of_classes_are_the_direct_ones(features, store, reference):
+def test_values_of_classes_are_the_direct_ones(features, store):
     plain = arrays(features)
     s = reference.class_statistics(plain["train_features"], plain["train_labels"])
     centred = s["means"] - s["means"].mean(axis=0)
@@ -81,7 +82,7 @@ def test_values_of_classes_are_the_direct_ones(features, store, reference):
         assert found.numpy() == pytest.approx(values, rel=1e-9, abs=1e-12), name
 
 
-def test_values_of_labels_are_the_direct_ones(features, store, reference):
+def test_values_of_labels_are_the_direct_ones(features, store):
     plain = arrays(features)
     s = reference.class_statistics(plain["train_features"], plain["train_labels"])
     h, y = plain["validation_features"], plain["validation_labels"]
