@@ -34,9 +34,12 @@ def saved(folder: Path, name: str = "LlamaForCausalLM", tokenizer: Path | None =
     return save(build(name, **options), folder, tokenizer)
 
 
-def chunks_of(model: Path, file: Path, chunk_length: int = 32, most: int = 24) -> torch.Tensor:
-    """Return the first chunks of a text's first share."""
+def chunks_of(model: Path, file: Path, chunk_length: int = 32, most: int | None = 24) -> torch.Tensor:
+    """Return the first chunks of a text in two shares, by their definition."""
     tokenizer = transformers.AutoTokenizer.from_pretrained(model)
-    rows = [json.loads(line)["text"] for line in file.read_text().splitlines()]
-    flat = torch.tensor([each for row in tokenizer(rows[: -(-len(rows) // 2)])["input_ids"] for each in row])
-    return flat[: len(flat) // chunk_length * chunk_length].reshape(-1, chunk_length)[:most]
+    rows = [json.loads(line)["text"] for line in file.read_text().splitlines() if line]
+    half, chunks = -(-len(rows) // 2), []
+    for share in (rows[:half], rows[half:]):
+        flat = torch.tensor([each for row in tokenizer(share)["input_ids"] for each in row])
+        chunks.append(flat[: len(flat) // chunk_length * chunk_length].reshape(-1, chunk_length))
+    return torch.cat(chunks)[:most]

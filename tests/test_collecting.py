@@ -1,6 +1,5 @@
 """Collection through its public functions: numbers, states, parts, merging, and what a collection may resume."""
 
-import json
 import os
 import random
 from pathlib import Path
@@ -8,7 +7,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+import transformers
 from equal_stores import same
+from random_models import chunks_of
 from reference import everything, present
 
 import collapse
@@ -26,19 +27,10 @@ def parts(tiny, tmp_path_factory) -> list[Path]:
 
 
 def test_numbers_equal_float64_on_embeddings_of_plain_transformers(tiny, whole, tmp_path):
-    import transformers
-
     model = transformers.AutoModelForCausalLM.from_pretrained(tiny.model, dtype=torch.float32).eval()
-    tokenizer = transformers.AutoTokenizer.from_pretrained(tiny.model)
     dumped: dict[str, np.ndarray] = {"classifier": model.get_output_embeddings().weight.detach().numpy()}
     for name, file in (("train", tiny.text), ("validation", tiny.validation)):
-        rows = [json.loads(line)["text"] for line in file.read_text().splitlines()]
-        half = -(-len(rows) // 2)
-        tokens = []
-        for shard in (rows[:half], rows[half:]):
-            flat = [each for row in tokenizer(shard)["input_ids"] for each in row]
-            tokens += [flat[i : i + 32] for i in range(0, len(flat) - 31, 32)]
-        chunks = torch.tensor(tokens)
+        chunks = chunks_of(tiny.model, file, most=None)
         with torch.no_grad():
             h = torch.cat([model.transformer(batch).last_hidden_state for batch in chunks.split(4)])
         dumped[f"{name}_features"] = h[:, :-1].reshape(-1, h.shape[-1]).numpy()

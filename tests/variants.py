@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 import reference
 import torch
-from transformers import AutoModelForCausalLM, AutoTokenizer, GPTNeoForCausalLM
+from random_models import chunks_of
+from transformers import AutoModelForCausalLM, GPTNeoForCausalLM
 
 from collapse_zoo.recipes import Recipe
 from collapse_zoo.stories import stories, train_tokenizer
@@ -59,16 +60,10 @@ class Variants:
     def _truth(self, named: Named) -> dict[str, float]:
         """Compute the numbers without collapse."""
         model = AutoModelForCausalLM.from_pretrained(self.folder / f"weights{named.weights}").eval()
-        tokenizer = AutoTokenizer.from_pretrained(self.folder / f"tokenizer{named.tokenizer}")
+        tokenizer = self.folder / f"tokenizer{named.tokenizer}"
         dumped: dict[str, Any] = {"classifier": model.get_output_embeddings().weight.detach().numpy()}
         for name, variant in (("train", named.text), ("validation", named.validation)):
-            lines = (self.folder / f"text{variant}.jsonl").read_text().split("\n")
-            rows = [json.loads(line)["text"] for line in lines if line]
-            half, length, chunks = -(-len(rows) // 2), named.chunk_length, []
-            for shard in (rows[:half], rows[half:]):
-                flat = [each for row in tokenizer(shard)["input_ids"] for each in row]
-                chunks += [flat[i : i + length] for i in range(0, len(flat) - length + 1, length)]
-            tokens = torch.tensor(chunks[: named.max_chunks])
+            tokens = chunks_of(tokenizer, self.folder / f"text{variant}.jsonl", named.chunk_length, named.max_chunks)
             with torch.no_grad():
                 h = model.transformer(tokens).last_hidden_state
             dumped[f"{name}_features"] = h[:, :-1].flatten(0, 1).numpy()
