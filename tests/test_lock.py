@@ -6,6 +6,7 @@ import time
 from multiprocessing import get_context
 
 import pytest
+from equal_stores import eventually
 
 from collapse.errors import InUseError
 from collapse.stores.lock import is_locked, locked, running_parts
@@ -19,9 +20,7 @@ def stopped(hub_runner, commands, tmp_path):
 
     def stopped(name):
         pid = hub_runner.start(commands[name].words(tmp_path), tmp_path / "first.log")
-        deadline = time.monotonic() + 30
-        while not is_locked(tmp_path / "store"):
-            assert time.monotonic() < deadline
+        eventually(lambda: is_locked(tmp_path / "store"), 30)
         os.killpg(pid, signal.SIGSTOP)
         started.append(pid)
         return pid
@@ -38,10 +37,7 @@ def text_of(file):
 def waits(hub_runner, words, log):
     """Start a command that must wait for the lock, and return its process id."""
     pid = hub_runner.start(words, log)
-    deadline = time.monotonic() + 30
-    while "store is in use by another process: waiting until it ends" not in text_of(log):
-        assert time.monotonic() < deadline, text_of(log)
-        time.sleep(0.01)
+    eventually(lambda: "store is in use by another process: waiting until it ends" in text_of(log), 30)
     return pid
 
 
