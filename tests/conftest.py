@@ -287,6 +287,14 @@ def whole(tiny, tmp_path_factory):
 
 
 @pytest.fixture(scope="session")
+def stored(tiny: Tiny, tmp_path_factory: pytest.TempPathFactory) -> Any:
+    """The store of 24 chunks of the tiny text, for tests that only read it."""
+    import collapse
+
+    return collapse.collect(tiny.model, store=tmp_path_factory.mktemp("stored") / "s", max_chunks=24, **tiny.options())
+
+
+@pytest.fixture(scope="session")
 def decoding(tiny: Tiny, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The tiny model, with a tokenizer that decodes what it encodes."""
     model = shutil.copytree(tiny.model, tmp_path_factory.mktemp("tokens") / "decoding")

@@ -12,11 +12,6 @@ from collapse.stores.tensor_files import manifest_entry
 FOLDER = "collapse/text.jsonl-T32-24"
 
 
-@pytest.fixture(scope="module")
-def stored(tiny, tmp_path_factory):
-    return collapse.collect(tiny.model, store=tmp_path_factory.mktemp("stored") / "s", max_chunks=24, **tiny.options())
-
-
 @pytest.fixture
 def words(tiny):
     return ("owner/tiny", *tiny.words()[1:], "--max-chunks", 24, "--metrics", "nc3", "--json")

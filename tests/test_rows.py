@@ -2,7 +2,6 @@
 
 import shutil
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 from safetensors.torch import load_file, save_file
@@ -16,19 +15,12 @@ from collapse.plugin.plugin_manager import plugins
 
 
 @pytest.fixture(scope="module")
-def stored(tiny, tmp_path_factory) -> Path:
-    folder = tmp_path_factory.mktemp("rows") / "store"
-    collapse.collect(tiny.model, store=folder, max_chunks=24, **tiny.options())
-    return folder
-
-
-@pytest.fixture(scope="module")
 def measured(stored) -> Row:
-    return collapse.measure(collapse.load(stored), metrics=["nc3.self_duality"])
+    return collapse.measure(stored, metrics=["nc3.self_duality"])
 
 
 def test_a_row_is_printed_as_its_headlines_in_a_few_lines(stored):
-    row = collapse.measure(collapse.load(stored))
+    row = collapse.measure(stored)
     title, _, _, _, *lines, _, more = str(row).splitlines()
     assert repr(row).startswith(f"Row({title.strip('*')}; ")
     assert [line.split()[1] for line in lines] == [n for n in plugins().headlines() if n in row.measurements]
@@ -74,10 +66,10 @@ def test_a_store_in_the_cache_is_shown_under_the_names_asked_for(tiny, tmp_path)
 def test_a_table_says_what_it_mixes(out, stored, tiny, tmp_path):
     other = tmp_path / "other"
     collapse.collect(tiny.model, store=other, text=str(tiny.validation), chunk_length=16, max_chunks=30)
-    text = out("measure", stored, other, "--metrics", "nc2")
+    text = out("measure", stored.path, other, "--metrics", "nc2")
     assert "rows of different training texts are mixed: text.jsonl " in text
     assert "rows of different chunk lengths are mixed: 32 (1 row), 16 (1 row)" in text
-    assert "mixed" not in out("measure", stored, stored, "--metrics", "nc2")
+    assert "mixed" not in out("measure", stored.path, stored.path, "--metrics", "nc2")
 
 
 def test_an_analysis_says_what_it_mixes_in_the_rows_that_it_tests(measured, tmp_path):

@@ -13,13 +13,6 @@ from collapse.testing import random_features
 
 
 @pytest.fixture(scope="module")
-def stored(tiny, tmp_path_factory) -> Path:
-    folder = tmp_path_factory.mktemp("options") / "store"
-    collapse.collect(tiny.model, store=folder, max_chunks=24, **tiny.options())
-    return folder
-
-
-@pytest.fixture(scope="module")
 def features(tmp_path_factory) -> Path:
     path = tmp_path_factory.mktemp("features") / "f.safetensors"
     save_file(random_features(6, 4, 60), path)
@@ -28,14 +21,14 @@ def features(tmp_path_factory) -> Path:
 
 def test_a_store_is_measured_as_it_is(told, tiny, stored, tmp_path):
     for words in (("--text", tiny.text), ("--no-fast-attention",), ("--recollect",)):
-        for models in ((stored,), (tiny.model, stored)):
+        for models in ((stored.path,), (tiny.model, stored.path)):
             said = told(2, "measure", *models, "--metrics", "nc3", *words)
-            assert f"{stored} is a finished store: {words[0]} does not apply; remove the option" in said
-    assert "is a store: --store" in told(2, "measure", stored, "--store", tmp_path / "s")
+            assert f"{stored.path} is a finished store: {words[0]} does not apply; remove the option" in said
+    assert "is a store: --store" in told(2, "measure", stored.path, "--store", tmp_path / "s")
     assert not (tmp_path / "s").exists()
-    told(0, "measure", stored, "--metrics", "nc3", "--device", "cpu", "--batch-size", 4)
-    message = told(1, "measure", tiny.model, "other", "--store", stored, *tiny.words()[1:])
-    assert f"{stored} is a store: for several models, give a folder of stores with --store" in message
+    told(0, "measure", stored.path, "--metrics", "nc3", "--device", "cpu", "--batch-size", 4)
+    message = told(1, "measure", tiny.model, "other", "--store", stored.path, *tiny.words()[1:])
+    assert f"{stored.path} is a store: for several models, give a folder of stores with --store" in message
 
 
 def test_stores_of_several_models_are_named_after_them(told, tiny, tmp_path):
@@ -68,7 +61,7 @@ def test_options_that_do_not_apply_to_a_features_file(told, features, tiny, tmp_
 
 def test_collect_on_a_finished_store_compares_every_option(tiny, stored):
     same = {"validation_text": str(tiny.validation), "max_chunks": 24}
-    assert collapse.collect(tiny.model, store=stored, text_column="text", **same).state == "complete"
+    assert collapse.collect(tiny.model, store=stored.path, text_column="text", **same).state == "complete"
     for given, said in (
         ({"text_column": "story"}, "determines the training text: remove --text-column, or also give --text"),
         ({"split": "test"}, "determines the training text: remove --split"),
@@ -76,23 +69,23 @@ def test_collect_on_a_finished_store_compares_every_option(tiny, stored):
         ({"shards": 3, **same}, r"shards: 2 \(stored\), 3 \(requested\)"),
     ):
         with pytest.raises(collapse.CollapseError, match=said):
-            collapse.collect(tiny.model, store=stored, **given)
+            collapse.collect(tiny.model, store=stored.path, **given)
 
 
 def test_a_store_decides_its_local_texts(tiny, stored):
-    assert collapse.collect(tiny.model, store=stored).state == "complete"
+    assert collapse.collect(tiny.model, store=stored.path).state == "complete"
     with pytest.raises(collapse.CollapseError, match=r"lacks 1 layer \(0\), which need its training text: repeat"):
-        collapse.collect(tiny.model, store=stored, layers="0")
+        collapse.collect(tiny.model, store=stored.path, layers="0")
 
 
 def test_a_folder_of_stores_is_not_a_store(tiny, stored, tmp_path):
-    shutil.copytree(stored, tmp_path / "a")
+    shutil.copytree(stored.path, tmp_path / "a")
     with pytest.raises(collapse.CollapseError, match=r"is a folder of stores \(a\): choose a folder in it for --store"):
         collapse.collect(tiny.model, store=tmp_path, **tiny.options())
 
 
 def test_opening_a_store_keeps_what_another_process_writes(tiny, stored, tmp_path):
-    store = shutil.copytree(stored, tmp_path / "store")
+    store = shutil.copytree(stored.path, tmp_path / "store")
     written = store / "shards" / ".train-1.safetensors.partial"
     written.parent.mkdir()
     written.write_bytes(b"{")
@@ -125,8 +118,8 @@ def test_a_trained_store_keeps_the_column_of_its_text(told, tiny, tmp_path):
 
 def test_one_bad_store_among_several(told, stored, tmp_path):
     good, altered, empty, half = (tmp_path / "stores" / name for name in ("a", "b", "c", "d"))
-    shutil.copytree(stored, good)
-    shutil.copytree(stored, altered)
+    shutil.copytree(stored.path, good)
+    shutil.copytree(stored.path, altered)
     data = bytearray((altered / "top" / "train.safetensors").read_bytes())
     data[-1] ^= 1
     (altered / "top" / "train.safetensors").write_bytes(data)
