@@ -1,4 +1,4 @@
-"""A row's identity, distinct names, remarks on mixed rows, and unknown names."""
+"""A row's identity and names, and remarks on mixed rows."""
 
 import shutil
 from dataclasses import replace
@@ -7,16 +7,10 @@ import pytest
 from safetensors.torch import load_file, save_file
 
 import collapse
-from collapse import Results, Row
-from collapse.measurement.comparable import mixed
+from collapse import Results
 from collapse.measurement.rows import ABOUT
 from collapse.plugin.names import COLUMNS
 from collapse.plugin.plugin_manager import plugins
-
-
-@pytest.fixture(scope="module")
-def measured(stored) -> Row:
-    return collapse.measure(stored, metrics=["nc3.self_duality"])
 
 
 def test_a_row_is_printed_as_its_headlines_in_a_few_lines(stored):
@@ -72,25 +66,9 @@ def test_a_table_says_what_it_mixes(out, stored, tiny, tmp_path):
     assert "mixed" not in out("measure", stored.path, stored.path, "--metrics", "nc2")
 
 
-def test_an_analysis_says_what_it_mixes_in_the_rows_that_it_tests(measured, tmp_path):
-    def rows(**changed: object) -> list[Row]:
-        made = [replace(measured, measurements={"val_loss": x, "nc1.cdnv": x**2}) for x in (1.0, 2.0, 3.5, 4.0)]
-        return [made[0], replace(made[1], **changed), *made[2:]]
-
-    def notes(where: str = "model=*", **changed: object) -> list[str]:
-        Results(rows(**changed)).write(tmp_path / "r.csv")
-        table = plugins().analysis("permutation")(Results.read(tmp_path / "r.csv"), where=[where])
-        return [note for note in table.notes if "mixed" in note]
-
-    assert notes(model="b", store="c", weights="d") == []
-    assert notes(max_chunks=None) == ["rows of different limits of --max-chunks are mixed: 24 (3 rows), none (1 row)"]
-    assert notes(dtype="bfloat16") == ["rows of different dtypes are mixed: float32 (3 rows), bfloat16 (1 row)"]
-    assert notes(f"model={measured.model}", dtype="bfloat16", model="other") == []
-    assert mixed(rows(dtype="bfloat16")) == notes(dtype="bfloat16")
-
-
 @pytest.mark.parametrize("suffix", [".csv", ".json", ".parquet"])
-def test_identity_is_read_back(measured, suffix, tmp_path):
+def test_identity_is_read_back(stored, suffix, tmp_path):
+    measured = collapse.measure(stored, metrics=["nc3.self_duality"])
     rows = [measured, replace(measured, max_chunks=None, validation=None, validation_id=None, model="NA", step=1000)]
     Results(rows).write(tmp_path / f"r{suffix}")
     read, written = Results.read(tmp_path / f"r{suffix}").frame(), Results(rows).frame()
