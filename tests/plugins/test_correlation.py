@@ -1,7 +1,6 @@
 """The correlation analysis: compared with SciPy and with explicit formulas; its groups, and its errors."""
 
 import itertools
-from dataclasses import replace
 
 import numpy as np
 import pandas as pd
@@ -9,11 +8,7 @@ import pytest
 from scipy.stats import pearsonr, spearmanr, t
 
 from collapse import CollapseError, Results, analyze
-from collapse.testing import check_analysis, random_results
-from collapse_analyses.correlation import correlation
 from collapse_analyses.fits import Jackknife, linear_model
-from collapse_analyses.paired import paired
-from collapse_analyses.permutation import permutation
 from collapse_analyses.strata import p_of_whole_groups
 
 
@@ -189,11 +184,3 @@ def test_what_cannot_be_correlated(options, said):
     frame = frame_of().assign(model=[f"m{i}" for i in range(30)])
     with pytest.raises(CollapseError, match=said):
         correlate(frame, **options)
-
-
-def test_the_laws_of_analyses():
-    check_analysis(correlation, columns="nc1,nc4.agreement")
-    check_analysis(permutation, columns="nc1,nc4.agreement", n=99)
-    rows = random_results(12, ["val_loss", "nc1.cdnv", "nc4.agreement"]).rows
-    named = [replace(row, model=f"{i // 2 + 1}x8_01{'dL'[i % 2]}") for i, row in enumerate(rows)]
-    check_analysis(paired, results=Results(named), by="decay")
