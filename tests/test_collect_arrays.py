@@ -63,11 +63,6 @@ def test_any_array_of_the_same_numbers_gives_the_same_store(change):
         ("labels", ["a", "b"], "train_labels cannot be read as an array of numbers"),
         ("features", [[1.0, 2.0], [3.0]], "train_features cannot be read as an array of numbers"),
         ("features", np.ones((90, 4), np.complex128), "train_features is complex128"),
-        ("labels", np.ones(90), "convert the labels to integers"),
-        ("labels", np.full(90, 6), "classifier has rows 0 to 5"),
-        ("features", np.ones((89, 4)), "train_labels must have shape \\(89,\\), got \\(90,\\)"),
-        ("validation_labels", None, "validation_features and validation_labels together"),
-        ("features", np.full((90, 4), np.nan), "row 0 is NaN"),
     ],
 )
 def test_what_is_wrong_is_said_by_name(name, value, said):

@@ -8,7 +8,6 @@ from safetensors.torch import save_file
 
 import collapse
 from collapse import CollapseError
-from collapse.errors import UsageError
 from collapse.testing import random_features, statistics_of
 
 
@@ -93,11 +92,6 @@ def test_classes_that_all_have_one_mean_but_for_rounding_have_none_of_the_number
 def test_means_whose_squares_are_lost_are_not_taken_for_equal():
     means = torch.tensor([[1.0, 2.0], [3.0, 1.0], [0.0, -3.0]]).double()
     assert statistics(means * 2.0**-600).centred_means.equal(statistics(means).centred_means * 2.0**-600)
-
-
-def test_a_min_count_that_counts_nothing_is_refused():
-    with pytest.raises(UsageError, match="min_count must be at least 1, got 0"):
-        collapse.measure(statistics(torch.eye(3)), min_count=0)
 
 
 def test_a_classifier_row_of_zero_costs_its_class_only():
