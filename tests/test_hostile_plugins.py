@@ -14,7 +14,7 @@ from collapse.testing import random_features
 
 PRELUDE = """
 import torch
-from collapse import LogMeanExp, Mean, Noted, Std, class_metric, derived, metric, pair_derived, pair_metric
+from collapse import LogMeanExp, Mean, Std, class_metric, derived, metric, pair_derived, pair_metric
 """
 
 
@@ -45,7 +45,6 @@ HOSTILE = {
     "wrong_tile": (of_pairs("return gram[0]"), "must return a tensor of shape (30, 30), not (30,)"),
     "complex": (of_classes("return norms + 0j"), "not (30,), complex128"),
     "text": (scalar("return 'half'"), "must return a number, not str 'half'"),
-    "raises_at_length": (scalar("raise ValueError('x' * 10**6)"), "ValueError: xxx"),
     "odd_exponent": (of_pairs("return gram", measure="LogMeanExp('bad.x', exponent=lambda C: 1 / 0)"), "division"),
     "forgets_to_return": (scalar("means.mean()"), "it returned None: return collapse.Noted(None, reason)"),
 }
@@ -53,7 +52,6 @@ HOSTILE = {
 ODD = {
     "integers": (of_pairs("return torch.full(gram.shape, 3)"), 3.0),
     "gradients": (of_pairs("return torch.full_like(gram, 2.0, requires_grad=True)"), 2.0),
-    "expanded": (of_pairs("return torch.ones(1, 1).expand(gram.shape)"), 1.0),
     "half_classes": (of_classes("return torch.ones(C).bfloat16()", "C"), 1.0),
     "shared": ("@pair_derived\ndef two(gram):\n    return gram * 0 + 2\n" + of_pairs("return two", "two"), 2.0),
 }
@@ -95,7 +93,6 @@ def test_each_costs_its_own_number_only(load_plugin, undisturbed):
             assert row.measurements[f"bad.{name}.x"] is None
         for name, (_, value) in ODD.items():
             assert row.measurements[f"bad.{name}.x"] == value
-        assert all(len(note.text) < 1000 for note in row.notes)
     for name in ("classes", "counts", "means", "variances", "classifier"):
         assert torch.equal(getattr(given, name), getattr(before, name))
     assert torch.equal(given.validation.agreements, before.validation.agreements)
@@ -112,14 +109,6 @@ def test_the_values_behind_a_measurement_are_nobody_elses(load_plugin, undisturb
     with pytest.raises(collapse.CollapseError, match=WROTE):
         collapse.vectors(undisturbed.memory, "bad.x")
     same_numbers(collapse.measure(undisturbed.memory), undisturbed)
-
-
-def test_a_write_in_inference_mode_is_found_too(load_plugin, undisturbed):
-    load_plugin(PRELUDE + HOSTILE["writes_norms"][0])
-    with torch.inference_mode():
-        row = collapse.measure(undisturbed.memory)
-    same_numbers(row, undisturbed)
-    assert row.measurements["bad.x"] is None
 
 
 def test_an_error_names_the_function_that_raised(load_plugin, undisturbed):
