@@ -2,7 +2,6 @@
 
 import json
 from dataclasses import replace
-from functools import wraps
 from types import ModuleType
 
 import pytest
@@ -12,7 +11,6 @@ from collapse import Mean, Noted, class_metric, derived, metric, pair_derived, p
 from collapse.errors import PluginError
 from collapse.numerics.values import Values, values_of
 from collapse.plugin.loading import declarations
-from collapse.plugin.metrics import declaration
 from collapse.plugin.names import HELD, OF_CLASSES, OF_PAIRS, PER_CLASS, need_of
 from collapse.plugin.parameters import asked, check, needs
 from collapse.testing import tiny_statistics, two_classes, value
@@ -37,16 +35,6 @@ def second(shared, first, d):
 
 
 @derived
-def remarked(shared):
-    return Noted(shared, "a remark", "odd")
-
-
-@metric("mine.remarked")
-def asks_remarked(remarked):
-    return Noted(remarked, "its own")
-
-
-@derived
 def nothing():
     return Noted(None, "not here")
 
@@ -66,25 +54,6 @@ def halved(sqdist):
     return sqdist / 2
 
 
-@pair_metric(Mean("mine.halved"))
-def asks_halved(halved, row_norms, column_norms):
-    return halved * row_norms * column_norms
-
-
-def loud(function):
-    @wraps(function)
-    def wrapped(*arguments, **named):
-        return function(*arguments, **named)
-
-    return wrapped
-
-
-@metric("mine.wrapped")
-@loud
-def decorated(shared):
-    return shared
-
-
 @pytest.mark.parametrize("name", [*HELD, *OF_CLASSES])
 def test_every_name_has_a_value(name):
     other = {"ood": tiny_statistics(), "previous": tiny_statistics()}
@@ -101,28 +70,14 @@ def test_every_name_has_a_value(name):
 def test_a_value_is_computed_once():
     calls.clear()
     values = values_of(two_classes(distance=4, variances=(1, 1)))
-    assert [float(values.value(each)) for each in (first, second, first, decorated)] == [4.0, 9.0, 4.0, 4.0]
+    assert [float(values.value(each)) for each in (first, second, first)] == [4.0, 9.0, 4.0]
     assert len(calls) == 1
-
-
-def test_remarks_are_passed_on_and_nothing_makes_nothing():
-    values = values_of(tiny_statistics())
-    found = values.value(asks_remarked)
-    assert (found.text, found.kind) == ("a remark; its own", "odd")
-    assert values.value(asks_nothing) == Noted(None, "not here")
 
 
 def test_a_default_makes_a_value_optional():
     assert value(optional, tiny_statistics()) == 2.0
     assert value(optional, replace(tiny_statistics(), extra={"absent": {}}, bias=torch.zeros(3).double())) == 0.0
     assert needs(optional) == ()
-
-
-def test_a_function_of_pairs_asks_for_another_and_for_blocks():
-    tile = value(asks_halved, two_classes(distance=4, variances=(1, 1)))
-    assert tile.tolist() == [[0.0, 32.0], [32.0, 0.0]]
-    assert needs(asks_halved) == ("means",)
-    assert declaration(asks_halved).reads == {"halved", "sqdist", "norms"}
 
 
 def test_blocks_of_vectors_are_the_rows_of_a_tiles_classes():
