@@ -46,7 +46,6 @@ def test_arrays_and_a_features_file_give_the_same_tensors_and_numbers(tmp_path, 
     [
         lambda x: x.tolist(),
         lambda x: torch.from_numpy(x),
-        lambda x: np.asfortranarray(x),
         lambda x: torch.from_numpy(x).requires_grad_() if x.dtype == np.float64 else x,
     ],
 )

@@ -225,15 +225,6 @@ def test_training_measurements_have_errors_from_parts(collected):
         )
 
 
-def test_a_folder_with_two_shards_is_one_part(tiny, collected, tmp_path):
-    for part in (1, 2, 3):
-        folder, options = tmp_path / str(part % 2), {**tiny.options(), "max_chunks": 48}
-        collapse.collect(tiny.model, store=folder, part=(part, 3), **options)
-    parts = [[tmp_path / "0", tmp_path / "1"]] * 2
-    table = collapse.compare(collected / "a", collected / "a", metrics="nc2.norm", parts=parts)
-    assert any("jackknife of 2 parts, paired" in note for note in table.notes)
-
-
 @pytest.mark.parametrize(
     ("parts", "said"),
     [

@@ -102,14 +102,6 @@ def test_a_packing_that_ends_early_is_not_taken_for_a_whole_one(packed, tiny, tm
     assert "is an unfinished packed text" in told(2, "measure", tiny.model, "--text", out)
 
 
-def test_the_rows_are_those_of_the_file(packed, tiny, tmp_path):
-    copy = shutil.copytree(packed, tmp_path / "copy")
-    record = json.loads((copy / "train" / "chunks.json").read_text())
-    (copy / "train" / "chunks.json").write_text(json.dumps({**record, "rows": 1}))
-    own = {**CUT, "chunk_length": None}
-    assert same(*(collapse.collect(tiny.model, text=each, **own) for each in (packed, copy)))
-
-
 def test_the_same_packing_is_found_and_another_or_other_files_are_kept(packed, tiny, tmp_path, out, told):
     before = {each: each.stat().st_mtime_ns for each in packed.rglob("*.bin")}
     texts = [tiny.text, "--validation-text", tiny.validation, "--tokenizer", tiny.model]

@@ -131,18 +131,6 @@ def test_a_place_that_cannot_be_written(tmp_path):
     assert sorted(each.name for each in tmp_path.iterdir()) == ["file", "folder.csv"]  # nothing half-written
 
 
-def test_what_a_link_points_to_is_written_with_its_permissions(tmp_path):
-    (tmp_path / "there").mkdir()
-    table, link = tmp_path / "there" / "table.csv", tmp_path / "link.csv"
-    link.symlink_to(table)
-    Results([row("a", val_loss=1.0)]).write(link)  # as yet it points to nothing
-    table.chmod(0o640)
-    Results([row("b", val_loss=1.0)]).write(link)
-    assert link.is_symlink()
-    assert list(Results.read(table).frame()["model"]) == ["b"]
-    assert table.stat().st_mode & 0o777 == 0o640
-
-
 def test_a_file_that_several_write_at_once_is_always_whole(tmp_path):
     contents = [bytes([65 + i]) * (1000 * i + 1) for i in range(4)]
     tables = [Results([row(name, val_loss=1.0)] * 20) for name in "abcd"]

@@ -84,15 +84,6 @@ def test_a_folder_of_stores_is_not_a_store(tiny, stored, tmp_path):
         collapse.collect(tiny.model, store=tmp_path, **tiny.options())
 
 
-def test_opening_a_store_keeps_what_another_process_writes(tiny, stored, tmp_path):
-    store = shutil.copytree(stored.path, tmp_path / "store")
-    written = store / "shards" / ".train-1.safetensors.partial"
-    written.parent.mkdir()
-    written.write_bytes(b"{")
-    collapse.collect(tiny.model, store=store, max_chunks=24, **tiny.options())
-    assert written.exists()
-
-
 def test_options_that_do_not_apply_to_local_texts(told, tiny, tmp_path):
     with pytest.raises(UsageError, match="--part needs a folder for the part: give --store"):
         collapse.collect(tiny.model, part=(1, 2), **tiny.options())

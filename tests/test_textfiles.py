@@ -3,7 +3,6 @@
 import gzip
 import hashlib
 import json
-import os
 from pathlib import Path
 
 import pytest
@@ -13,8 +12,6 @@ from collapse.errors import CollapseError, UsageError
 from collapse.hub.corpus import find_corpus, opened
 from collapse.hub.textfiles import find_files, read_texts, show_names
 from collapse.stores.files import sha256_of
-
-LATIN = os.fsdecode(b"caf\xe9.jsonl")
 
 
 def write(path, content="x\n"):
@@ -68,7 +65,7 @@ def test_names_that_stand_for_no_text_are_refused(tmp_path, monkeypatch, names, 
         find_files(names)
 
 
-@pytest.mark.parametrize("name", ["a[1].jsonl", "**.jsonl", "a::b.jsonl", "hf:c.jsonl", LATIN])
+@pytest.mark.parametrize("name", ["a[1].jsonl", "a::b.jsonl"])
 def test_a_name_that_exists_is_no_glob(tmp_path, name):
     write(tmp_path / "a1.jsonl", lines("no"))
     with opened(find_corpus(write(tmp_path / name, lines("yes")))) as (counts, found):
