@@ -8,10 +8,9 @@ import pytest
 
 import collapse
 from collapse import Results, Row, join
-from collapse.errors import PluginError, UsageError
-from collapse.measurement.model_names import parts_of, with_parts
-from collapse.measurement.results import file_of, named_results
-from collapse.plugin.plugin_manager import plugins
+from collapse.errors import UsageError
+from collapse.measurement.model_names import with_parts
+from collapse.measurement.results import file_of
 
 
 def row(name, loss):
@@ -32,16 +31,6 @@ def test_rows_of_several_files_are_one_table(out, files):
     assert frame["model"].tolist() == ["2x8_01", "2x8_01L", "4x8_01"]
     assert frame["val_loss"].tolist() == [1.5, 1.25, 1.0]
     assert (frame["seed"].tolist(), frame["text"].unique().tolist()) == ([3, 3, 3], ["a b"])
-
-
-@pytest.mark.parametrize("suffix", [".csv", ".json", ".parquet"])
-def test_formats_are_converted_without_loss(out, files, suffix):
-    made = files / f"made{suffix}"
-    for _ in range(2):  # its like is replaced
-        out("results", files / "a.csv", "--output", made)
-    again = files / "again.csv"
-    out("results", made, "--output", again)
-    assert again.read_bytes() == (files / "a.csv").read_bytes()
 
 
 def test_rows_with_notes_keep_them(files):
@@ -105,22 +94,6 @@ def test_names_of_models_are_columns_and_those_of_the_table_stay():
     assert made["init_seed"].tolist()[1] == 3
     assert made["architecture"].isna().tolist() == [False, False, True, True]
     assert with_parts(pd.DataFrame({"model": ["2x8_01"], "width": [7]}))["width"].tolist() == [7]
-
-
-def test_a_plugin_that_fails_is_named(monkeypatch, tmp_path):
-    def wrong(*_):
-        raise ValueError("no")
-
-    monkeypatch.setitem(plugins().hooks, "collapse_model_parts", [("mine", wrong)])
-    with pytest.raises(PluginError, match=r"plugin mine: collapse_model_parts\(\) raised"):
-        parts_of("2x8")
-    monkeypatch.setitem(plugins().hooks, "collapse_results", [("mine", wrong)])
-    with pytest.raises(PluginError, match=r"plugin mine: collapse_results\(\) raised"):
-        named_results()
-    monkeypatch.setitem(
-        plugins().hooks, "collapse_results", [("one", lambda: {"t": "a.csv"}), ("two", lambda: {"t": "b.csv"})]
-    )
-    assert str(named_results()["t"]) == "a.csv"
 
 
 def test_a_hook_of_a_plugin_file_gives_a_table_and_names(run, tmp_path):
