@@ -36,15 +36,6 @@ def test_a_quick_run_prints_and_records_what_was_measured_where(tmp_path):
     assert all("0 decisions differ" in note for note in records["validate"]["notes"])
 
 
-def test_a_mistake_is_refused_in_one_line():
-    done = bench("benchmarks", "pair")
-    assert done.returncode == 2
-    assert "no benchmark is called 'pair'; did you mean pairs?" in " ".join(done.stderr.split())
-    done = bench("benchmarks", "pairs", "train", "--device", "cuda")
-    assert (done.returncode, done.stdout) == (2, "")
-    assert "train runs on the CPU only" in " ".join(done.stderr.split())
-
-
 def test_exactness_of_a_model_and_of_none(tiny, tmp_path):
     texts = ["--text", tiny.text, "--validation-text", tiny.validation, "--chunk-length", 64, "--chunks", 8]
     done = bench("benchmarks.exactness", tiny.model, *texts, "--output", tmp_path)
@@ -54,13 +45,6 @@ def test_exactness_of_a_model_and_of_none(tiny, tmp_path):
     missing = bench("benchmarks.exactness", "nowhere", *texts)
     assert missing.returncode == 2
     assert "is called nowhere" in " ".join(missing.stderr.split())
-
-
-def test_the_growth_of_memory_is_seen_behind_an_earlier_peak():
-    timing = importlib.import_module("benchmarks.timing")
-    bytearray(200 << 20)  # an earlier peak, whose memory is free again
-    growth = timing.growth_of(lambda: bytearray(b"x") * (50 << 20))
-    assert growth is None or 45 << 20 < growth < 70 << 20
 
 
 def test_the_page_shows_the_newest_run_on_a_cpu_and_on_a_gpu(tmp_path):
