@@ -199,22 +199,3 @@ def test_a_name_is_a_name_of_the_hub_and_has_the_whole_recipe(changes, hub, as_u
     as_user("zoo", "publish", made.path)
     (row,) = json.loads(as_user("measure", f"owner/{made.name}", "--json", token=None, home="reader").stdout)
     assert row["measurements"] == pytest.approx(made.results()[0].measurements)
-
-
-@pytest.mark.parametrize(
-    ("given", "said"),
-    [
-        (["--regularize", "nc5:0.1"], "--regularize: no loss is called 'nc5'; did you mean nc3"),
-        (["--regularize", "nc3:1", "--regularize", "nc3:2"], "--regularize has the same loss twice"),
-        (["--head", "fixed_etf"], "got 'fixed_etf'; did you mean fixed-etf?"),
-        (["--regularize", "nc3"], "--regularize must be NAME:WEIGHT, such as nc3:0.1, got nc3"),
-        (["--head", "etf"], "--head must be tied or untied or fixed-etf or fixed-frame, got 'etf'"),
-        (["--head", "fixed-etf"], "a simplex of 400 rows needs a width of at least 399, got 64"),
-        (["--head", "untied", "--config-arg", "tie_word_embeddings=true"], "--config-arg tie_word_embeddings is not"),
-    ],
-)
-def test_what_cannot_be_trained(given, said, words, run, tmp_path):
-    refused = run("zoo", "train", "2x64", *given, *words(), ok=False, cwd=tmp_path)
-    assert refused.returncode == 2
-    assert said in refused.stderr
-    assert not [file for file in tmp_path.rglob("*") if file.is_file()]
