@@ -3,6 +3,7 @@
 from typing import Any
 
 import numpy as np
+from reference import directions
 from scipy.linalg import subspace_angles
 
 Values = dict[str, float]
@@ -94,9 +95,21 @@ def of_pairs(means: np.ndarray, weight: np.ndarray, within: np.ndarray) -> Value
     }
 
 
-def directions(rows: np.ndarray) -> np.ndarray:
-    """Rows divided by their norms."""
-    return rows / np.linalg.norm(rows, axis=1, keepdims=True)
+def cosine(a: np.ndarray, b: np.ndarray) -> float:
+    """Cosine of two arrays as vectors."""
+    return float((a * b).sum() / np.linalg.norm(a) / np.linalg.norm(b))
+
+
+def orthogonality(means: np.ndarray, other: np.ndarray, counts: np.ndarray) -> float:
+    """NC5: the mean |cosine| of class means and the mean of another text, from its class means and counts."""
+    of_text = np.average(other, axis=0, weights=counts)
+    return float(np.mean([abs(cosine(mean, of_text)) for mean in means]))
+
+
+def similarity(means: np.ndarray, before: np.ndarray) -> float:
+    """Linear CKA of class means and those of another checkpoint, from C×C matrices."""
+    centred, earlier = means - means.mean(axis=0), before - before.mean(axis=0)
+    return cosine(centred @ centred.T, earlier @ earlier.T)
 
 
 def slopes(counts: np.ndarray, centred: np.ndarray, weight: np.ndarray, bias: np.ndarray, variances: Any) -> Values:

@@ -8,6 +8,7 @@ from pathlib import Path
 import classifier_files
 import numpy as np
 import pytest
+import reference_geometry
 import torch
 
 import collapse
@@ -17,17 +18,11 @@ NC5, SIMILARITY = "nc5.ood_orthogonality", "transient.similarity"
 
 
 def orthogonality(s, ood):
-    """NC5 in NumPy."""
-    means, other = s.means.numpy(), np.average(ood.means.numpy(), axis=0, weights=ood.counts.numpy())
-    cosines = means @ other / np.linalg.norm(means, axis=1) / np.linalg.norm(other)
-    return float(np.abs(cosines).mean())
+    return reference_geometry.orthogonality(s.means.numpy(), ood.means.numpy(), ood.counts.numpy())
 
 
 def similarity(s, before):
-    """Linear CKA in NumPy, from C×C matrices."""
-    a, b = (each.means.numpy() - each.means.numpy().mean(axis=0) for each in (s, before))
-    a, b = a @ a.T, b @ b.T
-    return float((a * b).sum() / np.linalg.norm(a) / np.linalg.norm(b))
+    return reference_geometry.similarity(s.means.numpy(), before.means.numpy())
 
 
 def test_the_other_text_is_collected_once_and_named(tiny, out, own_home, tmp_path, monkeypatch):
@@ -139,12 +134,12 @@ def test_labels_of_a_classifiers_other_data_are_not_read(made, name):
     )
     how = {"task": task, "data": train, "dtype": "float64", "metrics": "nc5"}
     h, y, _ = classifier_files.embeddings(made / name, task, train)
-    other = classifier_files.embeddings(made / name, task, flat)[0].mean(dim=0).numpy()
+    other = classifier_files.embeddings(made / name, task, flat)[0].numpy()
     means = np.stack([h.numpy()[np.array(y) == each].mean(axis=0) for each in {*y}])
-    cosines = means @ other / np.linalg.norm(means, axis=1) / np.linalg.norm(other)
+    expected = reference_geometry.orthogonality(means, other, np.ones(len(other)))
     for data in (flat, folders, held):
         row = collapse.measure(made / name, **how, ood_text=data)
-        assert row[NC5] == pytest.approx(np.abs(cosines).mean(), rel=1e-9), data
+        assert row[NC5] == pytest.approx(expected, rel=1e-9), data
         assert row.ood == data.name
 
 

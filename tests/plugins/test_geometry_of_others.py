@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 from reference import directions
+from reference_geometry import cosine, orthogonality, similarity
 from safetensors.torch import load_file
 
 import collapse
@@ -35,21 +36,15 @@ def made(means, rows, counts, within, ood, before):
 def direct(means, rows, counts, within, ood, before):
     """The same values in NumPy, directly from the definitions, with C×C matrices."""
     centred, shifted = means - means.mean(axis=0), rows - rows.mean(axis=0)
-    of_text = (ood[0] * ood[1][:, None]).sum(axis=0) / ood[1].sum()
     rare = counts <= np.sort(counts)[max(2, math.ceil(len(counts) / 4)) - 1]
     pairs = np.triu_indices(rare.sum(), 1)
     embeddings = within + sum(n * np.outer(m, m) for n, m in zip(counts, means, strict=True)) / counts.sum()
-    grams = centred @ centred.T, (before - before.mean(axis=0)) @ (before - before.mean(axis=0)).T
-
-    def cosine(a, b):
-        return float((a * b).sum() / np.linalg.norm(a) / np.linalg.norm(b))
-
     return {
-        NC5: float(np.mean([abs(cosine(mean, of_text)) for mean in means])),
+        NC5: orthogonality(means, *ood),
         MEANS: float((directions(centred[rare]) @ directions(centred[rare]).T)[pairs].mean()),
         ROWS: float((directions(shifted[rare]) @ directions(shifted[rare]).T)[pairs].mean()),
         SOFT: cosine(shifted.T @ shifted, embeddings),
-        SIMILARITY: cosine(*grams),
+        SIMILARITY: similarity(means, before),
     }
 
 
