@@ -19,7 +19,7 @@ from collapse import CollapseError, Results
 from collapse.errors import UsageError
 from collapse.showing import sources
 from collapse.showing.associations import Associations, associations
-from collapse.showing.overview import findings, warnings
+from collapse.showing.overview import findings
 from collapse.showing.report_tables import measurement_table
 
 PUBLISHED = Path(__file__).parents[1] / "zoo" / "collapse_zoo" / "published.csv"
@@ -215,11 +215,3 @@ def test_a_run_is_described_from_its_first_to_its_last_checkpoint():
         "From step 20 to 3,000, these moved farther from 1, the value at full collapse: "
         "nc3.self_duality (0.9000 → 0.1000).",
     ]
-
-
-def test_a_very_long_name_is_short_in_words():
-    long = "m" * 3_000
-    frame = pd.DataFrame({"model": [long, long], "corpus": long, "val_loss": [2.0, 3.0]})
-    said = [*findings(frame, Associations({})), *warnings(frame)]
-    assert any("mmm … mmm" in each for each in said)
-    assert max(map(len, said)) < 400
