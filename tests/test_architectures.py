@@ -86,6 +86,7 @@ def test_measurements_equal_float64_on_dumped_embeddings(each, tiny, tmp_path):
 @pytest.mark.parametrize("each", REFUSED, ids=name_of)
 def test_a_model_that_predicts_no_next_token_is_refused_before_its_text_is_read(each, tiny, tmp_path, own_home):
     make(each, folder := tmp_path / "model", tiny.model)
-    with pytest.raises(collapse.CollapseError, match=f"model is a {each.model}, not a causal language model"):
+    advice = r"collapse\.measure\(features=…, labels=…\)"
+    with pytest.raises(collapse.CollapseError, match=rf"model is a {each.model}, not a causal .*{advice}"):
         collapse.collect(folder, store=tmp_path / "s", **tiny.options())
     assert not (own_home / "chunks").exists()

@@ -3,7 +3,6 @@
 import json
 import shutil
 import sys
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -139,18 +138,6 @@ def test_a_head_that_contradicts_tied_embeddings_is_refused(llama):
     load(llama, tie_word_embeddings=False)
     add(llama, {"lm_head.weight": load_file(llama / "model.safetensors")["model.embed_tokens.weight"].clone()})
     assert load(llama).tied
-
-
-OTHERS: dict[str, Callable[[Path], Path]] = {
-    "LlamaForSequenceClassification": lambda at: saved(at, "LlamaForSequenceClassification"),
-    "BertForMaskedLM": lambda at: saved(at, "BertForMaskedLM"),
-    "BartForConditionalGeneration": lambda at: saved(at, "BartForConditionalGeneration", d_model=32),
-}
-
-
-@pytest.mark.parametrize("kind", OTHERS)
-def test_a_model_of_another_kind_is_refused_and_shown_another_way(tmp_path, kind):
-    refused(OTHERS[kind](tmp_path / "other"), rf"other is a {kind}, .*collapse\.measure\(features=…, labels=…\)")
 
 
 def test_an_adapter_needs_peft(llama, told, tmp_path, monkeypatch):
