@@ -1,4 +1,4 @@
-"""Models with random weights as files, and the chunks on which a collection runs them."""
+"""Models with random weights as files, how they are loaded, and the chunks on which a collection runs them."""
 
 import json
 import shutil
@@ -8,6 +8,11 @@ from typing import Any
 import torch
 import transformers
 from architectures import SIZES
+
+from collapse.hub.references import find_model
+from collapse.inputs.collection_spec import CollectionSpec
+from collapse.inputs.language_model import LanguageModel
+from collapse.inputs.model_loading import load_model
 
 
 def build(name: str, **options: Any) -> Any:
@@ -32,6 +37,11 @@ def save(model: Any, folder: Path, tokenizer: Path | None) -> Path:
 def saved(folder: Path, name: str = "LlamaForCausalLM", tokenizer: Path | None = None, **options: Any) -> Path:
     """Save a model of :func:`build`."""
     return save(build(name, **options), folder, tokenizer)
+
+
+def load(model: Path, **options: Any) -> LanguageModel:
+    """Load a model with options of a collection."""
+    return load_model(find_model(str(model), model_args=options.get("model_args") or {}), CollectionSpec(**options))
 
 
 def chunks_of(model: Path, file: Path, chunk_length: int = 32, most: int | None = 24) -> torch.Tensor:

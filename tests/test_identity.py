@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from random_models import load
 from safetensors.torch import load_file, save_file
 from tiny_model import edit_json
 
@@ -39,8 +40,8 @@ def test_a_subfolder_is_hashed_and_read(tiny, tmp_path):
     given = {"subfolder": "sub/deep"}
     there, direct = plan(tiny, nested, model_args=given), plan(tiny, deep)
     assert there.identity == direct.identity | {"model_args": given}
-    loaded = load_model(find_model(str(nested), model_args=given), CollectionSpec())
-    expected = load_model(find_model(str(deep)), CollectionSpec())
+    loaded = load(nested, model_args=given)
+    expected = load(deep)
     assert torch.equal(loaded.weight, expected.weight)
     options = {"max_chunks": 8, "model_args": given, **tiny.options(), "validation_text": None}
     store = collapse.collect(nested, store=tmp_path / "s", **options)
@@ -53,9 +54,9 @@ def test_files_that_change_between_hashing_and_loading_are_refused(tiny, tmp_pat
     weights = load_file(model / "model.safetensors")
     save_file({name: each * 2 for name, each in weights.items()}, model / "model.safetensors")
     edit_json(model / "tokenizer_config.json", model_max_length=77)
-    for load in (lambda: load_model(found, CollectionSpec()), lambda: load_tokenizer(found)):
+    for read in (lambda: load_model(found, CollectionSpec()), lambda: load_tokenizer(found)):
         with pytest.raises(collapse.CollapseError, match="model changed while it was loaded: run the same command"):
-            load()
+            read()
 
 
 def coded(tiny, folder: Path) -> None:

@@ -9,15 +9,13 @@ import numpy as np
 import pytest
 import torch
 from gguf_files import write_gguf
+from random_models import load
 from safetensors.torch import load_file, save_file
 from tiny_model import edit_json
 from transformers import AutoModelForCausalLM, GPTNeoConfig
 
 import collapse
 from collapse.hub.gguf import gguf_context
-from collapse.hub.references import find_model
-from collapse.inputs.collection_spec import CollectionSpec
-from collapse.inputs.model_loading import load_model
 
 
 @pytest.fixture
@@ -33,7 +31,7 @@ def rewrite(folder: Path, change) -> None:
 
 def refused(folder: Path, match: str) -> str:
     with pytest.raises(collapse.CollapseError, match=match) as error:
-        load_model(find_model(str(folder)), CollectionSpec())
+        load(folder)
     assert "\n" not in str(error.value)
     return str(error.value)
 
@@ -77,14 +75,14 @@ def test_a_base_model_needs_its_head_unless_that_is_tied(tiny, tmp_path):
         config = GPTNeoConfig.from_pretrained(tiny.model, tie_word_embeddings=tied)
         AutoModelForCausalLM.from_config(config).transformer.save_pretrained(tmp_path / str(tied))
     refused(tmp_path / "False", r"lacks 1 weight of \w+ \(lm_head\.weight\)")
-    assert load_model(find_model(str(tmp_path / "True")), CollectionSpec()).tied
+    assert load(tmp_path / "True").tied
 
 
 def test_a_file_overwritten_later_does_not_reach_the_model(tiny, tmp_path):
     torch.manual_seed(0)
     config = GPTNeoConfig.from_pretrained(tiny.model, hidden_size=256, vocab_size=6000)
     AutoModelForCausalLM.from_config(config).save_pretrained(tmp_path / "m")
-    loaded = load_model(find_model(str(tmp_path / "m")), CollectionSpec())
+    loaded = load(tmp_path / "m")
     before = {name: each.clone() for name, each in loaded.model.named_parameters()}
     with (tmp_path / "m" / "model.safetensors").open("r+b") as file:
         size = file.seek(0, os.SEEK_END)
@@ -112,7 +110,7 @@ def test_a_gguf_file_without_a_layer_or_cut_short_is_refused(tmp_path):
     refused(tmp_path / "lacking" / "x.gguf", r"lacks 9 weights of \w+ \(model\.layers\.1\.")
     write_gguf(file := tmp_path / "m" / "m.gguf", 2, 2, keys={"rope.scaling.type": "none"})
     assert gguf_context(file) == 64
-    assert load_model(find_model(str(file)), CollectionSpec()).weight.shape[1] == 32
+    assert load(file).weight.shape[1] == 32
     os.truncate(file, file.stat().st_size - 1000)
     with pytest.raises(collapse.CollapseError, match=r"m\.gguf cannot be read as GGUF: .*incomplete: download it"):
         gguf_context(file)

@@ -5,12 +5,10 @@ from pathlib import Path
 
 import pytest
 import torch
+from random_models import load
 from transformers import MistralConfig, MistralForCausalLM
 
 from collapse.errors import PluginError
-from collapse.hub.references import find_model
-from collapse.inputs.collection_spec import CollectionSpec
-from collapse.inputs.model_loading import load_model
 
 CHANGES = {
     "half": ("model.half()", "torch.float32 became torch.float16"),
@@ -56,12 +54,12 @@ def test_a_plugin_that_changes_a_model_is_refused(windowed, plugin, kind, return
     change, said = CHANGES[kind]
     plugin(change, returns)
     with pytest.raises(PluginError, match=r"plugin .*changing\.py.*: collapse_prepare_model\(\) changed") as error:
-        load_model(find_model(str(windowed)), CollectionSpec())
+        load(windowed)
     assert re.search(said, str(error.value))
     assert str(error.value).endswith("disable it with --no-fast-attention")
-    assert load_model(find_model(str(windowed)), CollectionSpec(fast_attention=False)).attention == "sdpa"
+    assert load(windowed, fast_attention=False).attention == "sdpa"
 
 
 def test_a_plugin_that_rounds_otherwise_is_used(windowed, plugin):
     plugin("model.model.norm.weight.data.mul_(1 + 1e-6)")
-    assert load_model(find_model(str(windowed)), CollectionSpec()).attention == "swift"
+    assert load(windowed).attention == "swift"

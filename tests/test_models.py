@@ -2,17 +2,14 @@
 
 import pytest
 import torch
-from random_models import saved
+from random_models import load, saved
 
 import collapse
-from collapse.hub.references import find_model
-from collapse.inputs.collection_spec import CollectionSpec
-from collapse.inputs.model_loading import load_model
 from collapse.inputs.suitability import check_model
 
 
 def test_training_text_is_run_without_logits(tiny):
-    loaded = load_model(find_model(str(tiny.model)), CollectionSpec())
+    loaded = load(tiny.model)
     calls = []
     loaded.model.get_output_embeddings().register_forward_hook(lambda *_: calls.append(1))
     tokens = torch.randint(500, (3, 32))

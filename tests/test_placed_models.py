@@ -7,16 +7,13 @@ import shutil
 import pytest
 import torch
 import transformers
-from random_models import saved
+from random_models import load, saved
 from safetensors.torch import load_file
 from test_whole_models import add
 
 import collapse
 from collapse.errors import CollapseError
-from collapse.hub.references import find_model
-from collapse.inputs.collection_spec import CollectionSpec
 from collapse.inputs.language_model import LanguageModel
-from collapse.inputs.model_loading import load_model
 from collapse.inputs.suitability import check_model
 
 PARTS = ("model.embed_tokens", "model.layers.0", "model.layers.1", "model.norm", "model.rotary_emb", "lm_head")
@@ -30,10 +27,6 @@ def llama(request, tmp_path_factory):
 @pytest.fixture(scope="module")
 def untied(tmp_path_factory):
     return saved(tmp_path_factory.mktemp("quantized") / "llama", tie_word_embeddings=False, hidden_size=64)
-
-
-def load(model, **options) -> LanguageModel:
-    return load_model(find_model(str(model), model_args=options.get("model_args") or {}), CollectionSpec(**options))
 
 
 def collected(model, tiny, **options):

@@ -8,15 +8,11 @@ from pathlib import Path
 import pytest
 import torch
 import transformers
-from random_models import saved
+from random_models import load, saved
 from safetensors.torch import load_file, save_file
 from tiny_model import edit_json
 
 import collapse
-from collapse.hub.references import find_model
-from collapse.inputs.collection_spec import CollectionSpec
-from collapse.inputs.language_model import LanguageModel
-from collapse.inputs.model_loading import load_model
 
 LAYER = "model.layers.1.self_attn"
 
@@ -48,13 +44,9 @@ def add(folder: Path, more: dict[str, torch.Tensor], how: str = "single") -> Non
     (folder / "model.safetensors.index.json").write_text(json.dumps({"metadata": {}, "weight_map": where}))
 
 
-def load(folder: Path, **model_args: object) -> LanguageModel:
-    return load_model(find_model(str(folder), model_args=model_args), CollectionSpec())
-
-
-def refused(folder: Path, match: str, **model_args: object) -> None:
+def refused(folder: Path, match: str) -> None:
     with pytest.raises(collapse.CollapseError, match=match) as error:
-        load(folder, **model_args)
+        load(folder)
     assert "\n" not in str(error.value)
 
 
@@ -100,7 +92,7 @@ def test_buffers_that_change_nothing_are_accepted(llama, how):
 @pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
 def test_a_model_of_low_precision_keeps_the_buffers_of_transformers(llama, dtype):
     """Rotary frequencies in bfloat16 would turn distant positions by radians."""
-    loaded = load_model(find_model(str(llama)), CollectionSpec(dtype=dtype, fast_attention=False))
+    loaded = load(llama, dtype=dtype, fast_attention=False)
     plain = transformers.AutoModelForCausalLM.from_pretrained(llama, dtype=getattr(torch, dtype)).eval()
     tokens = torch.arange(48)[None]
     with torch.no_grad():
@@ -135,7 +127,7 @@ def test_only_layers_for_several_tokens_that_the_configuration_states_are_ignore
 def test_a_head_that_contradicts_tied_embeddings_is_refused(llama):
     edit_json(llama / "config.json", tie_word_embeddings=True)
     refused(llama, r"its config\.json ties lm_head\.weight to the input embedding, but its checkpoint has a different")
-    load(llama, tie_word_embeddings=False)
+    load(llama, model_args={"tie_word_embeddings": False})
     add(llama, {"lm_head.weight": load_file(llama / "model.safetensors")["model.embed_tokens.weight"].clone()})
     assert load(llama).tied
 
@@ -150,4 +142,4 @@ def test_an_adapter_needs_peft(llama, told, tmp_path, monkeypatch):
 def test_an_attention_that_is_given_wins_over_the_configuration(llama):
     edit_json(llama / "config.json", _attn_implementation="flash_attention_2")
     refused(llama, "names the implementation 'flash_attention_2'")
-    assert load(llama, attn_implementation="eager").attention == "eager"
+    assert load(llama, model_args={"attn_implementation": "eager"}).attention == "eager"
