@@ -25,7 +25,7 @@ SHARED = ROOT.parent / "shared"
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 # Programs, not modules to look for doctests in.
-collect_ignore = ["mutate.py", "sequences.py", "lowest_versions.py"]
+collect_ignore = ["mutate.py", "sequences.py"]
 
 if "CHECK_SHAPES" in os.environ:  # in signatures, as .ci/run does
     install_import_hook(["collapse", "collapse_analyses", "collapse_geometry", "collapse_metrics"], "beartype.beartype")
