@@ -78,6 +78,11 @@ class Hub(ThreadingHTTPServer):
             now = there.commits.get(there.branches.get(branch, ""), {})
             return there.commit(now | {path: self.keep(content) for path, content in files.items()}, branch)
 
+    def files(self, repo: str, revision: str = "main") -> dict[str, bytes]:
+        """The files of a model's repository by path; none if there is no such repository."""
+        there = self.repos.get(("models", repo))
+        return {path: self.blobs[sha] for path, sha in there.commits[there.resolve(revision)].items()} if there else {}
+
     def handle_error(self, *_: Any) -> None:
         """Print nothing about a client that disconnects during a request."""
         if not isinstance(sys.exception(), ConnectionError):

@@ -24,14 +24,9 @@ def other(tiny, tmp_path_factory):
     return collapse.collect(tiny.model, store=folder, max_chunks=24, dtype="float64", **tiny.options())
 
 
-def tree(hub, repo="owner/stats", branch="main"):
-    there = hub.repos["models", repo]
-    return {path: hub.blobs[sha] for path, sha in there.commits[there.resolve(branch)].items()}
-
-
 def stores(hub, repo="owner/stats"):
     """Folder → digest of each store in a repository; its files are those that its manifest lists."""
-    files, found = tree(hub, repo), {}
+    files, found = hub.files(repo), {}
     for path in files:
         if path.endswith("/collapse.json"):
             folder, manifest = path.removesuffix("/collapse.json"), json.loads(files[path])
@@ -52,7 +47,7 @@ def test_a_store_is_pushed_pulled_and_measured(hub, as_user, stored, tmp_path):
     ((folder, digest),) = stores(hub).items()
     assert digest == stored.digest
     assert f"measure it with: collapse measure owner/stats/{folder}" in said
-    assert str(tmp_path).encode() not in b"".join(tree(hub).values())
+    assert str(tmp_path).encode() not in b"".join(hub.files("owner/stats").values())
 
     as_user("pull", "owner/stats", "--store", tmp_path / "pulled", token=None, home="reader")
     for name in stored.manifest["files"]:
@@ -77,7 +72,7 @@ def test_the_card_shows_the_measurements_and_zoo_list_reads_them(hub, as_user, t
     hub.add(name, {file.name: file.read_bytes() for file in tiny.model.iterdir()})
     as_user("measure", name, *tiny.words()[1:], "--max-chunks", 20, "--store", tmp_path / "s")
     as_user("push", tmp_path / "s", "owner/stats")
-    card = tree(hub)["README.md"].decode()
+    card = hub.files("owner/stats")["README.md"].decode()
     samples = f"| training samples | {20 * 31:,} |"
     for said in ("library_name: linguistic-collapse", f"base_model: {name}", "model-index", samples, "nc3.self"):
         assert said in card
@@ -85,7 +80,7 @@ def test_the_card_shows_the_measurements_and_zoo_list_reads_them(hub, as_user, t
     assert (listed["model"], listed["where"]) == ("TinyStories-01x0064_01d@0", "Hub: owner/stats")
     as_user("measure", tmp_path / "s", "--min-count", 3)
     as_user("push", tmp_path / "s", "owner/stats")
-    card = tree(hub)["README.md"].decode()
+    card = hub.files("owner/stats")["README.md"].decode()
     assert "classes of at least 3 samples (`--min-count 3`)" in card
     assert "model-index" not in card  # it cannot record a minimum count
 
@@ -102,7 +97,7 @@ def test_a_push_replaces_the_store_of_the_same_identity_and_nothing_else(hub, as
     as_user("push", less.path, "owner/stats")
     found = stores(hub)
     assert sorted(found.values()) == sorted((less.digest, other.digest))
-    assert {"NOTES.md", "collapse/notes.txt"} <= set(tree(hub))
+    assert {"NOTES.md", "collapse/notes.txt"} <= set(hub.files("owner/stats"))
     several = as_user("measure", "owner/stats", ok=False)
     assert several.returncode == 2
     assert f"has several stores: give one of owner/stats/{min(found)}, owner/stats/{max(found)}" in several.stderr
@@ -120,7 +115,7 @@ def test_branches_and_pull_requests(hub, as_user, stored):
         name = said.split("collapse measure ")[1].strip()
         assert name.endswith(f"@{revision}")
         assert measured(as_user, name)["store"] == stored.digest
-        assert tree(hub, branch=revision)["README.md"] == tree(hub)["README.md"] == b"mine"
+        assert hub.files("owner/stats", revision)["README.md"] == hub.files("owner/stats")["README.md"] == b"mine"
     assert not stores(hub)  # main is as it was
 
 
@@ -162,7 +157,7 @@ def test_an_interrupted_push_leaves_no_store_and_sends_nothing_twice(hub, as_use
     refused = as_user("push", stored.path, "owner/stats", ok=False).stderr
     assert "507" in refused
     assert "5ec2e7" not in refused  # the signature of an address
-    assert tree(hub) == {}
+    assert hub.files("owner/stats") == {}
     hub.fault = None
     as_user("push", stored.path, "owner/stats")
     assert [*stores(hub).values()] == [stored.digest]
@@ -172,8 +167,8 @@ def test_an_interrupted_push_leaves_no_store_and_sends_nothing_twice(hub, as_use
 @pytest.mark.parametrize("damage", [lambda data: data[:-1] + bytes([data[-1] ^ 1]), lambda data: data[:-9]])
 def test_a_damaged_file_is_neither_pulled_nor_measured(hub, as_user, stored, tmp_path, damage):
     as_user("push", stored.path, "owner/stats")
-    (name,) = (path for path in tree(hub) if path.endswith("top/train.safetensors"))
-    hub.add("owner/stats", {name: damage(tree(hub)[name])})
+    (name,) = (path for path in hub.files("owner/stats") if path.endswith("top/train.safetensors"))
+    hub.add("owner/stats", {name: damage(hub.files("owner/stats")[name])})
     for words in (("pull", "owner/stats", "--store", tmp_path / "s"), ("measure", "owner/stats")):
         refused = as_user(*words, ok=False)
         assert refused.returncode == 1

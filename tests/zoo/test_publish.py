@@ -20,11 +20,6 @@ def published(tiny, tmp_path_factory):
     return train(recipe, replace(source, label="TinyStories"), folder, device="cpu", measure=True)
 
 
-def files_of(hub, repo, revision):
-    there = hub.repos["models", repo]
-    return {path: hub.blobs[sha] for path, sha in there.commits[there.resolve(revision)].items()}
-
-
 LOAD = """
 import torch, transformers
 for revision in (None, "0", "1"):
@@ -41,7 +36,7 @@ def test_published_loaded_and_measured(hub, as_user, tiny, published: Run):
     said = as_user("zoo", "publish", published.path)
     repo = "owner/TinyStories-02x0016_02d"
     assert f"sent @0, @1 to {repo}" in said.stdout
-    first, last, main = (files_of(hub, repo, revision) for revision in ("0", "1", "main"))
+    first, last, main = (hub.files(repo, revision) for revision in ("0", "1", "main"))
     assert main == last
     assert first["model.safetensors"] != last["model.safetensors"]
     for k, files in enumerate((first, last)):
