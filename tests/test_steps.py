@@ -51,18 +51,6 @@ def test_a_step_that_is_given_comes_before_that_of_the_name():
     assert with_parts(Results(rows).frame())["step"].tolist() == [1, 2]
 
 
-def test_a_loaded_model_keeps_its_step_in_the_store(tiny, tmp_path):
-    transformers = pytest.importorskip("transformers")
-    model = transformers.AutoModelForCausalLM.from_pretrained(tiny.model)
-    tokenizer = transformers.AutoTokenizer.from_pretrained(tiny.model)
-    texts = ["Tom has a red ball. " * 30] * 3
-    options = {"tokenizer": tokenizer, "text": texts, "chunk_length": 32}
-    collapse.collect(model, name="mine-step300", store=tmp_path / "store", **options)
-    row = collapse.measure(tmp_path / "store", metrics="nc2")
-    assert (row.model, row.step) == ("mine-step300", 300)
-    assert collapse.measure(tmp_path / "store", metrics="nc2", step=5).step == 5
-
-
 def test_what_the_figure_of_training_needs_is_said():
     rows = [collapse.measure(features=np.eye(4), labels=[0, 0, 1, 1], name=name, metrics="nc2") for name in ("a", "b")]
     with pytest.raises(CollapseError, match=r"add a column step, or name models .* run/checkpoint-100, run-step100"):
