@@ -1,4 +1,4 @@
-"""What is hashed is what is read: subfolders and configurations; trusted code chooses no precision; secrets."""
+"""What is hashed is what is read: subfolders and configurations; secrets."""
 
 import json
 import shutil
@@ -16,14 +16,6 @@ from collapse.inputs.collection_spec import CollectionSpec
 from collapse.inputs.model_loading import load_model, load_tokenizer
 from collapse.inputs.text_request import asked_model, text_request
 from collapse.stores.request import Request
-
-CODE = """
-from transformers import GPTNeoConfig, GPTNeoForCausalLM
-class Config(GPTNeoConfig):
-    model_type = "novel"
-class Model(GPTNeoForCausalLM):
-    config_class = Config
-"""
 
 
 def plan(tiny, model: object, **options) -> Request:
@@ -57,38 +49,6 @@ def test_files_that_change_between_hashing_and_loading_are_refused(tiny, tmp_pat
     for read in (lambda: load_model(found, CollectionSpec()), lambda: load_tokenizer(found)):
         with pytest.raises(collapse.CollapseError, match="model changed while it was loaded: run the same command"):
             read()
-
-
-def coded(tiny, folder: Path) -> None:
-    shutil.copytree(tiny.model, folder)
-    (folder / "code.py").write_text(CODE)
-    auto_map = {"AutoConfig": "code.Config", "AutoModelForCausalLM": "code.Model"}
-    edit_json(folder / "config.json", model_type="novel", architectures=["Model"], auto_map=auto_map)
-
-
-PRECISION = """import torch
-torch.set_float32_matmul_precision('medium')
-torch.set_autocast_enabled('cpu', True)
-torch.set_default_dtype(torch.float64)
-"""
-
-
-def test_trusted_code_chooses_no_precision(tiny, tmp_path, run_python):
-    """Runs in its own process, because code is imported only once."""
-    coded(tiny, tmp_path / "plain")
-    coded(tiny, tmp_path / "chosen")
-    (tmp_path / "chosen" / "code.py").write_text(PRECISION + CODE)
-    options = {"max_chunks": 8, "trust_remote_code": True, **tiny.options()}
-    program = (
-        "import collapse, json, sys\n"
-        "for name in ('plain', 'chosen'):\n"
-        "    store = collapse.collect(name, store='s/' + name, **json.loads(sys.argv[1]))\n"
-        "    print(store.statistics().means.double().sum().item())\n"
-    )
-    done = run_python(program, json.dumps(options, default=str), cwd=tmp_path)
-    assert done.returncode == 0, done.stderr
-    plain, chosen = done.stdout.split()
-    assert plain == chosen
 
 
 def test_secrets_in_arguments_are_recorded_as_hashes(run, tiny, tmp_path):
