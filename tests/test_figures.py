@@ -2,7 +2,6 @@
 
 import json
 import re
-import shutil
 
 import pytest
 
@@ -82,13 +81,6 @@ def test_a_place_that_cannot_be_written_is_found_before_anything_is_read(tmp_pat
 def test_wrong_options_are_refused(tmp_path, options, message):
     with pytest.raises(UsageError, match=message):
         collapse.save_figures(PAPER, tmp_path, **options)
-
-
-def test_stores_and_results_are_drawn_together_and_the_rest_says_why_not(tmp_path):
-    store = shutil.copytree(GOLDEN, tmp_path / "store")
-    names = ["class-frequencies", "duality"]
-    saved = collapse.save_figures([PAPER, store], tmp_path / "figures", formats="csv", names=names)
-    assert all(each.files for each in saved)
 
 
 def test_several_tables_are_joined_and_rows_are_chosen(tmp_path):

@@ -125,12 +125,3 @@ def test_a_small_group_is_left_out(whole, told):
     table.to_csv("groups.csv")
     said = told(0, "measure", whole.path, "--group-by", "groups.csv", "--metrics", "nc2.norm,gnc2.log_kernel")
     assert "the group one has 1 class, but a measurement needs two: it is skipped" in said
-
-
-def test_the_heading_and_the_note_of_equal_groups(whole, out):
-    ids = whole.statistics().classes.tolist()[:4]
-    pd.DataFrame({"id": ids, "group": ["a", "a", "b", "b"]}).to_csv("groups.csv")
-    s = collapse.measure_groups(whole, "groups.csv", metrics="gnc2.log_kernel").rows
-    shown = out("measure", whole.path, "--group-by", "groups.csv", "--metrics", "gnc2.log_kernel")
-    assert "reachable," not in shown
-    assert s[0].model in shown

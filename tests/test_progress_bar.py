@@ -28,17 +28,6 @@ with progress() as report:
     say_aside("a message")
     time.sleep(0.5)
 """
-RESULT = """
-import os, time
-from collapse.cli.progress_bar import progress
-from collapse.cli.terminal import say
-os.dup2(2, 1)
-with progress() as report:
-    report("collecting", 1, 3)
-    time.sleep(0.5)
-    report("collecting", 3, 3)
-    say("the result")
-"""
 
 
 def on_a_terminal(program: str, *words: object) -> tuple[str, str]:
@@ -70,14 +59,6 @@ def test_a_message_is_written_above_the_bar():
     assert message
     assert before.endswith("\x1b[2K")  # the bar's line was erased first
     assert "collecting" in after
-
-
-def test_the_bar_is_erased_before_a_result_is_printed():
-    before, result, after = on_a_terminal(RESULT)[1].partition("the result")
-    assert result
-    assert "collecting" in before
-    assert before.endswith("\x1b[2K")
-    assert "collecting" not in after
 
 
 @pytest.mark.parametrize("width", [80, 200])

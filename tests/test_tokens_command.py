@@ -74,13 +74,10 @@ def test_neighbours_pairs_and_matched_classes(out, named):
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["--token", "a", "--top", "3"], "--top and --least rank all classes: remove them"),
-        (["--ids", "20", "--by", "count"], "--by ranks the classes for --top or --least"),
         (["--pairs", "3", "--token", "a"], "--pairs and --token cannot be combined"),
         (["--neighbours", "3"], "no token is given: give texts (--token, --file) or ids (--ids)"),
         (["--ids", "20", "--frequency-matched", "--top", "3"], "--frequency-matched and --top cannot be combined"),
         (["--ids", "20,x"], "--ids must be whole numbers"),
-        (["--by", "nc1.cdvn"], "is called 'nc1.cdvn'; did you mean nc1.cdnv"),
         (["--output", "tokens.html"], "tokens.html does not have a known format"),
     ],
 )
