@@ -69,7 +69,7 @@ def test_a_merged_store_is_validated_alone(tiny, parts, whole, tmp_path):
     assert mine == pytest.approx(theirs, rel=1e-10)
 
 
-def test_validation_in_parts_equals_one_pass(tiny, parts, whole, tmp_path):
+def test_validation_in_parts_equals_one_pass(tiny, parts, tmp_path):
     trained = collapse.merge(parts, store=tmp_path / "trained")
     copy = trained.save(tmp_path / "copy").path
     for k in (3, 1, 2):

@@ -25,7 +25,7 @@ def parts(tiny, tmp_path_factory):
     return {k: store.path for k, store in stores.items()}
 
 
-def test_the_last_row_is_the_whole_and_samples_grow(tiny, parts, tmp_path):
+def test_the_last_row_is_the_whole_and_samples_grow(parts, tmp_path):
     table = collapse.convergence([parts[3], parts[1], parts[2]])
     whole = collapse.measure(collapse.merge(parts.values(), store=tmp_path / "whole"))
     *_, last = table.records()

@@ -43,7 +43,7 @@ def nasty(tmp_path):
     return tmp_path / f"{NASTY}.safetensors"
 
 
-def test_whatever_prints_is_harmless(nasty, tmp_path, capsys, monkeypatch):
+def test_whatever_prints_is_harmless(nasty, capsys, monkeypatch):
     monkeypatch.setenv("COLUMNS", "400")
     _add_commands()
     for words in (

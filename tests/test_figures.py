@@ -16,7 +16,6 @@ from collapse_zoo.catalogue import PUBLISHED as FILE
 pytest.importorskip("altair", reason="needs the extra report")
 
 PAPER = str(FILE)
-GOLDEN = FILE.parents[2] / "tests" / "golden" / "store-v3"
 POINTS = {
     "data": {"values": [{"x": 1, "y": 2}, {"x": 2, "y": 3}]},
     "mark": "point",

@@ -47,7 +47,7 @@ def measured(prepared, tmp_path):
 
 
 @pytest.mark.parametrize("name", COMMANDS)
-def test_each_format_holds_the_same(out, told, run, measured, tmp_path, name):
+def test_each_format_holds_the_same(out, run, measured, tmp_path, name):
     words = measured[name]
     shown = {format_: out(*words, "--format", format_) for format_ in FORMATS}
     assert out(*words) == shown["table"]

@@ -104,7 +104,7 @@ def test_shards_of_other_layers_are_refused_and_kept(tiny, tmp_path):
     assert not again.verify()
 
 
-def test_what_is_wrong_costs_one_line(tiny, whole, told, tmp_path):
+def test_what_is_wrong_costs_one_line(tiny, told, tmp_path):
     place = ["--store", tmp_path / "s"]
     for layers, said in (
         ("3", "--layers 3: there is no such layer; give 0 to 2 or, from the end, -1 to -3 (2 and -1 mean top)"),

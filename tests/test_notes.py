@@ -152,7 +152,7 @@ def test_what_lacks_is_noted(measured):
     assert notes["nc3.dot", "missing"] == "no classifier in these statistics"
 
 
-def test_vectors_are_of_classes(measured):
+def test_vectors_are_of_classes():
     s = of_variances(1.0, 2.0)
     ids, values = collapse.vectors(store=s, name="variances")
     assert (ids.tolist(), values.tolist()) == ([0, 1], [1.0, 2.0])

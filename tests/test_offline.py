@@ -91,7 +91,7 @@ def test_what_was_used_online_is_used_offline_with_the_same_identity(shelf, hub,
 
 
 @pytest.mark.parametrize("text", ["owner/parquet@main", "owner/named@COMMIT"])
-def test_each_advice_fetches_what_is_then_used(shelf, hub, as_user, download, text):
+def test_each_advice_fetches_what_is_then_used(shelf, as_user, download, text):
     text = text.replace("COMMIT", shelf["named"])
     words = ["measure", "owner/model", "--text", text, "--tokenizer", "owner/tokenizer", *T]
     for _ in range(3):  # the model, the tokenizer and the text

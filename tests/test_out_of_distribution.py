@@ -199,7 +199,7 @@ def test_features_and_statistics_have_one_too(tmp_path):
             collapse.measure(tmp_path / "a.safetensors", ood_text=absent, metrics="nc5")
 
 
-def test_what_is_refused(whole, tiny, told, tmp_path):
+def test_what_is_refused(whole, tiny, told):
     said = told(2, "measure", whole.path, "--ood-text", tiny.validation)
     assert "is a store, so its model cannot be run on" in said
     missing = told(2, "measure", whole.path, "--ood-text", "nope.jsonl")

@@ -219,7 +219,7 @@ class Fragile(Statistic):
 """
 
 
-def test_models_that_fail_on_all_ranks_or_on_one_leave_the_next_model(ranks, tiny, whole, tmp_path):
+def test_models_that_fail_on_all_ranks_or_on_one_leave_the_next_model(ranks, tiny, tmp_path):
     (tmp_path / "fragile.py").write_text(FAILS_ONCE)
     copy = shutil.copytree(tiny.model, tmp_path / "copy")
     words = ["measure", "a.safetensors", "b.safetensors", copy, *tiny.words("-p", tmp_path / "fragile.py")]

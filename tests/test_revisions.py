@@ -74,7 +74,7 @@ def test_revisions_are_rows_in_order_of_step_and_equal_weights_are_sent_once(pub
     assert not hub.requests
 
 
-def test_a_revision_that_fails_leaves_the_others(published, hub, as_user, tiny, tmp_path):
+def test_a_revision_that_fails_leaves_the_others(published, hub, as_user, tiny):
     hub.add("owner/run", {"config.json": b"{}", "README.md": b""}, branch="step500")
     words = tiny.words(*SHORT, "--json", "--metrics", "nc4.agreement")[1:]
     done = as_user("measure", *published, *words, ok=False)

@@ -191,7 +191,7 @@ def test_a_plugins_loss(words, tmp_path, run):
 
 
 @pytest.mark.parametrize("changes", [{"regularize": {"nc3": -0.1, "cdnv": 1e-7}}, {"head": "fixed-frame"}])
-def test_a_name_is_a_name_of_the_hub_and_has_the_whole_recipe(changes, hub, as_user, tiny, tmp_path):
+def test_a_name_is_a_name_of_the_hub_and_has_the_whole_recipe(changes, as_user, tiny, tmp_path):
     source = find_source(text=str(tiny.text), validation_text=str(tiny.validation), tokenizer=str(tiny.model))
     recipe = Recipe(1, 16, vocabulary=500, **SMALL, max_steps=2, **changes)
     made = train(recipe, source, tmp_path / "run", device="cpu", measure=True)
