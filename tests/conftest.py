@@ -90,18 +90,20 @@ def warm_here() -> Iterator[Any]:
 
 @pytest.fixture
 def run(warm_here: Any, tmp_path_factory: pytest.TempPathFactory) -> Callable[..., subprocess.CompletedProcess[str]]:
-    """Run the command line as a user does, in its own process; with an own environment, in a new interpreter.
+    """Run the command line as a user does, in its own process, and check its exit code (None: any).
+
+    With an own environment, it runs in a new interpreter.
 
     ``changes`` are variables that are read only when they are needed, so they need no new interpreter.
     """
 
-    def run(*words, ok=True, env=None, changes=None, cwd=None, timeout=300):
+    def run(*words, code=0, env=None, changes=None, cwd=None, timeout=300):
         if env is not None:  # read when modules are imported
             done = _fresh(["-m", "collapse", *map(str, words)], env, cwd, timeout)
         else:
             outputs = tmp_path_factory.mktemp("run")  # not in tmp_path, which a test may look through
             done = _forked(warm_here, words, outputs, os.environ | (changes or {}), cwd, timeout)
-        assert not ok or done.returncode == 0, done.stderr
+        assert code in (done.returncode, None), done.stderr
         assert "Traceback" not in done.stderr, done.stderr
         return done
 
@@ -220,7 +222,7 @@ def as_user(hub: Any, warm: Any, tmp_path: Path) -> Callable[..., subprocess.Com
         *words,
         token="hf_owner",
         home="home",
-        ok=True,
+        code=0,
         offline=False,
         python=None,
         fresh=False,
@@ -237,7 +239,7 @@ def as_user(hub: Any, warm: Any, tmp_path: Path) -> Callable[..., subprocess.Com
             outputs = Path(tempfile.mkdtemp(dir=tmp_path))
             done = _forked(warm, words, outputs, environment, cwd, timeout, python)
         assert "Traceback" not in done.stderr, done.stderr
-        assert not ok or done.returncode == 0, done.stderr
+        assert code in (done.returncode, None), done.stderr
         assert "hf_owner" not in done.stdout + done.stderr
         return done
 

@@ -82,8 +82,7 @@ def test_a_mistake_is_one_line(told, here, code, command, message):
 
 
 def test_a_model_on_the_hub_that_cannot_be_reached(run, tmp_path):
-    done = run("measure", "user/model", ok=False, changes={"HF_HUB_OFFLINE": "1", "HF_HOME": str(tmp_path)})
-    assert done.returncode == 1
+    done = run("measure", "user/model", code=1, changes={"HF_HUB_OFFLINE": "1", "HF_HOME": str(tmp_path)})
     assert "HF_HUB_OFFLINE=1 is set" in done.stderr
     assert "hf download user/model" in done.stderr
 

@@ -117,8 +117,7 @@ def test_a_broken_plugin_that_was_named_ends_the_command(load_plugin, kind, told
 
 def test_a_plugin_that_is_not_there_ends_the_command(run):
     for name in ("nowhere.py", "no_such_module"):
-        done = run("-p", name, "metrics", ok=False)
-        assert done.returncode == 2
+        done = run("-p", name, "metrics", code=2)
         assert name in done.stderr
         assert not done.stdout
 

@@ -98,8 +98,7 @@ def test_a_push_replaces_the_store_of_the_same_identity_and_nothing_else(hub, as
     found = stores(hub)
     assert sorted(found.values()) == sorted((less.digest, other.digest))
     assert {"NOTES.md", "collapse/notes.txt"} <= set(hub.files("owner/stats"))
-    several = as_user("measure", "owner/stats", ok=False)
-    assert several.returncode == 2
+    several = as_user("measure", "owner/stats", code=2)
     assert f"has several stores: give one of owner/stats/{min(found)}, owner/stats/{max(found)}" in several.stderr
     for folder, digest in found.items():
         assert measured(as_user, f"owner/stats/{folder}")["store"] == digest
@@ -107,7 +106,7 @@ def test_a_push_replaces_the_store_of_the_same_identity_and_nothing_else(hub, as
 
 def test_branches_and_pull_requests(hub, as_user, stored):
     hub.add("owner/stats", {"README.md": b"mine"})
-    assert "has no revision 'dev'" in as_user("push", stored.path, "owner/stats", "--revision", "dev", ok=False).stderr
+    assert "has no revision 'dev'" in as_user("push", stored.path, "owner/stats", "--revision", "dev", code=None).stderr
     there = hub.repos["models", "owner/stats"]
     there.branches["dev"] = there.branches["main"]
     for more, revision in ((("--revision", "dev"), "dev"), (("--create-pr",), "refs/pr/1")):
@@ -122,11 +121,10 @@ def test_branches_and_pull_requests(hub, as_user, stored):
 def test_a_private_repository_needs_its_token(hub, as_user, stored, tmp_path):
     as_user("push", stored.path, "owner/secret", "--private")
     assert hub.repos["models", "owner/secret"].private
-    refused = as_user("pull", "owner/secret", "--store", tmp_path / "not", token="hf_other", home="other", ok=False)
-    assert refused.returncode == 2
+    refused = as_user("pull", "owner/secret", "--store", tmp_path / "not", token="hf_other", home="other", code=2)
     assert "hf auth login" in refused.stderr
     assert not (tmp_path / "not" / "collapse.json").exists()
-    assert "hf auth login" in as_user("push", stored.path, "owner/stats", token="hf_other", ok=False).stderr
+    assert "hf auth login" in as_user("push", stored.path, "owner/stats", token="hf_other", code=None).stderr
 
 
 def test_a_push_fails_if_another_comes_in_between(hub, as_user, stored, other):
@@ -139,7 +137,7 @@ def test_a_push_fails_if_another_comes_in_between(hub, as_user, stored, other):
         return False
 
     hub.fault = fault
-    assert "Run the same command again" in as_user("push", other.path, "owner/stats", ok=False).stderr
+    assert "Run the same command again" in as_user("push", other.path, "owner/stats", code=None).stderr
     as_user("push", other.path, "owner/stats")
     assert len(stores(hub)) == 2
 
@@ -154,7 +152,7 @@ def test_an_interrupted_push_leaves_no_store_and_sends_nothing_twice(hub, as_use
         return len(asked) > 2 and not ask.send(b"no", 507)
 
     hub.fault = fault
-    refused = as_user("push", stored.path, "owner/stats", ok=False).stderr
+    refused = as_user("push", stored.path, "owner/stats", code=None).stderr
     assert "507" in refused
     assert "5ec2e7" not in refused  # the signature of an address
     assert hub.files("owner/stats") == {}
@@ -170,8 +168,7 @@ def test_a_damaged_file_is_neither_pulled_nor_measured(hub, as_user, stored, tmp
     (name,) = (path for path in hub.files("owner/stats") if path.endswith("top/train.safetensors"))
     hub.add("owner/stats", {name: damage(hub.files("owner/stats")[name])})
     for words in (("pull", "owner/stats", "--store", tmp_path / "s"), ("measure", "owner/stats")):
-        refused = as_user(*words, ok=False)
-        assert refused.returncode == 1
+        refused = as_user(*words, code=1)
         assert f"owner/stats: {name} is damaged" in refused.stderr
     assert not (tmp_path / "s" / "collapse.json").exists()
 
@@ -180,16 +177,15 @@ def test_what_the_hub_refuses_is_one_line(hub, as_user, tiny):
     hub.add("owner/some", {file.name: file.read_bytes() for file in tiny.model.iterdir()})
     words = ("measure", "owner/some", *tiny.words()[1:], "--max-chunks", 8)
     hub.fault = lambda ask, method, path: path.endswith("/config.json") and not ask.send(b"no", 403, {})
-    refused = as_user(*words, home="forbidden", ok=False)
-    assert refused.returncode == 1
+    refused = as_user(*words, home="forbidden", code=1)
     assert "owner/some: config.json cannot be downloaded: 403" in refused.stderr
     hub.fault = lambda ask, method, path: path.endswith("/config.json") and not ask.fail(403, "GatedRepo", "no access")
-    gated = as_user(*words, home="gated", ok=False).stderr
+    gated = as_user(*words, home="gated", code=None).stderr
     assert "it is gated: accept the conditions on its page, then: hf auth login" in gated
 
 
 def test_what_cannot_be_pushed(as_user, stored, tmp_path):
     file = shutil.copytree(stored.path, tmp_path / "damaged") / "top" / "train.safetensors"
     file.write_bytes(file.read_bytes()[:-1] + b"?")
-    assert as_user("push", tmp_path / "damaged", "owner/stats", ok=False).returncode == 1
-    assert as_user("push", stored.path, "not a name", ok=False).returncode == 2
+    as_user("push", tmp_path / "damaged", "owner/stats", code=1)
+    as_user("push", stored.path, "not a name", code=2)

@@ -121,8 +121,7 @@ def test_features_have_shuffled_labels_only(run, file):
 
 
 def test_a_null_is_not_collected_from_a_store(run, trained):
-    done = run("measure", trained.path, "--null", ok=False)
-    assert done.returncode == 2
+    done = run("measure", trained.path, "--null", code=2)
     assert "run collapse measure MODEL --text FILES --null" in done.stderr
     with pytest.raises(UsageError, match="is a store, and nulls need a model and a text"):
         collapse.measure_with_nulls(trained.path)

@@ -95,7 +95,7 @@ def test_each_advice_fetches_what_is_then_used(shelf, as_user, download, text):
     text = text.replace("COMMIT", shelf["named"])
     words = ["measure", "owner/model", "--text", text, "--tokenizer", "owner/tokenizer", *T]
     for _ in range(3):  # the model, the tokenizer and the text
-        refused = as_user(*words, offline=True, ok=False)
+        refused = as_user(*words, offline=True, code=None)
         (advice,) = re.findall(r"hf download [^;]*", refused.stderr)
         download(advice, "home")
     offline = row(as_user(*words, offline=True))
@@ -106,9 +106,9 @@ def test_a_part_of_a_data_set_is_not_taken_for_all_of_it(shelf, as_user, downloa
     words = ["measure", "owner/model", "--text", "owner/named", *T]
     download("hf download owner/model", "home")
     download("hf download owner/named some/b.jsonl --repo-type dataset", "home")  # records no names of other files
-    assert "dataset owner/named is only partly cached" in as_user(*words, offline=True, ok=False).stderr
+    assert "dataset owner/named is only partly cached" in as_user(*words, offline=True, code=None).stderr
     download("hf download owner/named README.md some/b.jsonl --repo-type dataset", "home")
-    missing = as_user(*words, offline=True, ok=False).stderr
+    missing = as_user(*words, offline=True, code=None).stderr
     assert "some/[a].jsonl" in missing
     assert f"--revision {shelf['named']}" in missing
 
@@ -131,7 +131,7 @@ def test_training_runs_where_there_is_no_network(hub, as_user, download, dead, t
     tokenizer = {file.name: file.read_bytes() for file in tiny.model.glob("token*")}
     hub.add("EleutherAI/gpt-neo-125M", tokenizer | {"config.json": b'{"model_type": "gpt_neo"}'})
     words = ["zoo", "train", "1x16", "--chunk-length", 32, "--heads", 2, "--batch-size", 4, "--max-steps", 2]
-    refused = as_user(*words, changes={"HF_HUB_OFFLINE": "1"}, ok=False).stderr
+    refused = as_user(*words, changes={"HF_HUB_OFFLINE": "1"}, code=None).stderr
     advised = set(re.findall(r"hf download [\w/.-]+(?: --repo-type dataset)?", refused))
     assert len(advised) == 2
     for advice in advised:

@@ -184,8 +184,7 @@ def test_no_thread_of_the_group_is_left_at_the_end(tmp_path):
 
 
 def test_a_process_that_inherits_a_rank_is_told_so(run, tiny, tmp_path):
-    done = run(*words_of(tiny, tmp_path / "store"), ok=False, changes={"RANK": "1", "WORLD_SIZE": "2"})
-    assert done.returncode == 1
+    done = run(*words_of(tiny, tmp_path / "store"), code=1, changes={"RANK": "1", "WORLD_SIZE": "2"})
     assert done.stderr.startswith("collapse: rank 1 of 2 cannot reach the others (")
     assert done.stderr.endswith("): start all ranks with torchrun, or unset RANK and WORLD_SIZE\n")
 

@@ -77,8 +77,7 @@ def test_revisions_are_rows_in_order_of_step_and_equal_weights_are_sent_once(pub
 def test_a_revision_that_fails_leaves_the_others(published, hub, as_user, tiny):
     hub.add("owner/run", {"config.json": b"{}", "README.md": b""}, branch="step500")
     words = tiny.words(*SHORT, "--json", "--metrics", "nc4.agreement")[1:]
-    done = as_user("measure", *published, *words, ok=False)
-    assert done.returncode == 1
+    done = as_user("measure", *published, *words, code=1)
     assert [row["step"] for row in json.loads(done.stdout)] == [100, 900, 1000]
     assert "owner/run@step500 is not measured: " in done.stderr
     assert "1 of 4 models are not measured" in done.stderr
@@ -87,8 +86,7 @@ def test_a_revision_that_fails_leaves_the_others(published, hub, as_user, tiny):
 
 
 def test_a_pattern_that_matches_nothing_names_those_that_are_there(published, as_user, checkpoints, told):
-    refused = as_user("measure", "owner/run", "--revisions", "main,step100-token2M", ok=False)
-    assert refused.returncode == 2
+    refused = as_user("measure", "owner/run", "--revisions", "main,step100-token2M", code=2)
     assert refused.stderr == (
         "collapse: no revision or checkpoint of owner/run matches step100-token2M; did you mean step100-tokens2M or "
         "step1000-tokens20M or step900-tokens18M?\n"
@@ -96,7 +94,7 @@ def test_a_pattern_that_matches_nothing_names_those_that_are_there(published, as
     said = told(2, "collect", checkpoints, "--revisions", "final", "--store", "unused")
     assert said.endswith("run matches final; known: checkpoint-100, checkpoint-1000, checkpoint-900\n")
     assert (
-        "two revisions: give only one" in as_user("measure", "owner/run@main", *["--revisions", "*"], ok=False).stderr
+        "two revisions: give only one" in as_user("measure", "owner/run@main", *["--revisions", "*"], code=None).stderr
     )
 
 

@@ -136,10 +136,10 @@ def test_a_plugin_gives_a_source_for_a_name(tmp_path, run):
     (tmp_path / "mine.py").write_text(PLUGIN)
     done = run("-p", "mine.py", "measure", "mine:points", "--output", "row.json", cwd=tmp_path)
     assert "mine:points on a table" in done.stdout
-    assert run("-p", "mine.py", "collect", "mine:points", "--store", "s", cwd=tmp_path).returncode == 0
-    failed = run("-p", "mine.py", "measure", "mine:points", "--text", "t.jsonl", ok=False, cwd=tmp_path)
+    run("-p", "mine.py", "collect", "mine:points", "--store", "s", cwd=tmp_path)
+    failed = run("-p", "mine.py", "measure", "mine:points", "--text", "t.jsonl", code=None, cwd=tmp_path)
     assert "mine:points is a source of plugin mine.py: --text does not apply; remove the option" in failed.stderr
-    unknown = run("-p", "mine.py", "measure", "mine:lines", ok=False, cwd=tmp_path)
+    unknown = run("-p", "mine.py", "measure", "mine:lines", code=None, cwd=tmp_path)
     assert "no model, store or features file is called mine:lines" in unknown.stderr
 
 

@@ -114,7 +114,7 @@ def test_code_of_a_repository_is_not_run(hub, as_user, told, tiny, tmp_path, tok
     folder = coded(tiny, tmp_path / "coded", tmp_path / "marker", tokenizer=tokenizer)
     words = [*tiny.words()[1:], "--max-chunks", 20]
     hub.add("owner/coded", files_in(folder))
-    there = as_user("measure", "owner/coded", *words, ok=False).stderr
+    there = as_user("measure", "owner/coded", *words, code=None).stderr
     assert not [path for _, path in hub.requests if path.endswith("code.py")]
     for name, said in (("owner/coded", there), ("coded", told(1, "measure", folder, *words))):
         assert f"{name} needs Python code of its own repository: read that code" in said
@@ -125,7 +125,7 @@ def test_code_of_a_repository_is_not_run(hub, as_user, told, tiny, tmp_path, tok
 def test_code_is_run_where_it_is_trusted(run, tiny, tmp_path):
     folder = coded(tiny, tmp_path / "coded", tmp_path / "marker", tokenizer=True)
     words = [*tiny.words()[1:], "--max-chunks", 20, "--metrics", "nc3", "--trust-remote-code"]
-    run("measure", folder, *words, ok=False)
+    run("measure", folder, *words, code=None)
     assert (tmp_path / "marker").exists()  # the code above is code that runs
 
 

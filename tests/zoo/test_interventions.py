@@ -126,7 +126,7 @@ def test_a_run_is_resumed_with_its_losses_only_and_is_measured_and_published(wor
     run(*command, "--measure", cwd=tmp_path)
     made = Run(tmp_path / "runs" / name)
     for other in ("nc3:0.2", "uniformity:0.01"):
-        refused = run(*command[:3], *words("--regularize", other, "--output", made.path), ok=False)
+        refused = run(*command[:3], *words("--regularize", other, "--output", made.path), code=None)
         assert "holds a run with other settings: " in refused.stderr
         assert "regularize {" in refused.stderr
     recipe = made.record["recipe"]
@@ -144,7 +144,7 @@ def test_a_run_is_resumed_with_its_losses_only_and_is_measured_and_published(wor
     assert f"collapse zoo train {name}" in card
     assert parse(name).recipe(heads=4).regularize == recipe["regularize"]
     made.update(state="running")  # as if it had been interrupted: a loss depends on its batch
-    refused = run(*command[:-1], 8, "--output", made.path, ok=False)
+    refused = run(*command[:-1], 8, "--output", made.path, code=None)
     assert "per_device_train_batch_size 4 and 8 (stored and requested)" in refused.stderr
 
 
@@ -186,7 +186,7 @@ def test_a_plugins_loss(words, tmp_path, run):
     run(*command, "--regularize", "nc3:1", cwd=tmp_path)  # the built-in nc3
     (made,) = (tmp_path / "runs").iterdir()
     assert made.name == "texts-01x0016_01d_nc3-1_spread-1"
-    refused = run(*command, "--regularize", "wrong:1", ok=False, cwd=tmp_path)
+    refused = run(*command, "--regularize", "wrong:1", code=None, cwd=tmp_path)
     assert "wrong.wrong failed: IndexError" in refused.stderr
 
 

@@ -26,16 +26,14 @@ def test_a_listing_is_written_again(run, tmp_path):
 
 def test_a_hub_that_cannot_be_reached_is_told_in_a_line(run, tmp_path):
     nowhere = os.environ | {"HF_ENDPOINT": "http://127.0.0.1:9", "HF_HOME": str(tmp_path)}
-    refused = run("zoo", "list", "--hub", ok=False, env=nowhere)
-    assert refused.returncode == 1
+    refused = run("zoo", "list", "--hub", code=1, env=nowhere)
     (line,) = refused.stderr.splitlines()
     assert "the Hub cannot be searched" in line
 
 
 @pytest.mark.parametrize("option", ["--sort", "--metrics"])
 def test_a_measurement_that_is_not_there(run, tmp_path, option):
-    refused = run("zoo", "list", "--published", option, "val_los", ok=False)
-    assert refused.returncode == 2
+    refused = run("zoo", "list", "--published", option, "val_los", code=2)
     assert "no listed model has a measurement 'val_los'; did you mean val_loss" in refused.stderr
     nothing = ["zoo", "list", "--local", "--runs", tmp_path, option, "val_loss"]
     assert "no model matches; remove a filter" in run(*nothing).stdout

@@ -72,17 +72,15 @@ def test_what_is_no_grid(words, run, tmp_path, monkeypatch):
         ("1,2x63", "must be divisible by"),
         ("1x64_01q", "weight decay"),
     ):
-        refused = run("zoo", "sweep", word, "--generated", ok=False, cwd=tmp_path)
-        assert refused.returncode == 2
+        refused = run("zoo", "sweep", word, "--generated", code=2, cwd=tmp_path)
         assert said in refused.stderr
-    refused = run("zoo", "sweep", "1x64", "--seeds", "1,x", "--generated", ok=False, cwd=tmp_path)
+    refused = run("zoo", "sweep", "1x64", "--seeds", "1,x", "--generated", code=None, cwd=tmp_path)
     assert "--seeds 1,x: give whole numbers" in refused.stderr
     assert len(run("zoo", "sweep", "seeds", "--vary", "both", "--dry-run").stdout.splitlines()) == 21
     assert "150 runs, 210 measurements" in run("zoo", "sweep", "paper", "--dry-run").stderr
-    assert run("zoo", "status", tmp_path / "none", ok=False).returncode == 2
+    run("zoo", "status", tmp_path / "none", code=2)
     monkeypatch.setenv("PATH", os.path.dirname(sys.executable))
-    refused = run("zoo", "sweep", "1x16", *words("--output", tmp_path), "--launcher", "slurm", ok=False)
-    assert refused.returncode == 2
+    refused = run("zoo", "sweep", "1x16", *words("--output", tmp_path), "--launcher", "slurm", code=2)
     assert "the command sbatch is not available" in refused.stderr
 
 
@@ -148,8 +146,7 @@ def test_slurm_gets_what_was_asked_for_and_a_failed_job_says_why(words, tmp_path
     }
     assert {key: made[key] for key in expected} == expected
     assert re.fullmatch(r"0-1%\d+", made["array"])
-    failed = run(*command, "--batch-size", 999, "--output", tmp_path / "b", "--gpus", 0, ok=False)
-    assert failed.returncode == 1
+    failed = run(*command, "--batch-size", 999, "--output", tmp_path / "b", "--gpus", 0, code=1)
     assert failed.stderr.count("too little text for one batch") == 2
     assert "too little text" in run("zoo", "status", tmp_path / "b").stdout
     again = Job().checkpoint(Run(tmp_path))  # before a job is pre-empted

@@ -217,7 +217,7 @@ def test_what_does_not_fit_or_diverges_is_told(source, tmp_path, monkeypatch):
 
 
 def test_a_missing_corpus_says_how_to_get_it(tmp_path, run):
-    refused = run("zoo", "train", "1x64", ok=False, changes={"HF_HUB_OFFLINE": "1"}, cwd=tmp_path)
+    refused = run("zoo", "train", "1x64", code=None, changes={"HF_HUB_OFFLINE": "1"}, cwd=tmp_path)
     assert refused.returncode != 0
     for said in ("roneneldan/TinyStories", "hf download", "--text FILES", "--tokenizer DIR", "--generated"):
         assert said in refused.stderr
