@@ -44,12 +44,12 @@ def load(model: Path, **options: Any) -> LanguageModel:
     return load_model(find_model(str(model), model_args=options.get("model_args") or {}), CollectionSpec(**options))
 
 
-def chunks_of(model: Path, file: Path, chunk_length: int = 32, most: int | None = 24) -> torch.Tensor:
-    """Return the first chunks of a text in two shares, by their definition."""
+def chunks_of(model: Path, file: Path, chunk_length: int = 32, most: int | None = 24, **options: Any) -> torch.Tensor:
+    """Return the first chunks of a text in two shares, by their definition; options are the tokenizer's."""
     tokenizer = transformers.AutoTokenizer.from_pretrained(model)
     rows = [json.loads(line)["text"] for line in file.read_text().splitlines() if line]
     half, chunks = -(-len(rows) // 2), []
     for share in (rows[:half], rows[half:]):
-        flat = torch.tensor([each for row in tokenizer(share)["input_ids"] for each in row])
+        flat = torch.tensor([each for row in tokenizer(share, **options)["input_ids"] for each in row])
         chunks.append(flat[: len(flat) // chunk_length * chunk_length].reshape(-1, chunk_length))
     return torch.cat(chunks)[:most]

@@ -1,12 +1,12 @@
 """Special tokens: the note on them, packing without them, and ignored samples."""
 
-import json
 import shutil
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+from random_models import chunks_of
 from tokenizers import Tokenizer
 from tokenizers.processors import TemplateProcessing
 from transformers import AutoModelForCausalLM, AutoTokenizer
@@ -29,12 +29,10 @@ def model(tiny, tmp_path_factory) -> Path:
 
 def samples(model: Path, text: Path, **options) -> tuple[np.ndarray, np.ndarray]:
     """Embeddings (n, d) and next tokens of the first chunks, by the definition, one chunk at a time."""
-    tokenizer, loaded = AutoTokenizer.from_pretrained(model), AutoModelForCausalLM.from_pretrained(model)
-    texts = [json.loads(line)["text"] for line in text.read_text().splitlines()]
-    flat = np.concatenate(tokenizer(texts, **options)["input_ids"]).astype(int)[: 12 * 32].reshape(-1, 32)
+    loaded, chunks = AutoModelForCausalLM.from_pretrained(model), chunks_of(model, text, most=12, **options)
     with torch.no_grad():
-        h = [loaded.transformer(torch.tensor(chunk[None])).last_hidden_state[0, :-1] for chunk in flat]
-    return torch.cat(h).double().numpy(), flat[:, 1:].reshape(-1)
+        h = [loaded.transformer(chunk[None]).last_hidden_state[0, :-1] for chunk in chunks]
+    return torch.cat(h).double().numpy(), chunks[:, 1:].reshape(-1).numpy()
 
 
 def check(store: collapse.Store, h: np.ndarray, y: np.ndarray) -> None:
