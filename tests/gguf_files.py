@@ -4,8 +4,8 @@ import json
 from collections.abc import Mapping
 from pathlib import Path
 
+import gguf
 import numpy as np
-import pytest
 import torch
 
 
@@ -28,7 +28,6 @@ def write_gguf(
         keys: Further keys of the architecture: texts, integers and numbers.
         tensors: Further tensors.
     """
-    gguf = pytest.importorskip("gguf")
     path.parent.mkdir()
     writer = gguf.GGUFWriter(path, "llama")
     writer.add_block_count(blocks)

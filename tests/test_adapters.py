@@ -4,6 +4,7 @@ import json
 import re
 import shutil
 
+import peft
 import pytest
 import torch
 import transformers
@@ -18,7 +19,6 @@ from collapse.inputs.collection_spec import CollectionSpec
 from collapse.inputs.language_model import LanguageModel
 from collapse.inputs.model_loading import load_model
 
-peft = pytest.importorskip("peft")
 pytestmark = pytest.mark.filterwarnings("ignore")  # of peft
 
 

@@ -173,7 +173,8 @@ def test_a_mistake_is_reported_before_the_training(texts, tmp_path):
 
 @pytest.mark.filterwarnings("ignore")
 def test_a_lightning_module_is_measured(tmp_path):
-    lightning = pytest.importorskip("lightning.pytorch")
+    import lightning.pytorch as lightning
+
     x = torch.randn(96, 10, generator=torch.Generator().manual_seed(0))
     y = torch.arange(96) % 3
     data = torch.utils.data.TensorDataset(x, y)

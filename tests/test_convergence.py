@@ -1,7 +1,6 @@
 """Convergence: growing merges of parts, each equal to a collection of the same text; and its figure."""
 
 import json
-from importlib.util import find_spec
 
 import pytest
 
@@ -14,7 +13,6 @@ from collapse.testing import check_figure
 from collapse_figures.tables import drawn_in
 
 OF = {"max_chunks": 96}
-REPORT = pytest.mark.skipif(find_spec("altair") is None, reason="needs the extra report")
 
 
 @pytest.fixture(scope="module")
@@ -68,7 +66,6 @@ def test_what_is_no_two_parts_is_refused(tiny, parts, tmp_path):
         collapse.convergence(parts.values(), metrics="nc9")
 
 
-@REPORT
 def test_the_figure_keeps_every_law(parts):
     function = plugins().figures["convergence"].function
     check_figure(function, stores=[collapse.Part.load(path) for path in parts.values()])
@@ -76,7 +73,6 @@ def test_the_figure_keeps_every_law(parts):
         check_figure(function)
 
 
-@REPORT
 def test_the_curve_is_that_of_convergence(parts, tiny, tmp_path):
     drawing = collapse.draw("convergence", [collapse.Part.load(path) for path in reversed(parts.values())])
     rows = numbers_of(drawing.spec)
@@ -91,7 +87,6 @@ def test_the_curve_is_that_of_convergence(parts, tiny, tmp_path):
         collapse.draw("convergence", other)
 
 
-@REPORT
 def test_parts_serve_this_figure_only(parts, tmp_path):
     saved = {each.name: each for each in collapse.save_figures(parts.values(), tmp_path / "f", formats="csv")}
     assert [name for name, each in saved.items() if each.files] == ["convergence"]
@@ -100,7 +95,6 @@ def test_parts_serve_this_figure_only(parts, tmp_path):
     assert alone.problem == "it needs parts, and none are given"
 
 
-@REPORT
 def test_a_report_plots_them_beside_its_rows(parts, tmp_path):
     page = collapse.report(["paper", *parts.values()], tmp_path / "r.html").read_text("utf-8")
     assert '<figure id="figure-convergence"' in page

@@ -13,8 +13,6 @@ from collapse.plugin.plugin_manager import plugins
 from collapse.testing import LawBroken, check_figure
 from collapse_zoo.catalogue import PUBLISHED as FILE
 
-pytest.importorskip("altair", reason="needs the extra report")
-
 PAPER = str(FILE)
 POINTS = {
     "data": {"values": [{"x": 1, "y": 2}, {"x": 2, "y": 3}]},

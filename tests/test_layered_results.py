@@ -13,8 +13,6 @@ from collapse.plugin.figures import numbers_of
 from collapse.plugin.plugin_manager import plugins
 from collapse.testing import check_figure, random_results
 
-pytest.importorskip("altair", reason="needs the extra report")
-
 DEPTH = 4
 NAMES = list(plugins().measurements())
 
@@ -91,7 +89,6 @@ def test_layers_can_be_compared_in_pairs(models):
 
 
 def test_a_figure_shows_headlines_against_depth(models):
-    pytest.importorskip("vl_convert")
     top, layered = models
     check_figure(plugins().figures["depth"].function, results=Results(layered.rows[:9]))
     headlines = set(plugins().headlines())
@@ -147,7 +144,6 @@ def test_results_can_be_chosen_by_layer(models, out, tmp_path):
 
 
 def test_a_report_has_a_section_of_layers(models, tmp_path):
-    pytest.importorskip("vl_convert")
     top, layered = models
     page = collapse.report(layered, tmp_path / "layered.html").read_text()
     places = ['id="figure-loss"', '<section id="layers">', 'id="figure-depth"', '<section id="methods">']

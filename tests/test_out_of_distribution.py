@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import reference_geometry
 import torch
+import transformers
 
 import collapse
 from collapse.errors import UsageError
@@ -81,7 +82,6 @@ def test_layers_and_groups_read_their_own_layer(tiny, tmp_path, out):
 
 
 def test_checkpoints_are_compared_with_the_one_before(tiny, tmp_path, out):
-    transformers = pytest.importorskip("transformers")
     for step in (1, 2, 3):
         torch.manual_seed(step)
         model = transformers.AutoModelForCausalLM.from_pretrained(tiny.model)

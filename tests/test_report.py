@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
+import vl_convert
 from golden_store import GOLDEN
 from report_samples import FIGURES, HOSTILE, hostile_results, rows_of
 
@@ -53,7 +54,6 @@ class Page(HTMLParser):
 @pytest.fixture(autouse=True)
 def no_bundle(monkeypatch):
     """Bundling Vega takes seconds."""
-    vl_convert = pytest.importorskip("vl_convert")
     monkeypatch.setattr(vl_convert, "javascript_bundle", lambda _: "window.vegaEmbed = 0; // </script>")
 
 

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from golden_store import GOLDEN
+from playwright.sync_api import sync_playwright
 from report_samples import FIGURES, HOSTILE, hostile_results
 
 import collapse
@@ -20,10 +21,9 @@ PHONE = {"width": 390, "height": 800}
 @pytest.fixture(scope="module")
 def chromium():
     """The browser, started once."""
-    playwright = pytest.importorskip("playwright.sync_api", reason="needs Playwright")
     if CHROMIUM is None:
         pytest.skip("needs Chromium")
-    with playwright.sync_playwright() as driver:
+    with sync_playwright() as driver:
         browser = driver.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
         yield browser
         browser.close()
@@ -32,7 +32,6 @@ def chromium():
 @pytest.fixture(scope="module")
 def reports(tmp_path_factory):
     """The three pages: eight rows with hostile names, the published rows, and the golden store."""
-    pytest.importorskip("vl_convert")
     folder = tmp_path_factory.mktemp("reports")
     shutil.copytree(GOLDEN, folder / "store")
     (folder / "figures_of_a_test.py").write_text(FIGURES)

@@ -6,6 +6,8 @@ import shutil
 from pathlib import Path
 
 import pytest
+import torch
+import transformers
 
 import collapse
 from collapse.errors import UsageError
@@ -20,18 +22,13 @@ SHORT = ("--max-chunks", 16, "--without", "covariance")
 @pytest.fixture(scope="module")
 def checkpoints(tiny, tmp_path_factory) -> Path:
     """The checkpoints of a run: 100 and 900 have equal weights."""
-    torch, transformers = pytest.importorskip("torch"), pytest.importorskip("transformers")
-    model = transformers.AutoModelForCausalLM.from_pretrained(tiny.model)
     run = tmp_path_factory.mktemp("runs") / "run"
     for step in (100, 1000, 900):
-        folder = Path(shutil.copytree(tiny.model, run / f"checkpoint-{step}"))
-        if step == 1000:
-            with torch.no_grad():
-                model.lm_head.weight.mul_(1.5)
-        else:
-            shutil.copy(tiny.model / "model.safetensors", folder)
-            continue
-        model.save_pretrained(folder)
+        shutil.copytree(tiny.model, run / f"checkpoint-{step}")
+    model = transformers.AutoModelForCausalLM.from_pretrained(tiny.model)
+    with torch.no_grad():
+        model.lm_head.weight.mul_(1.5)
+    model.save_pretrained(run / "checkpoint-1000")
     return run
 
 

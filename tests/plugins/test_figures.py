@@ -18,9 +18,6 @@ from collapse_figures.panels import axis, ticks
 from collapse_zoo.catalogue import PUBLISHED as FILE
 from collapse_zoo.catalogue import published
 
-pytest.importorskip("altair", reason="needs the extra report")
-pytest.importorskip("vl_convert", reason="needs the extra report")
-
 FIGURES = {name: each for name, each in plugins().figures.items() if "collapse_figures" in each.called}
 STORE = FILE.parents[2] / "tests" / "golden" / "store-v3"
 

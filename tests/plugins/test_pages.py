@@ -73,7 +73,6 @@ def test_published_shows_what_its_commands_print(at, monkeypatch):
 
 
 def test_the_pictures_are_current_and_shown_with_their_commands():
-    pytest.importorskip("altair", reason="needs the extra report")
     spec = importlib.util.spec_from_file_location("docs_gallery", DOCS / "gallery.py")
     script = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(script)
