@@ -92,9 +92,7 @@ def warm_here() -> Iterator[Any]:
 def run(warm_here: Any, tmp_path_factory: pytest.TempPathFactory) -> Callable[..., subprocess.CompletedProcess[str]]:
     """Run the command line as a user does, in its own process, and check its exit code (None: any).
 
-    With an own environment, it runs in a new interpreter.
-
-    ``changes`` are variables that are read only when they are needed, so they need no new interpreter.
+    ``env`` is an environment for a new interpreter, ``changes`` are variables that are read only when they are needed.
     """
 
     def run(*words, code=0, env=None, changes=None, cwd=None, timeout=300):
@@ -187,10 +185,8 @@ def out(capsys: pytest.CaptureFixture[str]) -> Callable[..., str]:
 @pytest.fixture(scope="session")
 def one_hub() -> Iterator[Hub]:
     """One Hub for all tests of a process, because the client reads its address only once."""
-    served = Hub().start()
-    yield served
-    served.shutdown()
-    served.server_close()
+    with Hub().start() as served:
+        yield served
 
 
 @pytest.fixture
@@ -267,11 +263,9 @@ def commands(tiny: Tiny, tmp_path_factory) -> Iterator[Any]:
     """The five commands that write, and a slow Hub for them."""
     from commands import Commands
 
-    served = Hub().start()
-    served.pause = 0.01
-    yield Commands(served, tiny, tmp_path_factory.mktemp("commands"))
-    served.shutdown()
-    served.server_close()
+    with Hub().start() as served:
+        served.pause = 0.01
+        yield Commands(served, tiny, tmp_path_factory.mktemp("commands"))
 
 
 @pytest.fixture(scope="session")

@@ -93,6 +93,11 @@ class Hub(ThreadingHTTPServer):
         threading.Thread(target=self.serve_forever, args=(0.05,), daemon=True).start()
         return self
 
+    def __exit__(self, *_: object) -> None:
+        """Stop serving."""
+        self.shutdown()
+        self.server_close()
+
 
 class Handler(BaseHTTPRequestHandler):
     """One request."""
