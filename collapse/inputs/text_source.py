@@ -35,7 +35,8 @@ from collapse.stores.store import Store
 
 _LARGEST_SLICE = 1024  # chunks
 _SLICES, _FEWEST_SLICES = 16, 8  # minimum numbers of slices, if the text is long enough
-_CPU_TOKENS, _GPU_TOKENS = 2048, 16384  # initial tokens per batch
+_CPU_TOKENS, _GPU_TOKENS = 8192, 16384  # initial tokens per batch
+_SMALL_SLICE = 2048  # tokens
 
 
 class TextPhase(Phase):
@@ -248,7 +249,7 @@ def largest_batch(chunks: int, chunk_length: int, tokens: int = _GPU_TOKENS) -> 
     """Return the largest ``auto`` batch in chunks: a power of two, at most ``tokens`` tokens, leaving enough slices."""
     batch = 1
     while batch * 2 * chunk_length <= tokens:
-        small = batch * 2 * chunk_length <= _CPU_TOKENS
+        small = batch * 2 * chunk_length <= _SMALL_SLICE
         if batch * 2 * (_FEWEST_SLICES if small else _SLICES) > chunks:
             break
         batch *= 2
