@@ -1,4 +1,4 @@
-"""Print the output of all commands, so that no name can send terminal commands."""
+"""Print the output of all commands, with control characters escaped, so that no name can control the terminal."""
 
 import sys
 from typing import TYPE_CHECKING, Any

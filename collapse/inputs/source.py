@@ -26,7 +26,8 @@ class Phase(ABC):
     Attributes:
         name: "train" or "validation".
         units: Number of units; all but the last one have the same size.
-        slice_units: Units per slice, independent of the batch size; runs resume, and parts begin, at whole slices.
+        slice_units: Units per slice, independent of the batch size; runs resume and parts begin only at the start
+            of a slice.
         unit_samples: Samples per unit; the last unit may have fewer.
         n_samples: Number of samples in all units.
         unit: Name of a unit, such as "chunk".

@@ -78,7 +78,7 @@ SIZES = (ARCHITECTURE, "n_params", "dim")
 
 
 def prepared(results: Results) -> "pd.DataFrame":
-    """Add columns to a table: values in models' names, and measurements computed from published columns.
+    """Add columns to a table: values read from models' names, and measurements computed from published columns.
 
     In the result, ``depth`` is the depth of models. An existing column with the depth of layers is renamed
     ``layer_depth``.

@@ -182,7 +182,7 @@ def chosen(results: Results, kept: Iterable[Any]) -> Results:
 
 
 def _beside(frame: "pd.DataFrame", lines: Sequence[Row | None], places: Iterable[Any]) -> Results:
-    """Return a table of the rows at ``places``; if one is None, a table of ``frame`` and the other rows."""
+    """Return a table of the rows at ``places``; if any is None, ``frame`` as a table, with the other rows attached."""
     found = [lines[int(at)] for at in places]
     if found and None not in found:
         return Results(row for row in found if row is not None)

@@ -2,7 +2,7 @@
 
 The C×C grid is never formed. The sweep visits the tiles of the upper triangle. For each tile it computes one Gram
 product of centred means, and derives every field at most once for all metrics (in tiles.py, which also recomputes near
-pairs). Measures reduce the values.
+pairs). Each metric's measures (mean, std, …) reduce its values.
 """
 
 from collections import Counter

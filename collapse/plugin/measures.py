@@ -154,7 +154,7 @@ class _OfLogs(Measure):
     """A measure of logarithms or exponentials. It is invariant under scaling only if the values are."""
 
     def scale_of(self, scale: Scale) -> float | None:
-        """Return 0 if the values do not change, else None."""
+        """Return the exponent 0 if h → s·h does not change the values, else None."""
         return 0.0 if scale == 0 else None
 
 

@@ -91,13 +91,13 @@ def frequency_matched(
 
 
 def _said_of_absent(compared: "Mapping[str, _Compared | None]", tokens: int) -> list[str]:
-    """Return a note for each measurement that only some of the tokens and their matched classes have."""
+    """Return a note for each measurement that has values for only some of the tokens and their matched classes."""
     found = {name: each.tokens for name, each in compared.items() if each}
     return [f"{name}: only {n:,} of {counted(tokens, 'token')} have a value" for name, n in found.items() if n < tokens]
 
 
 def matched_classes(counts_C: NDArray[np.int64], at: NDArray[np.int64], matches: int) -> list[NDArray[np.int64]]:
-    """For each token, return the positions of the ``matches`` classes of nearest count and of all ties, ascending.
+    """For each token, return the ascending positions of the ``matches`` classes nearest in count, and of all ties.
 
     The tokens, given by their positions, are not matched.
 

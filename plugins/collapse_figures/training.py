@@ -72,7 +72,7 @@ def depth(results: Results) -> Drawing:
 
 
 def _colour(frame: "pd.DataFrame") -> tuple[Colour | None, dict[str, Any]]:
-    """Return the colour of the steps of one run, or of models; and a legend that names some of the steps."""
+    """Return the column that determines the colour; if it is the step, also a legend that names some steps."""
     import altair as alt
 
     runs = {run_and_step(str(model))[0] for model in frame["model"]}
