@@ -132,7 +132,7 @@ def _run(arguments: list[str] | None) -> int:
 
 
 def _ahead(words: list[str]) -> list[str]:
-    """Move ``-p``, ``-v`` and other options that every command accepts before the command's name.
+    """Put ``-p``, ``-v`` and other options that every command accepts in front of the command's name.
 
     >>> _ahead(["measure", "a", "-p", "mine.py", "-v", "--", "-v"])
     ['-p', 'mine.py', '-v', 'measure', 'a', '--', '-v']

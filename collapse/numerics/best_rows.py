@@ -1,4 +1,4 @@
-"""The best candidates of samples, given as (sample, row, score) triples.
+"""The best candidates of samples. Candidates are given as (sample, row, score) triples.
 
 Shapes: B samples, K candidates.
 """

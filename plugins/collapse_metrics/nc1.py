@@ -91,7 +91,7 @@ def cdnv_k2_ratio(variances: Tensor, mean_sqdist: Tensor) -> Tensor:
     scale=-2,
 )
 def cdnv(variance_sum: Tensor, sqdist: Tensor) -> Tensor:
-    """Class-distance normalized variance with the paper's exponent k = 2, in units of 1/h²; 0 at full collapse.
+    """Class-distance normalized variance with the paper's k = 2 (exponent 2 + k), in units of 1/h²; 0 at full collapse.
 
     Pairs of equal means are excluded.
 
@@ -165,7 +165,7 @@ def debiased_trace_ratio(resolved: Estimates) -> float:
 
 @metric("nc1.covariance_ratio", towards=0, version=2)
 def covariance_ratio(within_covariance: Tensor, between_spectrum: Spectrum, C: int, d: int) -> Noted:
-    """Trace of within-class covariance times pseudo-inverse of between-class, over C, no unit; 0 at full collapse.
+    """Trace of (within-class covariance · pseudo-inverse of the between-class one) / C, no unit; 0 at full collapse.
 
     A note gives the rank that the pseudo-inverse keeps.
 

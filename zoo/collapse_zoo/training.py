@@ -108,7 +108,7 @@ def leave_group() -> None:
 
 
 def check_recipe(recipe: Recipe, source: Source) -> None:
-    """Raise UsageError if the recipe's configuration or a loss does not exist, or the vocabulary is too small."""
+    """Raise UsageError if the configuration is invalid, a regularizer is unknown, or the vocabulary is too small."""
     tokens = len(source.tokenizer)
     if tokens > recipe.vocabulary:
         raise UsageError(
