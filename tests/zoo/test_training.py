@@ -143,6 +143,8 @@ def test_micro_batches_give_the_losses_of_whole_batches(source, tmp_path):
     assert weights(tmp_path / "resumed-2") == weights(pieces.path)
     assert losses(pieces) == pytest.approx(losses(whole), abs=1e-5)
     assert pieces.record["arguments"]["gradient_accumulation_steps"] == 4
+    as_argument = train(small(trainer={"gradient_accumulation_steps": 4.0}), source, tmp_path / "argument")
+    assert losses(as_argument) == losses(pieces)
 
 
 def test_seeds_fix_initialization_and_order_apart(source, tmp_path):
@@ -183,8 +185,9 @@ def test_ctrl_c_leaves_no_traceback(words, tmp_path):
         ("2x64 --epochs 0", "epochs must be at least 1, got 0"),
         ("2x64 --config-arg hidden_size=32", "--config-arg hidden_size"),
         ("2x64 --trainer-arg save_total_limit=2", "--trainer-arg cannot set save_total_limit"),
-        ("2x64 --trainer-arg gradient_accumulation_steps=2", "cannot set gradient_accumulation_steps: use"),
-        ("2x64 --micro-batch 3", "give a divisor of 8 as --micro-batch"),
+        ("2x64 --trainer-arg gradient_accumulation_steps=3", "give a divisor of 8"),
+        ("2x64 --micro-batch 3", "give a divisor of 8 as --micro-batch or gradient_accumulation_steps"),
+        ("2x64 --micro-batch 4 --trainer-arg gradient_accumulation_steps=2", "not both"),
         ("2x64 --trainer-arg lr_sheduler=cosine", "the Trainer rejects"),
         ("2x64 --vocabulary 100", "vocabulary of 100 is too small"),
         ("2x64 --regularize nc5:0.1", "--regularize: no loss is called 'nc5'; did you mean nc3"),

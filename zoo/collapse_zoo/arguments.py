@@ -17,6 +17,8 @@ _FREE = ("lr_scheduler_type", "dataloader_pin_memory", "report_to")
 _SAME = "learning_rate weight_decay adam_beta1 adam_beta2 adam_epsilon max_grad_norm seed data_seed".split()
 """Fields of a recipe with the same name in the Trainer."""
 
+_PIECES = "gradient_accumulation_steps"
+
 _RELIED_ON = ("save_total_limit", "save_only_model", "logging_steps")
 """Arguments that must keep the Trainer's default, because runs depend on them."""
 
@@ -40,20 +42,19 @@ def arguments_of(
             "use another number of processes, or another --batch-size (of all processes together)"
         )
     share = recipe.batch_size // processes
-    micro_batch = micro_batch or share
-    if share % micro_batch:
+    pieces = share / micro_batch if micro_batch else recipe.trainer.get(_PIECES, 1)
+    if pieces not in range(1, share + 1) or share % pieces:
         raise UsageError(
             f"a process has {counted(share, 'chunk')} of each batch and cannot divide them into equal micro-batches: "
-            f"give a divisor of {share} as --micro-batch"
+            f"give a divisor of {share} as --micro-batch or {_PIECES}"
         )
     values: dict[str, Any] = {
         **{name: getattr(recipe, name) for name in _SAME},
         "output_dir": str(run.path / CHECKPOINTS),
         "num_train_epochs": recipe.epochs,
         "max_steps": recipe.max_steps or -1,
-        "per_device_train_batch_size": micro_batch,
-        "per_device_eval_batch_size": micro_batch,
-        "gradient_accumulation_steps": share // micro_batch,
+        "per_device_train_batch_size": share // int(pieces),
+        "per_device_eval_batch_size": share // int(pieces),
         "lr_scheduler_type": "linear",
         "bf16": recipe.precision == "bf16",
         "save_strategy": "steps" if save_every else "epoch",
@@ -71,12 +72,14 @@ def arguments_of(
         "ddp_timeout": 24 * 3600,  # other processes wait while one packs the text
         "dataloader_pin_memory": not cpu,
     }
+    if micro_batch and _PIECES in recipe.trainer:
+        raise UsageError(f"--micro-batch and --trainer-arg {_PIECES} set the same: give one, not both")
     reserved = {*values, *_RELIED_ON} - {*_FREE}
     if fixed := sorted(recipe.trainer.keys() & reserved):
         raise UsageError(f"--trainer-arg cannot set {', '.join(fixed)}: use another option, or keep the default")
     with quiet("transformers", "accelerate"):
         try:
-            arguments = transformers.TrainingArguments(**values | dict(recipe.trainer))
+            arguments = transformers.TrainingArguments(**values | dict(recipe.trainer) | {_PIECES: int(pieces)})
         except (TypeError, ValueError) as error:
             raise UsageError(f"the Trainer rejects these arguments: {first_line(error)}") from error
         arguments._n_gpu = min(arguments.n_gpu, 1)  # DataParallel would multiply the batch; torchrun uses several GPUs
