@@ -145,11 +145,11 @@ def test_results_can_be_chosen_by_layer(models, out, tmp_path):
 
 def test_a_report_has_a_section_of_layers(models, tmp_path):
     top, layered = models
-    page = collapse.report(layered, tmp_path / "layered.html").read_text()
+    page = collapse.report(layered, tmp_path / "layered.html", figures=["depth", "loss"]).read_text()
     places = ['id="figure-loss"', '<section id="layers">', 'id="figure-depth"', '<section id="methods">']
     assert [page.index(each) for each in places] == sorted(page.index(each) for each in places)
     assert "12 models, on text" in page
-    assert '<section id="layers">' not in collapse.report(top, tmp_path / "top.html").read_text()
+    assert '<section id="layers">' not in collapse.report(top, tmp_path / "top.html", figures=["loss"]).read_text()
 
 
 def test_seeds_are_counted_at_one_layer(models):

@@ -21,7 +21,6 @@ from collapse.errors import UsageError
 from collapse.showing import sources
 from collapse.showing.associations import Associations, associations
 from collapse.showing.overview import findings
-from collapse.showing.report_tables import measurement_table
 
 PUBLISHED = Path(__file__).parents[1] / "zoo" / "collapse_zoo" / "published.csv"
 
@@ -201,8 +200,9 @@ def test_standard_errors_and_nulls_stand_beside_the_measurements(page):
     many = page(Results(rows)).data["data-measurements"]
     assert many["columns"][many["columns"].index("nc4.agreement") + 1] == "nc4.agreement ±"
     assert many["rows"][0][-1] == 0.02
-    joined = measurement_table(collapse.join([Results(rows[:2]), "paper"]))
-    assert [row["nc4.agreement ±"] for row in joined.records()] == [0.02] * 2 + [None] * 230
+    joined = page(Results(rows[:2]), "paper", figures=["loss"]).data["data-measurements"]
+    at = joined["columns"].index("nc4.agreement ±")
+    assert [row[at] for row in joined["rows"]] == [0.02] * 2 + [None] * 230
 
 
 def test_a_run_is_described_from_its_first_to_its_last_checkpoint():

@@ -18,7 +18,7 @@ from collapse.measurement.cells import number, plain
 from collapse.measurement.prepared import of_top
 from collapse.measurement.table import Table
 from collapse.plugin.plugin_manager import plugins
-from collapse.showing.associations import associations
+from collapse.showing.associations import Associations, associations
 from collapse.showing.overview import LOSS, called, findings, warnings
 from collapse.showing.report_tables import (
     definition_table,
@@ -46,6 +46,7 @@ def report(
     output: str | Path = "report.html",
     *,
     title: str | None = None,
+    figures: Iterable[str] | None = None,
     tokens: Tokens | None = None,
     progress: Report | None = None,
 ) -> Path:
@@ -60,6 +61,8 @@ def report(
             have no row, but give a curve of convergence.
         output: The .html file; an existing file is replaced.
         title: Title of the report; by default it names the sources.
+        figures: Names of the figures to draw; the report then has no correlations. None for all figures that the
+            sources allow, and correlations.
         tokens: The function that makes a table of each store's most frequent tokens, such as :func:`collapse.tokens`;
             None for no such table.
         progress: Called as progress(what, done, total).
@@ -90,7 +93,7 @@ def report(
             "own, name the file of their metrics: collapse -p FILE report …"
         )
     content = {"title": title or f"Neural collapse: {some(names)}", "version": VERSION}
-    content |= _content(material, tokens, progress)
+    content |= _content(material, figures, tokens, progress)
     content |= _scripts(str(vl_convert.javascript_bundle("window.vegaEmbed = vegaEmbed;")))
     environment = jinja2.Environment(autoescape=True, finalize=_visible, trim_blocks=True)
     environment.policies["json.dumps_kwargs"] = {"separators": (",", ":"), "allow_nan": False}
@@ -99,17 +102,22 @@ def report(
     return output
 
 
-def _content(material: Material, tokens: Tokens | None, progress: Report | None) -> dict[str, Any]:
+def _content(
+    material: Material, chosen: Iterable[str] | None, tokens: Tokens | None, progress: Report | None
+) -> dict[str, Any]:
     """Return the content for the template: the sections with their texts, figures and tables.
 
     Only the section on layers has rows of other layers than ``top``.
     """
     results, _ = of_top(material.results)
     frame = results.frame()
-    tests, known = associations(results), plugins().figures.values()
-    of_top_layer = [each for each in known if "layer" not in each.needs]
-    figures = list(replace(material, results=results).drawn(of_top_layer, progress))
-    of_layers = list(material.drawn([each for each in known if "layer" in each.needs], progress))
+    tests = associations(results) if chosen is None else Associations({})
+    names = plugins().figures if chosen is None else chosen
+    wanted = [plugins().figure(name) for name in names]
+    figures = list(
+        replace(material, results=results).drawn([each for each in wanted if "layer" not in each.needs], progress)
+    )
+    of_layers = list(material.drawn([each for each in wanted if "layer" in each.needs], progress))
     of_tokens, without_tokens = _token_tables(material.stores, tokens) if tokens else ({}, [])
     sources = Table("Sources", ["kind", "name", "holds"], material.origins)
     methods = {"definitions": definition_table(frame), "sources": sources, "rows": row_table(frame)}
