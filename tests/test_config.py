@@ -33,6 +33,8 @@ def values(parameter: click.Parameter) -> st.SearchStrategy[str]:
     """Valid values of an option or argument."""
     if isinstance(parameter.type, click.Choice):
         return st.sampled_from(parameter.type.choices)
+    if parameter.name in (checked := {"output": "r.csv", "group_by": "a regular expression"}):
+        return st.just(checked[parameter.name])
     is_text = isinstance(parameter.type, click.types.StringParamType | click.Path)
     return texts if is_text else st.integers(2, 9).map(str)
 
@@ -107,7 +109,8 @@ def test_the_analysis_of_a_plugin_in_the_file_is_found(here, run):
         ("null: 3", "run.yaml: null must be true or false, got '3'"),
         ("max-chunks: [1, 2]", "run.yaml: max-chunks must be a text"),
         ("text: {a: b}", "run.yaml: text must be one or several texts"),
-        ("max-chunks: many", "Invalid value for '--max-chunks': 'many' is not a valid integer"),
+        ("max-chunks: many", "run.yaml: max-chunks: 'many' is not a valid integer"),
+        ("min-count: [1, 2]", "run.yaml: min-count must be a text, got ['1', '2']: write 1,2"),
         ("a: {", "run.yaml cannot be read as YAML"),
         ("- a", "must hold an option or argument per line"),
     ],
@@ -117,9 +120,11 @@ def test_a_wrong_file_is_refused(here, told, held, said):
     assert said in told(1 if "YAML" in said else 2, "measure", "a.safetensors", "--config", "run.yaml")
 
 
-def test_a_file_that_cannot_be_saved_or_read_is_told(here, told):
+def test_paths_and_options_are_checked_before_a_file_is_saved(here, told):
     words = ("measure", "a.safetensors", "--metrics", "nc2.norm")
     assert "choose another --save-config" in told(1, *words, "--save-config", ".").lower()
+    assert "'abc' is not a valid integer" in told(2, *words, "--max-chunks", "abc", "--save-config", "run.yaml")
+    assert not (here / "run.yaml").exists()
     assert "--config missing.yaml: there is no such file" in told(2, *words, "--config", "missing.yaml")
 
 

@@ -9,6 +9,7 @@ from typing import Any, ClassVar
 
 import click
 
+from collapse.cli.options import Counts
 from collapse.core.paths import expanded
 from collapse.errors import CollapseError, UsageError, near_names
 from collapse.stores.writing import write_output
@@ -42,7 +43,8 @@ def with_config(cli: click.Group, words: list[str]) -> list[str]:
     end = ["--"] if arguments and "--" not in rest else []
     words = [*before, *words[: len(words) - len(rest)], *options, *rest, *end, *arguments]
     if save:
-        given = _parsed(cli, words)[2]
+        context, rest, given = _parsed(cli, words)
+        context.command.make_context(context.info_name, list(rest), context.parent)  # report what is wrong first
         values = dict[str, Any]()
         for key, parameter in known.items():
             if (value := _as_value(parameter, given.get(parameter.name))) is not None:
@@ -88,9 +90,16 @@ def _as_words(key: str, parameter: click.Parameter, value: Any, path: str) -> li
         form = "one or several texts" if several else "a text" if number == 1 else f"{number} texts"
         valid = (several or len(listed) == number) and all(isinstance(each, str) and each for each in listed)
     if not valid:
-        raise UsageError(f"{path}: {key} must be {form}, got {value!r:.60}")
+        comma = isinstance(value, list) and isinstance(parameter.type, click.types.StringParamType | Counts)
+        hint = f": write {','.join(map(str, value))}" if comma and form == "a text" else ""
+        raise UsageError(f"{path}: {key} must be {form}, got {value!r:.60}{hint}")
     if is_flag:
         return [f"--{key}"] if value == "true" else parameter.secondary_opts[:1]
+    try:
+        for each in listed:
+            parameter.type.convert(each, parameter, None)
+    except click.BadParameter as error:
+        raise UsageError(f"{path}: {key}: {error.message}") from error
     if isinstance(parameter, click.Argument):
         return listed
     # a value beside its name may begin with a dash
