@@ -116,3 +116,14 @@ def test_code_after_the_head_may_need_labels():
     model.forward = model.fc.forward
     with pytest.raises(CollapseError, match=r"WithLoss does not call its head, module 'unused'.*as head=NAME"):
         collapse.Monitor(classes=5).attach(model, head="unused").run([(x, y)])
+
+
+def test_a_head_that_is_not_finite_is_told_as_such():
+    model = network()
+    head = [module for module in model.modules() if isinstance(module, nn.Linear)][-1]
+    with torch.no_grad():
+        head.weight[2, 0] = torch.nan
+    monitor = collapse.Monitor("nc3", 5).attach(model)
+    monitor.run([samples()])
+    with pytest.raises(CollapseError, match="row 2 of the classifier's weight is NaN"):
+        monitor.compute()

@@ -14,6 +14,7 @@ from collapse.inputs.language_model import LanguageModel, Reached, classifier_of
 from collapse.inputs.suitability import find_logits
 from collapse.monitoring.rank_states import buffers_of_rank_0
 from collapse.numerics.dense_moments import IGNORED
+from collapse.numerics.finite import check_classifier
 from collapse.numerics.logits import LINEAR, Logits
 from collapse.numerics.statistics import EmbeddingStatistics
 
@@ -94,7 +95,7 @@ class ModelHead:
         """Return the head as it is now.
 
         Raises:
-            CollapseError: The head is not linear.
+            CollapseError: The head is not finite, or not linear.
         """
         kept = self.h
         with evaluation_mode(self.model), torch.no_grad():
@@ -102,6 +103,7 @@ class ModelHead:
             found = classifier_of(self.module, dtype)
             assert found is not None  # it has a matrix
             weight, bias = found
+            check_classifier(weight, bias)  # otherwise it would not seem linear
             if is_plain(self.module.weight):  # of others, such as quantized ones, the weight was found by calls
                 h = torch.linspace(-1, 1, weight.shape[1], dtype=dtype, device=weight.device)
                 own, expected = self.module(h).double(), nn.functional.linear(h, weight, bias).double()
