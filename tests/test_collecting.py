@@ -69,13 +69,16 @@ def test_a_merged_store_is_validated_alone(tiny, parts, whole, tmp_path):
     assert mine == pytest.approx(theirs, rel=1e-10)
 
 
-def test_validation_in_parts_equals_one_pass(tiny, parts, tmp_path):
+def test_validation_in_parts_equals_one_pass(tiny, parts, out, tmp_path):
     trained = collapse.merge(parts, store=tmp_path / "trained")
     copy = trained.save(tmp_path / "copy").path
     for k in (3, 1, 2):
         made = collapse.collect(tiny.model, store=copy, part=(k, 3), **tiny.options())
         assert made.state == ("complete" if k == 2 else "trained")
     same(made, collapse.collect(tiny.model, store=trained.path, **tiny.options()))
+    shown = out("info", copy)
+    assert "made, validation, part 3, command" in shown
+    assert "{" not in shown
 
 
 def test_a_finished_part_is_found_without_the_model(tiny, parts, out, tmp_path):

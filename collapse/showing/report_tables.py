@@ -98,10 +98,12 @@ def manifest_table(title: str, state: Mapping[str, Any], manifest: Mapping[str, 
     A nested value is named by its outer and its inner key: "corpus, sha256".
     """
     provenance = dict(manifest["provenance"])
-    phases = {"train": provenance, "validation": provenance.pop("validation", None)}
+    phases = {"train": provenance, "validation": provenance.pop("validation", None) or {}}
     phases |= {f"{each['phase']} of {_flat(each['layers'])}": each for each in provenance.pop("layers", [])}
-    parts = {f"part {at}": each for at, each in enumerate(provenance.pop("parts", None) or [], 1)}
-    facts = {**state, **manifest["identity"], **{f"made, {name}": of for name, of in {**phases, **parts}.items()}}
+    facts = {**state, **manifest["identity"]}
+    for phase, made in phases.items():
+        facts[f"made, {phase}"] = {key: value for key, value in made.items() if key != "parts"}
+        facts |= {f"made, {phase}, part {at}": part for at, part in enumerate(made.get("parts", ()), 1)}
     rows: list[tuple[str, Any]] = []
     for name, value in facts.items():
         inner = value.items() if isinstance(value, Mapping) else [("", value)]
