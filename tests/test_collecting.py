@@ -83,10 +83,11 @@ def test_validation_in_parts_equals_one_pass(tiny, parts, out, tmp_path):
 
 def test_a_finished_part_is_found_without_the_model(tiny, parts, out, tmp_path):
     store, did = collapse.merge(parts, store=tmp_path / "s").path, []
-    said = "collect the others there too, or merge all parts: collapse merge PART… --store DIR\n"
+    said = "; collect the others there too"
     shown = out("collect", *tiny.words("--store", store, "--part", "1/3"))
-    assert shown == f"{store} holds a part of the validation pass; {said}"
-    assert out("collect", *tiny.words("--store", parts[1], "--part", f"2/{PARTS}")).endswith(said)
+    assert shown == f"{store} holds a part of the validation pass{said}\n"
+    shown = out("collect", *tiny.words("--store", parts[1], "--part", f"2/{PARTS}"))
+    assert shown.endswith(f"{said}, or merge all parts: collapse merge PART… --store DIR\n")
     for folder, part in ((parts[1], (2, PARTS)), (store, (1, 3))):
         collapse.collect(tiny.model, store=folder, part=part, progress=lambda *what: did.append(what), **tiny.options())
     assert did == []

@@ -113,8 +113,8 @@ def grouping(by: str | Path | Iterable[str]) -> "pd.DataFrame | list[re.Pattern[
     if alone:
         if not expanded(alone[0]).exists():
             raise CollapseError(
-                f"there is no file {alone[0]}: write it with collapse tokens STORE --output {alone[0]}, and add the "
-                "column named group"
+                f"there is no file {alone[0]}: write it with collapse tokens STORE --top 100000 --output "
+                f"{alone[0]}, and add the column named group"
             )
         frame = Results.read(expanded(alone[0])).frame()
         for name in ("id", "group"):
