@@ -67,9 +67,8 @@ def _say_what_is_there(made: "Store | Part", store: str | None, given: Mapping[s
     if ("part" in given and (folder / SHARDS).is_dir()) or isinstance(made, Part):
         held = made.covered() if isinstance(made, Part) else f"a part of the {all_shards(folder)[0].phase} pass"
         by_job = any((each / JOBS).is_dir() for each in (folder, folder.parent))  # other jobs collect the other parts
-        then = "" if by_job else "; collect the others there too"
-        then += ", or merge all parts: collapse merge PART… --store DIR" if then and isinstance(made, Part) else ""
-        say(f"{made} holds {held}{then}")
+        mergeable = ", or merge all parts: collapse merge PART… --store DIR" if isinstance(made, Part) else ""
+        say(f"{made} holds {held}" if by_job else f"{made} holds {held}; collect the others there too{mergeable}")
     else:
         say(
             f"{made} is {made.state}: {made.size / 1e6:,.1f} MB, digest {made.digest[:12]}\nmeasure it with: "
