@@ -5,6 +5,8 @@ Every message says what was found, what was expected, and which option or comman
 
 from collections.abc import Iterable
 from difflib import get_close_matches
+from operator import index
+from typing import Any, SupportsIndex
 
 _FIRST_LINE = 500
 _MOST_NAMES = 12
@@ -28,6 +30,15 @@ class StoreError(CollapseError):
 
 class PluginError(CollapseError):
     """A plugin violates the plugin interface. Only its own measurements are lost, never the run."""
+
+
+def at_least(least: int, name: str, value: Any) -> int:
+    """Return the value of an integer option; raise UsageError if it is not an integer or too small."""
+    if not isinstance(value, SupportsIndex):
+        raise UsageError(f"{name} must be an integer, got {value!r:.40}")
+    if index(value) < least:
+        raise UsageError(f"{name} must be at least {least}, got {value}")
+    return index(value)
 
 
 def first_line(error: BaseException) -> str:

@@ -4,7 +4,9 @@ import inspect
 import shlex
 
 import click
+import numpy as np
 import pytest
+import torch
 from click.testing import CliRunner
 
 import collapse
@@ -124,11 +126,19 @@ def test_keys_and_values():
             key_value(text, "--other", "x=1")
 
 
+def test_types_of_numpy_and_torch_are_recorded_as_those_of_python():
+    spec = CollectionSpec(max_chunks=np.int64(3), batch_size=np.int32(8), dtype=torch.bfloat16)
+    assert [*map(type, (spec.max_chunks, spec.batch_size))] == [int, int]
+    assert (spec.max_chunks, spec.batch_size, spec.dtype) == (3, 8, "bfloat16")
+
+
 @pytest.mark.parametrize(
     ("given", "message"),
     [
         ({"max_chunks": 0}, "--max-chunks must be at least 1, got 0"),
         ({"chunk_length": 1}, "--chunk-length must be at least 2, got 1"),
+        ({"chunk_length": "64"}, "--chunk-length must be an integer, got '64'"),
+        ({"max_chunks": 2.5}, r"--max-chunks must be an integer, got 2\.5"),
         ({"batch_size": "all"}, "--batch-size must be a number of chunks or auto, got 'all'"),
         ({"dtype": "float31"}, "--dtype must be float32 or bfloat16 or float16 or float64, got 'float31'"),
         ({"part": (3, 2)}, r"--part must be k/n with 1 ≤ k ≤ n, such as 2/4 \(in Python \(2, 4\)\), got \(3, 2\)"),

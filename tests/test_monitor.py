@@ -110,6 +110,12 @@ def test_merged_monitors_are_as_one_and_a_reset_one_is_empty():
         whole.merge(collapse.Monitor("nc1", C + 1))
 
 
+@pytest.mark.parametrize("classes", [-3, 0, 2.5, "5"])
+def test_a_number_of_classes_that_is_none_is_refused(classes):
+    with pytest.raises(UsageError, match=r"classes must be (an integer|at least 1), got "):
+        collapse.Monitor(classes=classes)
+
+
 @pytest.mark.parametrize("classes", [C, None])
 def test_samples_with_the_ignored_label_are_left_out(classes):
     held = arrays()

@@ -9,11 +9,12 @@ import os
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields, replace
-from typing import Any
+from operator import index
+from typing import Any, SupportsIndex
 
 from collapse.errors import UsageError
 from collapse.hub.textfiles import TextNames, text_names
-from collapse.inputs.option_fields import Option, check_value, option
+from collapse.inputs.option_fields import Option, checked, option
 from collapse.inputs.tasks import TASKS
 from collapse.stores.layers import FORM, TOP
 
@@ -41,6 +42,10 @@ def _token_ids(value: Any) -> Any:
 def _layers(value: Any) -> str | None:
     words = ",".join(map(str, text_names(value))).replace(" ", "")
     return None if words == TOP else words
+
+
+def _number_of_chunks(value: Any) -> Any:
+    return index(value) if isinstance(value, SupportsIndex) else value
 
 
 def _is_part(value: Any) -> bool:
@@ -102,6 +107,7 @@ class CollectionSpec:
         "Chunks or samples per batch; auto halves it when memory runs out.",
         "running",
         default="auto",
+        read=_number_of_chunks,
         valid=lambda value: value == "auto" or (isinstance(value, int) and value >= 1),
         wanted="a number of chunks or auto",
     )
@@ -135,6 +141,7 @@ class CollectionSpec:
         "Data type in which the model runs: float32, bfloat16, float16 or float64.",
         "recorded",
         default="float32",
+        read=lambda value: str(value).removeprefix("torch."),  # torch.bfloat16 is bfloat16
         choices=("float32", "bfloat16", "float16", "float64"),
     )
     device: str = option("Where the model runs: auto, cpu, cuda, cuda:1, ...", "running", default="auto")
@@ -198,7 +205,7 @@ class CollectionSpec:
             if read is not None and value is not None:
                 value = read(value)
             if value is not None and value != each.default:
-                check_value(each, value)
+                value = checked(each, value)
             object.__setattr__(self, each.name, dict(value or {}) if each.name == "model_args" else value)
         if self.task is None and (self.data or self.validation_data or self.columns):
             raise UsageError(f"--data, --validation-data and --columns need a --task: {', '.join(TASKS)}")

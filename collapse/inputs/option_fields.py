@@ -5,7 +5,7 @@ from dataclasses import Field, dataclass, field
 from difflib import get_close_matches
 from typing import Any
 
-from collapse.errors import UsageError
+from collapse.errors import UsageError, at_least
 
 ROLES = {
     "recorded": "its value",
@@ -60,15 +60,16 @@ def option(help: str, role: str = "recorded", *, default: Any = None, **how: Any
     return field(default=default, metadata={"option": Option(help=help, role=role, **how)})
 
 
-def check_value(each: Field[Any], value: Any) -> None:
-    """Raise UsageError for an invalid value of a field with an :class:`Option`."""
+def checked(each: Field[Any], value: Any) -> Any:
+    """Return the value of a field with an :class:`Option`; raise UsageError if it is invalid."""
     about: Option = each.metadata["option"]
+    if about.least is not None:
+        return at_least(about.least, about.flag_for(each.name), value)
     valid, wanted = about.valid is None or about.valid(value), about.wanted
     if about.choices:
         valid, wanted = value in about.choices, " or ".join(about.choices)
-    elif about.least is not None:
-        valid, wanted = value >= about.least, f"at least {about.least}"
     if not valid:
         close = get_close_matches(str(value), about.choices, n=1)
         hint = f"; did you mean {close[0]}?" if close else ""
         raise UsageError(f"{about.flag_for(each.name)} must be {wanted}, got {value!r:.40}{hint}")
+    return value

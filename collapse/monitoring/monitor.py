@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from collapse.errors import UsageError
+from collapse.errors import UsageError, at_least
 from collapse.measurement.measuring import measure_store
 from collapse.measurement.rows import Row
 from collapse.monitoring.buffered_moments import BufferedMoments
@@ -47,7 +47,7 @@ class Monitor:
         classes: C; labels are 0 to C − 1. None if it is unknown, as for tokens: labels are then any numbers from 0 on.
 
     Raises:
-        UsageError: A metric is unknown.
+        UsageError: A metric is unknown, or ``classes`` is not a positive integer.
 
     >>> monitor = Monitor("nc1.cdnv_ratio,nc3", classes=3)
     >>> y = torch.arange(60) % 3
@@ -62,7 +62,7 @@ class Monitor:
             every = known.measurements()
             shown = {*known.headlines(), "val_accuracy"}
             metrics = [name for name in every if name in shown and not every[name][0].reads & known.statistics.keys()]
-        self.classes = classes
+        self.classes = None if classes is None else at_least(1, "classes", classes)
         self._wanted = known.chosen(metrics)
         reads = {name for metric, _ in self._wanted.values() for name in metric.reads}
         self._kinds = [kind for name, kind in known.statistics.items() if name in reads]

@@ -12,7 +12,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from collapse.errors import CollapseError, UsageError, counted
+from collapse.errors import CollapseError, at_least, counted
 from collapse.plugin.names import HELD, OF_OTHERS
 
 ROUNDING = 2.0**-48
@@ -199,11 +199,10 @@ class EmbeddingStatistics:
             class_set: Digests of the stores whose common classes are ``ids``; None leaves the recorded ones.
 
         Raises:
-            UsageError: ``min_count`` is less than 1.
+            UsageError: ``min_count`` is not an integer of at least 1.
             CollapseError: Fewer than two classes remain.
         """
-        if min_count < 1:
-            raise UsageError(f"min_count must be at least 1, got {min_count}")
+        min_count = at_least(1, "min_count", min_count)
         kept = self.counts >= min_count
         if ids is not None:
             kept &= torch.isin(self.classes, ids.to(self.classes.device))

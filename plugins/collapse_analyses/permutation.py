@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from collapse import Results, Table, analysis
-from collapse.errors import UsageError, counted
+from collapse.errors import at_least, counted
 from collapse.measurement.permuting import TIE, orders, permuted, unit
 from collapse_analyses.choosing import LOG_CDNV, Chosen, cautions, choose
 from collapse_analyses.fits import Codes, Correlation, Floats, Jackknife
@@ -70,8 +70,7 @@ def permutation(
     >>> round(row["r"], 9), round(row["p"], 9)
     (1.0, 0.333333333)
     """
-    if n < 1:
-        raise UsageError(f"--n must be at least 1, got {n}")
+    n = at_least(1, "--n", n)
     options: dict[str, Any] = {"against": against, "columns": columns, "where": where, "within": within}
     chosen = choose(results, **options, joint=True, also=[LOG_CDNV])
     values_kn = chosen.values()

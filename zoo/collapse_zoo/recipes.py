@@ -12,7 +12,7 @@ from dataclasses import MISSING, dataclass, field, fields, replace
 from typing import Any
 
 from collapse.errors import UsageError, near_names
-from collapse.inputs.option_fields import check_value, option
+from collapse.inputs.option_fields import checked, option
 
 DATA_SET = "roneneldan/TinyStories"
 TOKENIZER = "EleutherAI/gpt-neo-125M"
@@ -22,6 +22,7 @@ SEED = 42
 DECAYS = {"d": 0.0005, "L": 0.1, "n": 0.0}
 CORPUS = "TinyStories"
 HEADS = ("tied", "untied", "fixed-etf", "fixed-frame")
+_NOT_NEGATIVE: dict[str, Any] = {"valid": lambda value: value >= 0, "wanted": "at least 0"}
 
 _LOSS = r"_[A-Za-z]\w*-m?\d+(?:\.\d+)?(?:e-?\d+)?"
 _NAME = re.compile(
@@ -52,12 +53,12 @@ class Recipe:
     epochs: int = option("Passes over the text.", default=1, unset="from the name, or 1", least=1)
     max_steps: int | None = option("Number of optimizer steps; overrides the number of epochs.", least=1)
     batch_size: int = option("Chunks per step, over all processes.", unset="Table 3 of the paper", least=1)
-    learning_rate: float = option("Initial learning rate; decays linearly to zero.", default=5e-5, least=0)
-    weight_decay: float = option("Weight decay.", default=0.0005, unset="from the name, or 0.0005", least=0)
-    adam_beta1: float = option("AdamW's β1.", default=0.9, least=0)
-    adam_beta2: float = option("AdamW's β2.", default=0.999, least=0)
-    adam_epsilon: float = option("AdamW's ε.", default=1e-8, least=0)
-    max_grad_norm: float = option("Gradients with a larger norm are clipped.", default=1.0, least=0)
+    learning_rate: float = option("Initial learning rate; decays linearly to zero.", default=5e-5, **_NOT_NEGATIVE)
+    weight_decay: float = option("Weight decay.", default=0.0005, unset="from the name, or 0.0005", **_NOT_NEGATIVE)
+    adam_beta1: float = option("AdamW's β1.", default=0.9, **_NOT_NEGATIVE)
+    adam_beta2: float = option("AdamW's β2.", default=0.999, **_NOT_NEGATIVE)
+    adam_epsilon: float = option("AdamW's ε.", default=1e-8, **_NOT_NEGATIVE)
+    max_grad_norm: float = option("Gradients with a larger norm are clipped.", default=1.0, **_NOT_NEGATIVE)
     head: str = option(
         "Output layer: tied to the input embedding, untied, or fixed at a simplex ETF or at random unit rows.",
         default="tied",
@@ -74,7 +75,7 @@ class Recipe:
     def __post_init__(self) -> None:
         for each in fields(self):
             if each.metadata and (value := getattr(self, each.name)) is not None:
-                check_value(each, value)
+                checked(each, value)
         if self.width % self.heads:
             raise UsageError(
                 f"{self.depth}x{self.width}: the width must be divisible by the {self.heads} heads: change --heads"
@@ -153,13 +154,9 @@ def paper_batch_size(depth: int, width: int) -> int:
     >>> [paper_batch_size(depth, 1024) for depth in (1, 2, 4, 8, 12)]
     [16, 8, 8, 4, 4]
     """
-    if depth <= 1:
+    if depth <= 1 or (depth <= 2 and width < 1024):
         return 16
-    if depth <= 2:
-        return 16 if width < 1024 else 8
-    if depth <= 4:
-        return 8
-    return 8 if depth <= 8 and width <= 256 else 4
+    return 8 if depth <= 4 or (depth <= 8 and width <= 256) else 4
 
 
 @dataclass(frozen=True)
