@@ -53,6 +53,16 @@ def store(made, tmp_path):
     return Path(shutil.copytree(made.path, tmp_path / "store"))
 
 
+def test_it_replaces_an_altered_store(tiny, made, options, store):
+    file = store / "top" / "train.safetensors"
+    file.write_bytes(file.read_bytes()[:-9] + b"\x11" * 9)
+    with pytest.raises(StoreError, match=r"was altered: .*; pull it again, or collect it with --recollect$"):
+        collapse.measure(collapse.collect(tiny.model, store=store, **options))
+    mended = collapse.collect(tiny.model, store=store, without=["covariance"], recollect=True, **options)
+    assert mended.digest == made.digest
+    assert mended.verify() == []
+
+
 def test_it_is_resumed_and_then_takes_the_place(tiny, options, store, caplog):
     (store / "notes.txt").write_text("mine")
     old = content(store)

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 _OURS = ("train", "classifier", "validation")
-_REMEDY = "pull or collect it again"
+_REMEDY = "pull it again, or collect it with --recollect"
 
 
 def tensor_bytes(tensors: Mapping[str, "Tensor"], metadata: str | None = None) -> bytes:
@@ -73,11 +73,11 @@ def check_tensors(file: str, tensors: Mapping[str, "Tensor"], manifest: Mapping[
         return
     for name, tensor in tensors.items():
         if name == "classes" and not (bool((tensor.diff() > 0).all()) and bool((tensor >= 0).all())):
-            raise StoreError(f"{file}: its class ids are not in ascending order: pull or collect the store again")
+            raise StoreError(f"{file}: its class ids are not in ascending order; {_REMEDY}")
         # A finite sum proves that all values are finite, and needs little memory. If it overflows, each value is
         # checked.
         if tensor.is_floating_point() and not (tensor.double().sum().isfinite() or bool(tensor.isfinite().all())):
-            raise StoreError(f"{file}: {name} are not all finite: pull or collect the store again")
+            raise StoreError(f"{file}: {name} are not all finite; {_REMEDY}")
     coverage, length = manifest["coverage"].get(phase), manifest["identity"].get("chunk_length")
     if "counts" not in tensors or not coverage or "chunks" not in coverage or length is None:
         return
