@@ -27,8 +27,8 @@ def visible(text: str, keep: str = "") -> str:
     r"""Replace every unprintable character by its ``repr`` escape, so that a text cannot control a terminal.
 
     The unprintable characters are control characters (an ESC starts a terminal command), characters that have no width
-    or change the direction of writing, unusual spaces, and lone surrogates. Backslashes are not doubled: people read
-    the text.
+    or change the direction of writing, unusual spaces, and lone surrogates. Backslashes are not doubled, because people
+    read the text.
 
     Args:
         text: Untrusted text.

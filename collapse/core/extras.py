@@ -17,13 +17,13 @@ EXTRAS = {
     "jinja2": "report",
     "vl_convert": "report",
 }
-"""Extras by package."""
+"""The extra that installs each package."""
 
 
 def missing_package(error: BaseException) -> str | None:
-    """Return which package of an extra is missing and how to install it; None if an error has another cause.
+    """Return the name of the missing optional package and the command that installs it; None for any other error.
 
-    Libraries raise their own ImportErrors, which name the package only in their message.
+    Some libraries raise ImportErrors that name the package only in their message.
 
     >>> missing_package(ImportError("Please install torch and gguf>=0.10.0 to load a GGUF checkpoint"))
     "gguf is not installed: pip install 'linguistic-collapse[gguf]', or in a checkout '.[gguf]'"

@@ -1,4 +1,4 @@
-"""The product of a matrix's transpose with the matrix, of which only half is computed."""
+"""The product of a matrix's transpose with the matrix, computed only on and above the diagonal."""
 
 import torch
 from jaxtyping import Float
@@ -8,7 +8,7 @@ _BLOCKS = 4  # a third faster than one product; more blocks save little
 
 
 def gram(rows_nd: Float[Tensor, "n d"]) -> Float[Tensor, "d d"]:
-    """Return rowsᵀ·rows; it is symmetric, so only blocks of columns on and above the diagonal are multiplied.
+    """Return rowsᵀ·rows; it is symmetric, so only its blocks on and above the diagonal are computed.
 
     >>> import torch
     >>> gram(torch.tensor([[1.0, 2.0], [3.0, 4.0]])).tolist()

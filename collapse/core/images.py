@@ -17,8 +17,8 @@ _PPI = 300
 _SMALLEST_PANEL, _LARGE_PANEL = 36.0, 150.0
 _FLAT, _SQUARE = 0.62, 0.95  # height over width: flat for large or many panels, square for few small panels
 _FEW = 4
-_LOWEST = 76.0  # points; in a lower panel, a long axis title would move the panel's title up, out of line with others
-_NARROW = 4.5 * _POINTS  # a narrower picture has two panels, and three entries of a legend, side by side
+_LOWEST = 76.0  # points; in a lower panel, a long axis title moves the panel's title up, out of line with the others
+_NARROW = 4.5 * _POINTS  # a narrower picture has at most two panels and three legend entries side by side
 _CLOSE = 0.5  # points
 _SIZE = re.compile(r'(<svg[^>]*?) width="([\d.]+)" height="([\d.]+)"')
 
@@ -76,7 +76,7 @@ def svg_of(spec: dict[str, Any], *, width: float = WIDTHS["column"]) -> str:
     panels = spec.get("concat") or spec.get("hconcat") or [spec]
     columns = len(panels) if "hconcat" in spec else min(spec.get("columns") or 1, len(panels))
     panel, drawn, before = max(0.7 * goal / columns, _SMALLEST_PANEL), 0.0, None
-    for _ in range(5):  # only a rendered picture shows how much space axes and legends need beside the panels
+    for _ in range(5):  # only a rendered picture shows how much space its axes and legends need
         svg = _with_panels(spec, panel, few=len(panels) <= _FEW)
         found = _SIZE.search(svg)
         assert found is not None  # vl-convert writes it
@@ -96,7 +96,7 @@ def _with_panels(spec: dict[str, Any], panel: float, *, few: bool) -> str:
 
 
 def _call(function: str, *given: Any, **options: Any) -> Any:
-    """Call a function of vl-convert; raise a CollapseError for anything that it raises, also for Rust panics."""
+    """Call a function of vl-convert; convert its exceptions, including Rust panics, to a CollapseError."""
     called = getattr(vl_convert(), function)
     try:
         return called(*given, **options)

@@ -41,7 +41,7 @@ def exact_arithmetic(*, deterministic: bool = False) -> Iterator[None]:
 def _deterministic_algorithms() -> Iterator[None]:
     before = torch.are_deterministic_algorithms_enabled()
     warn_only = torch.is_deterministic_algorithms_warn_only_enabled()
-    with environment(CUBLAS_WORKSPACE_CONFIG=":4096:8"):  # without it cuBLAS refuses determinism
+    with environment(CUBLAS_WORKSPACE_CONFIG=":4096:8"):  # torch requires it for deterministic cuBLAS
         torch.use_deterministic_algorithms(True)
         try:
             yield
@@ -50,7 +50,7 @@ def _deterministic_algorithms() -> Iterator[None]:
 
 
 def _operations() -> tuple[Any, ...]:
-    """Return the operations that have their own precision setting, which overrides that of torch's libraries."""
+    """Return torch's operations that have their own precision setting, which overrides the setting of their library."""
     libraries: tuple[Any, ...] = (torch.backends.cuda, torch.backends.cudnn, torch.backends.mkldnn)
     names = ("matmul", "conv", "rnn")
     return tuple(getattr(each, name) for each in libraries for name in names if hasattr(each, name))

@@ -36,14 +36,14 @@ def progress_bar(out: "Console") -> Iterator[Report]:
 
     columns = (
         TextColumn("{task.description}", markup=False),
-        BarColumn(bar_width=None),  # the width that the texts leave
+        BarColumn(bar_width=None),  # the remaining width
         TaskProgressColumn(),
         TimeRemainingColumn(compact=True),
         TextColumn("left"),
-        TextColumn("{task.fields[rate]}", markup=False),  # last, because the end is cut if it does not fit
+        TextColumn("{task.fields[rate]}", markup=False),  # last, because a line that is too long loses its end
     )
     with Progress(*columns, console=out, transient=True, expand=True, speed_estimate_period=_PERIOD) as bar:
-        out.show_cursor(True)  # rich hides it, and a killed process could not show it again
+        out.show_cursor(True)  # rich hides the cursor, and a killed process could not restore it
         tasks: dict[str, Any] = {}
 
         def report(what: str, done: int, total: int | None, note: str = "") -> None:

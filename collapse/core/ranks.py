@@ -35,7 +35,11 @@ class RankLost(CollapseError):
 
 @dataclass
 class _Joined:
-    """This process as a rank. ``meetings`` counts the meetings so far; ``failing`` is true if the last one raised."""
+    """This process as a rank.
+
+    ``meetings`` counts the meetings so far, ``failing`` is true if the last one raised, and ``looked`` is the time of
+    the last check by :func:`heed`.
+    """
 
     rank: int
     size: int
@@ -94,7 +98,7 @@ def join(words: Sequence[str], *, silent: bool = True) -> None:
     waiting.start()
     try:
         held, own, size = next(dist.rendezvous("env://", timeout=_TO_START))
-        attempt = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")  # torchrun's store keeps what earlier ones wrote
+        attempt = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")  # torchrun's store keeps earlier attempts' keys
         store = dist.PrefixStore(f"collapse {attempt}", held)
         store.set(f"{own}", "here")
         store.wait([f"{each}" for each in range(size)], _TO_START)
@@ -107,7 +111,7 @@ def join(words: Sequence[str], *, silent: bool = True) -> None:
     finally:
         waiting.cancel()
         signal.signal(signal.SIGINT, on_interrupt)
-    signal.signal(signal.SIGTERM, signal.default_int_handler)  # torchrun ends the other ranks of a dead one
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # torchrun sends it to the other ranks when one dies
     _joined = _Joined(own, size, store)
     if own and silent:
         _mute()
@@ -159,7 +163,7 @@ def once(function: Callable[[], T]) -> T:
 
 @contextmanager
 def in_turn() -> Iterator[None]:
-    """Run a block on rank 0, then on one rank of each other machine, then on the rest, which use the cached files.
+    """Run a block on rank 0, then on one rank of each other machine, then on the rest, which find cached files.
 
     Use it inside :func:`together`, which reports an exception to the other ranks.
     """
@@ -178,7 +182,7 @@ def together() -> Iterator[None]:
     except RankLost:
         raise
     except Exception as error:
-        if _joined is None or _joined.failing:  # otherwise the others do not know it yet
+        if _joined is None or _joined.failing:  # the other ranks already raise it
             raise
         try:
             _joined.store.set(f"failed {_joined.meetings}", "")
@@ -214,7 +218,7 @@ def left_at_the_end() -> Iterator[None]:
         if _joined is not None:
             try:
                 speaks = _joined.store.add("told", 1) == 1
-            except RuntimeError:  # the holder of the store has ended: torchrun, or else rank 0
+            except RuntimeError:  # the process with the store has ended: torchrun, or else rank 0
                 speaks = _joined.rank == (0 if os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True" else 1)
             if speaks:
                 sys.stderr = sys.__stderr__
@@ -234,6 +238,6 @@ def _mute() -> None:
 
 
 def _failure(error: Exception) -> _Failure:
-    known = isinstance(error, CollapseError) or hasattr(error, "exit_code")  # the latter are click's
+    known = isinstance(error, CollapseError) or hasattr(error, "exit_code")  # click's exceptions have it
     text = str(error) if known else f"{type(error).__name__}: {first_line(error)}"
     return _Failure(isinstance(error, UsageError) or getattr(error, "exit_code", 1) == 2, text)

@@ -6,5 +6,5 @@ from typing import Any
 
 
 def read_json(path: str | Path) -> Any:
-    """Read a JSON file; raises OSError, and ValueError if it is not JSON."""
+    """Read a JSON file; raise OSError if it cannot be read, ValueError if it is not JSON."""
     return json.loads(Path(path).read_bytes())

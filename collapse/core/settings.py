@@ -32,7 +32,7 @@ def quiet(*libraries: str, bars: bool = False) -> Iterator[None]:
 
     The libraries still raise exceptions for errors, and collapse reports these. With ``bars``, progress bars are kept.
     """
-    if "transformers" in libraries:  # it also shows the bars of huggingface_hub
+    if "transformers" in libraries:  # transformers shows bars of huggingface_hub
         libraries = ("huggingface_hub", *libraries)
     with ExitStack() as stack:
         for name in libraries:
@@ -51,7 +51,7 @@ def quiet(*libraries: str, bars: bool = False) -> Iterator[None]:
         yield
 
 
-_BARS = {  # module of the switches, and the ending of their names
+_BARS = {  # module of the functions that enable and disable bars, and the ending of the functions' names
     "datasets": ("datasets", "s"),
     "huggingface_hub": ("huggingface_hub.utils", "s"),
     "transformers": ("transformers.utils.logging", ""),
@@ -77,14 +77,14 @@ def gguf_reported(what: str, report: Report | None) -> Iterator[None]:
 
 
 def bytes_reported(what: str, report: Report | None) -> type | None:
-    """Return a progress bar class for the Hub client. It reports the bytes of downloads of at least a megabyte."""
+    """Return a progress bar class with which the Hub client reports downloads of 1 MB or more; None without report."""
     if report is None:
         return None
     tqdm: Any = import_module("tqdm").tqdm
 
     class Bytes(tqdm):
         def __init__(self, *arguments: Any, **options: Any) -> None:
-            # files are counted too, and the bytes that arrive apart from those that are written
+            # ignore the client's bars of files and of received bytes; its bar of written bytes remains
             self.counts = options.get("unit") == "B" and options.get("desc") != "Downloading bytes"
             super().__init__(*arguments, **options | {"file": StringIO(), "leave": False})
 

@@ -11,14 +11,14 @@ from typing import Any
 
 from collapse.errors import CollapseError, UsageError
 
-_REQUEUED = 20  # so often is a job queued again that runs out of time
+_REQUEUED = 20  # how often a job that runs out of time is queued again
 
 
 def submit(job: Callable[[Any], Any], arguments: Sequence[Any], folder: Path, *, name: str, **parameters: Any) -> Any:
     """Submit a :class:`submitit.helpers.Checkpointable` for each argument, as one array; return submitit's jobs.
 
-    The files and logs of the jobs are written to ``folder``. ``parameters`` are those of
-    :class:`submitit.AutoExecutor`.
+    The files and logs of the jobs are written to ``folder``. ``parameters`` are passed to
+    ``submitit.AutoExecutor.update_parameters``.
 
     Raises:
         UsageError: SLURM is not available on this machine.
@@ -35,7 +35,7 @@ def submit(job: Callable[[Any], Any], arguments: Sequence[Any], folder: Path, *,
         executor.update_parameters(name=name, nodes=1, tasks_per_node=1, **parameters)
         with redirect_stderr(io.StringIO()):  # submitit prints the error of sbatch, and raises it
             return executor.map_array(job, arguments)
-    except Exception as error:  # a queue can raise anything
+    except Exception as error:  # submitit can raise any exception
         raise CollapseError(
             f"the jobs could not be submitted: {str(error).strip()[-500:]}. Check the --slurm options, and run the "
             "same command again"
@@ -43,7 +43,7 @@ def submit(job: Callable[[Any], Any], arguments: Sequence[Any], folder: Path, *,
 
 
 def queued(jobs: Collection[str]) -> dict[str, str]:
-    """Return the states of those jobs that wait or run, such as ``{"123_4": "RUNNING"}``.
+    """Return the states of the jobs that wait or run, such as ``{"123_4": "RUNNING"}``.
 
     Raises:
         CollapseError: The queue cannot be read.

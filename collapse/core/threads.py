@@ -9,7 +9,7 @@ import sys
 
 SPINS = "3000"
 """How often a waiting thread of GNU OpenMP checks before it sleeps. With OpenMP's own default, it checks for
-milliseconds and blocks the CPU for the thread that it waits for."""
+milliseconds and takes CPU time from the thread that it waits for."""
 
 _NUMBER = ("OMP_NUM_THREADS", "MKL_NUM_THREADS")
 _GRANTED = "SLURM_CPUS_PER_TASK"
