@@ -1,4 +1,4 @@
-"""The best candidates of samples. Candidates are given as (sample, row, score) triples.
+"""Select the best candidates of each sample. A candidate is a (sample, row, score) triple.
 
 Shapes: B samples, K candidates.
 """

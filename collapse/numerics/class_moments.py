@@ -44,13 +44,13 @@ class Labels(NamedTuple):
     @classmethod
     @torch.inference_mode()  # so that torch refuses a write by a statistic
     def of(cls, y_B: Int[Tensor, " B"], device: str | torch.device) -> "Labels":
-        """Sort labels, on the device of the sums."""
+        """Group labels by class, on the given device."""
         y_B = y_B.to(device, copy=True)
         return cls(y_B, *torch.unique(y_B, return_inverse=True, return_counts=True))
 
 
 class Scratch:
-    """Memory for a batch's embeddings and deviations; to allocate it per batch would cost more than the arithmetic.
+    """Memory for a batch's embeddings and deviations; allocating it for each batch would cost more than the arithmetic.
 
     The accumulators of several layers may share it.
     """
@@ -74,7 +74,7 @@ class ClassMoments:
     """Counts, means and summed squared deviations of the classes seen so far, and the plugin statistics.
 
     Rows are stored in the order in which classes were first seen, with spare capacity. So the cost of a batch or a
-    merge depends only on the classes in it.
+    merge does not depend on the number of classes seen so far.
     """
 
     def __init__(self, dim: int, device: str | torch.device = "cpu", filled: Filled | None = None) -> None:
@@ -90,7 +90,7 @@ class ClassMoments:
         self.scratch = Scratch(dim, self.device)
 
     def add(self, h_Bd: Float[Tensor, "B d"], y_B: Int[Tensor, " B"] | Labels) -> None:
-        """Add a batch of embeddings of any float dtype with their labels, which may already be sorted.
+        """Add a batch of embeddings of any float dtype, with their labels or the :class:`Labels` that layers share.
 
         Raises:
             NotFinite: An embedding is NaN, infinite or too large; the message and ``error.row`` give its row.
@@ -108,7 +108,7 @@ class ClassMoments:
 
     @torch.inference_mode()  # so that torch refuses a write by a statistic
     def _by_class(self, h_Bd: Tensor, labels: Labels, before: Side, size: float) -> tuple[Batch, Tensor]:
-        """Return a batch by class, in memory that the next batch reuses, and by how much each class's squares increase.
+        """Return a :class:`Batch`, in memory that the next batch reuses, and the increase of each class's squares.
 
         A class has n_b samples in the batch, with mean m_b, and had n_a before; n = n_a + n_b, and δ is m_b minus the
         mean before. Its scatter then increases by Σ(h − m_b)(h − m_b)ᵀ + δδᵀ n_a n_b / n. This equals Σ(h − t)(h − t)ᵀ
@@ -174,7 +174,7 @@ class ClassMoments:
             self.filled.merge(other.filled, before, side)
 
     def _before(self, classes_K: Tensor) -> tuple[Tensor, Side]:
-        """Return the rows of some classes, which are added if they are new, with their counts and means so far."""
+        """Return the row of each class, with its count and mean so far; new classes get a row."""
         rows_K = self._ensure_rows(classes_K)
         means_Kd = self._means.index_select(0, rows_K)
         return rows_K, Side(classes=classes_K, counts=self._counts[rows_K].double(), means=means_Kd)
@@ -187,7 +187,7 @@ class ClassMoments:
         self._counts[rows_K] = total_K.long()
 
     def _ensure_rows(self, classes_K: Tensor) -> Tensor:
-        """Add the classes that are missing, and return the row of each class; rows are in the order of adding."""
+        """Return the row of each class; a missing class gets the next row."""
         top = int(classes_K.max()) if len(classes_K) else -1
         if top >= len(self._row_of):
             self._row_of = _grown(self._row_of, top + 1, fill=-1)
@@ -252,7 +252,7 @@ def _may_be_constant(squares_K: Tensor, counts_K: Tensor, most: float) -> bool:
 
 
 def row_squares(rows_nd: Tensor) -> Tensor:
-    """‖row‖², several times as fast as a sum of products."""
+    """Return ‖row‖² of each row, several times as fast as a sum of products."""
     return torch.linalg.vector_norm(rows_nd, dim=1).square_()
 
 

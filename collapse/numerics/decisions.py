@@ -52,7 +52,7 @@ class Decider:
 
     Args:
         s: Training statistics: classes and means.
-        weight: The output embedding, every row, shape (V, d).
+        weight: The whole output embedding, shape (V, d).
         bias: Its bias, shape (V,), or None.
         logits: How the model makes its logits.
         exact_loss: Compute all logits of the loss in float64.
@@ -111,7 +111,7 @@ class Decider:
         best_B, vocabulary_B = highest(len(h_Bd), sample_K, row_K, score_K)
         with_mean_B = vocabulary_B
         if not bool(self.has_mean[vocabulary_B].all()):
-            # the candidates include the best class with a mean, because Ranking also searches its first part alone
+            # the candidates include the best class with a mean, because Ranking also searches its first group alone
             kept_K = self.has_mean[row_K]
             _, with_mean_B = highest(len(h_Bd), sample_K[kept_K], row_K[kept_K], score_K[kept_K])
         own_B = self._head.scores_of(h_Bd, torch.arange(len(h_Bd), device=h_Bd.device), y_B, scale)
@@ -162,10 +162,10 @@ class ValidationTally:
     Args:
         decider: The classifiers.
         filled: Plugin statistics of the validation phase.
-        blocks: Function of (start, stop): the block number of each sample in these units (chunks or samples),
-        ascending; None if each unit is a block.
+        blocks: Function of (start, stop) that returns the block number of each sample in these units (chunks or
+            samples), ascending; None if each unit is a block.
         kept: Function of (start, stop) that returns a mask of the samples of these units that :meth:`add` gets, or None
-            if ``add`` gets all of them. If no unit excludes samples, None instead of a function.
+            if ``add`` gets all of them; None instead of a function if ``add`` always gets all samples.
     """
 
     def __init__(

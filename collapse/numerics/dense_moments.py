@@ -1,4 +1,4 @@
-"""Class moments of a known number of classes. Adding only queues work on a GPU: :meth:`state` is first to read numbers.
+"""Class moments of a known number of classes. On a GPU, adding a batch never waits; only :meth:`state` does.
 
 Shapes: B samples of a batch, C classes, d dimensions.
 """
@@ -27,7 +27,7 @@ class DenseMoments:
 
     def __init__(self, classes: int, dim: int, device: str | torch.device = "cpu") -> None:
         self.classes = classes
-        rows = classes + 2  # the last two: of labels out of range, and of ignored samples, whose numbers are not used
+        rows = classes + 2  # the last two are for labels out of range and for ignored samples; their sums are not used
         self._counts = torch.zeros(rows, dtype=torch.float64, device=device)
         self._references = torch.zeros(rows, dim, dtype=torch.float64, device=device)
         self._sums = torch.zeros_like(self._references)

@@ -1,4 +1,4 @@
-"""Choose the torch device and its block sizes, keep freed memory, and explain errors of running out of memory."""
+"""Choose the torch device and its block sizes, keep freed memory, and explain out-of-memory errors."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -13,14 +13,14 @@ _BLOCK = 31 << 20  # just below the largest block that GNU's allocator can keep
 
 
 def pick_device(device: str) -> torch.device:
-    """Return the torch device of an option.
+    """Return the torch device for ``--device``.
 
     Raises:
         UsageError: This machine does not have the device.
     """
     if device == "auto":
         device = "cuda" if torch.cuda.is_available() else "cpu"
-    if device == "cuda" and ranks.count() > 1 and torch.cuda.is_available():  # each rank has its own
+    if device == "cuda" and ranks.count() > 1 and torch.cuda.is_available():  # each rank has its own GPU
         torch.cuda.set_device(ranks.local_rank() % torch.cuda.device_count())
         device = f"cuda:{torch.cuda.current_device()}"
     try:
@@ -39,7 +39,7 @@ def float64_device(device: torch.device) -> torch.device:
 
 
 class WorkSizes(NamedTuple):
-    """How much a device computes at a time when samples are ranked.
+    """How much a device computes at a time in :mod:`collapse.numerics.ranking`.
 
     Attributes:
         rows: Rows of a block of a matrix, at most.
@@ -57,8 +57,8 @@ class WorkSizes(NamedTuple):
 def work_sizes(device: torch.device) -> WorkSizes:
     """Return a device's sizes: on the CPU, 1 MB of scores per thread, which stays in its cache.
 
-    On a GPU the scores of a block take 0.5 GB, because each block costs launches of kernels: on an H100, smaller blocks
-    took up to eight times as long.
+    On a GPU the scores of a block take 0.5 GB, because each block needs kernel launches; smaller blocks took up to 8
+    times as long on an H100.
     """
     if device.type == "cpu":
         return WorkSizes(1024, 256 * torch.get_num_threads(), 2048, 1 << 15)
@@ -104,14 +104,10 @@ def is_out_of_memory(error: BaseException) -> bool:
 
 @contextmanager
 def explaining_out_of_memory(message: str) -> Iterator[None]:
-    """Raise an out-of-memory error again as a CollapseError with this message.
-
-    ``run_slices`` does not use this: it halves a batch. ``explaining_large_model`` uses it for loading, ``Collection``
-    for the rest of a pass.
-    """
+    """Convert an out-of-memory error to a CollapseError with this message."""
     try:
         yield
-    except Exception as error:  # libraries raise it as errors of many kinds, and others name it as their cause
+    except Exception as error:  # libraries raise exceptions of many types when memory runs out
         if not is_out_of_memory(error):
             raise
         raise CollapseError(message) from error

@@ -13,9 +13,9 @@ from torch import Tensor
 def first_of_equal(
     matrix: Float[Tensor, "V d"], groups: Sequence[Int[Tensor, " _"]], bias: Float[Tensor, " V"] | None, at_once: int
 ) -> Bool[Tensor, " _"]:
-    """Return for each row of the groups, in order, whether no earlier row of its group has equal numbers and bias.
+    """Return for each row of each group whether it is the first row of its group with its numbers and bias.
 
-    Equal rows have equal products with a random vector. So these products are compared first.
+    Products with a random vector are compared first, then rows with equal products, ``at_once`` rows at a time.
 
     >>> rows = torch.tensor([[1.0, 2.0], [3.0, 4.0], [1.0, 2.0]])
     >>> first_of_equal(rows, [torch.tensor([0, 1, 2]), torch.tensor([2])], None, 8).tolist()

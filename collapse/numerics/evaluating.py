@@ -1,4 +1,4 @@
-"""Evaluate metrics on statistics. A metric that fails costs only its own numbers.
+"""Evaluate metrics on statistics. A metric that fails does not affect the others.
 
 Shapes: C classes, S validation blocks.
 """
@@ -149,7 +149,7 @@ def _scalar(each: MetricResult, values: Values, by_class: bool) -> None:
     value = _value(each, values)
     if value is None:
         if each.remark is None:
-            raise Failed(metric.function, "it returned None: return collapse.Noted(None, reason) without a number")
+            raise Failed(metric.function, "it returned None: return collapse.Noted(None, reason) if there is no number")
         return
     each.numbers[name] = as_number(metric.function, value)
     if by_class and metric.vector is not None:
@@ -157,7 +157,7 @@ def _scalar(each: MetricResult, values: Values, by_class: bool) -> None:
     if metric.standard_error and math.isfinite(each.numbers[name]):
         try:
             each.influence = influence_of(values, metric)
-        except Failed as error:  # it costs the standard error only
+        except Failed as error:  # the number itself is kept
             each.error_failure = error
             return
         if len(each.influence) > 1:  # one block does not show how blocks differ

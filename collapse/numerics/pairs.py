@@ -67,7 +67,7 @@ def _prepare(values: Values, function: Callable[..., Any]) -> None:
     """
     for each in closure(function):
         if each.kind != "field" and not (each.kind == "function" and of_tiles(each.target)):
-            values.argument(each, keep=True)  # also large ones, for every tile
+            values.argument(each, keep=True)  # also large values, because every tile needs them
 
 
 def _add(result: MetricResult, tile: Tile) -> None:

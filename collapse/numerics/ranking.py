@@ -230,7 +230,7 @@ class Ranking:
         *,
         sums: bool,
     ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """Compute the scores of open blocks again, after :meth:`_screen`; a candidate has at least ``near_GB``.
+        """Compute the scores of open blocks again; rows with scores of at least ``near_GB`` are candidates.
 
         Returns:
             Samples and their candidates, each (K,). With ``sums`` also copies of ``highest_GB`` and ``total_GB``, in

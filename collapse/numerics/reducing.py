@@ -46,7 +46,7 @@ class Tally:
         }
 
     def add(self, values: Float[Tensor, "G n"], run: slice | None = None) -> None:
-        """Add the finite ones of n values per group; ``run`` says which groups the values are of, None means all."""
+        """Add n values for each of the groups ``run`` (None for all groups); only finite values are added."""
         run = slice(None) if run is None else run
         self.added += values.numel()
         sums = values.sum(dim=1, dtype=torch.float64)
@@ -185,7 +185,7 @@ class MetricResult:
     def merge(self, parts: Sequence[tuple[Any, ...]]) -> None:
         """Combine all ranks' results of :meth:`of_this_rank`; the metric failed if it failed on at least one rank."""
         self.failed = next((each[0] for each in parts if each[0]), None)
-        if self.failed or len(parts[0]) == 2:  # it is no pair metric
+        if self.failed or len(parts[0]) == 2:  # not a pair metric
             return
         _, remarks, tallies, of_classes, tops = zip(*parts, strict=True)
         self.remark = next(filter(None, remarks), None)
@@ -202,7 +202,7 @@ class MetricResult:
 
     @contextmanager
     def on_its_own(self) -> Iterator[None]:
-        """Record a plugin's exception in ``failed``; raise that of a write to shared tensors, or of a damaged store."""
+        """Record a plugin's exception in ``failed``; raise :class:`Wrote`, and our own errors (a damaged store)."""
         try:
             yield
         except Failed as error:

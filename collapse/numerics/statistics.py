@@ -92,7 +92,7 @@ class EmbeddingStatistics:
         classifier: w_c, rows of the output embedding for these classes, shape (C, d), float64.
         bias: b_c, bias of the output embedding for these classes, shape (C,), or None.
         validation: The counts of the validation pass, or None.
-        extra: Tensors of the plugin statistics by statistic name; or a function that reads, or even downloads, them.
+        extra: By statistic name, the tensors of a plugin statistic, or a function that reads or downloads them.
         n_params: Number of parameters of the model, or None if unknown.
         dtype: The dtype in which the embeddings were computed ("float32", "bfloat16", ...).
         min_count: Only classes with at least this many samples are kept.
@@ -103,9 +103,9 @@ class EmbeddingStatistics:
         versions: Version of each plugin statistic by name; a statistic without one is not checked against its plugin.
         makers: The installed distribution (Python package) whose plugin filled each plugin statistic, by statistic
             name; statistics without one are not compared.
-        absent: For each thing that metrics need, by name, why it can be missing and which command adds it.
+        absent: By the name of a value or statistic that metrics need, why it can be missing and which command adds it.
         ood: Statistics of an out-of-distribution text, or None.
-        previous: Statistics of the row before in a table of models, checkpoints or layers, or None.
+        previous: Statistics of the previous row in a table of models, checkpoints or layers, or None.
     """
 
     classes: Int[Tensor, " C"]
@@ -196,7 +196,7 @@ class EmbeddingStatistics:
         Args:
             min_count: Keep classes with at least this many samples.
             ids: Keep only these classes; None for all.
-            class_set: Digests of the stores whose common classes are ``ids``; None leaves the recorded ones.
+            class_set: Digests of the stores whose common classes are ``ids``; None keeps the recorded digests.
 
         Raises:
             UsageError: ``min_count`` is not an integer of at least 1.
@@ -244,7 +244,7 @@ class EmbeddingStatistics:
 
 
 def _without_rounding(rows: Float[Tensor, "C d"], rounding: Float[Tensor, " C"]) -> Float[Tensor, "C d"]:
-    """Set the rows that are no longer than their rounding error to 0, in place."""
+    """Set the rows with norms up to their rounding error to 0, in place."""
     nothing = (rows.norm(dim=1) <= rounding) & (rounding > 0)  # both are 0 if the squares of tiny rows underflow
     return rows.masked_fill_(nothing.unsqueeze(1), 0)
 

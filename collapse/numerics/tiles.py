@@ -226,7 +226,7 @@ class Tile:
         return self._corrected("unit_sqdist", torch.rsub(self.field("cosine"), 2, alpha=2), self._of.directions)
 
     def _uncentred_unit_sqdist(self) -> Tensor:
-        """From ``gram``, unless means are short: ⟨μ, μ′⟩ = ⟨μ − μ̄, μ′ − μ̄⟩ + ⟨μ − μ̄, μ̄⟩ + ⟨μ′ − μ̄, μ̄⟩ + ‖μ̄‖²."""
+        """Use ``gram``, unless means are short: ⟨μ, μ′⟩ = ⟨μ − μ̄, μ′ − μ̄⟩ + ⟨μ − μ̄, μ̄⟩ + ⟨μ′ − μ̄, μ̄⟩ + ‖μ̄‖²."""
         of = self._of
         if of.has_short_means:
             product = of.uncentred[self.rows] @ of.uncentred[self.columns].T
