@@ -48,8 +48,8 @@ def fold_training(
     """Make a store, not yet validated, from the shards of a training pass, or add their layers to a store.
 
     The shards cover the text, in the order of their slices, and the caller has locked the folder. Without a folder, the
-    store is in memory; a given store is extended where it is. ``kinds`` are the statistics to fold; None for all that
-    are registered.
+    store is in memory; with ``store``, the layers are added to it in place. ``kinds`` are the statistics to fold; None
+    for all that are registered.
     """
     by_layer, head = _merged_moments(shards, _common(shards, kinds))
     files: dict[str, Mapping[str, Tensor]] = {}
@@ -72,7 +72,7 @@ def fold_training(
 
 
 def fold_validation(shards: Sequence[Shard], kinds: Kinds | None = None, *, store: Store) -> Store:
-    """Add the validation to a trained store, from shards that cover the validation text, as :func:`fold_training`."""
+    """Add the validation to a trained store from shards that cover its text; ``kinds`` as in :func:`fold_training`."""
     kinds = _common(shards, kinds)
     states = [shard.tensors() for shard in shards]
     files: dict[str, Mapping[str, Tensor]] = {}
@@ -171,7 +171,7 @@ def _merged_moments(shards: Sequence[Shard], kinds: Kinds) -> tuple[dict[str, Em
     heads: list[tuple[Tensor, dict[str, Tensor]]] = []
     for shard in shards:
         state = shard.tensors()
-        if "weight" in state:  # a shard has the rows that it needs
+        if "weight" in state:  # the head's rows of the shard's classes
             heads.append((state["classes"], {name: state[name] for name in ("weight", "bias") if name in state}))
         for layer in shard.header["layers"]:
             moments = ClassMoments.from_state(state_of(layer, state), "cpu", kinds)
@@ -189,7 +189,7 @@ def _merged_moments(shards: Sequence[Shard], kinds: Kinds) -> tuple[dict[str, Em
 
 
 def usable(kinds: Kinds, held_by: Mapping[str, Any]) -> tuple[list[type[Statistic]], dict[str, str]]:
-    """Return the statistics that installed plugins can continue, and the reason against each other one, by name.
+    """Return the statistics that installed plugins can continue, and why they cannot continue the others, by name.
 
     ``held_by`` is the header of a shard or the manifest of a store.
     """
@@ -218,7 +218,7 @@ def _common(shards: Sequence[Shard], known: Kinds | None = None) -> list[type[St
 
 
 def _why_not(kind: type[Statistic] | None, shards: Sequence[Shard]) -> str | None:
-    """Say why the shards' states of a statistic cannot be merged, or return None if they can."""
+    """Return why the shards' states of a statistic cannot be merged, or None if they can."""
     if kind is None:
         return "no installed plugin can merge it"
     for shard in shards:

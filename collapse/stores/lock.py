@@ -1,7 +1,7 @@
 """Lock a folder for one writer at a time; readers need no lock. filelock releases the lock of a process that dies.
 
 Processes may collect the parts of a store into one folder. Each process holds the lock of its part; it holds the
-folder's lock only while it looks for what is done and while it folds shards. Any other writer waits until no part runs.
+folder's lock only while it checks what is done and while it folds shards. Any other writer waits until no part runs.
 """
 
 import logging
@@ -81,7 +81,7 @@ def _acquire(lock: BaseFileLock, folder: Path, option: str, wait: bool, *, witho
                 continue
             if not (without_parts and running_parts(folder)):
                 return
-            _release(lock)  # a part needs it to end
+            _release(lock)  # a running part needs this lock to finish
             time.sleep(_PATIENCE_SECONDS)
         said = f"{folder} is in use by another process"
         if not wait:

@@ -62,7 +62,7 @@ class Request:
 
     @property
     def is_collected(self) -> bool:
-        """Whether its folder already holds a store."""
+        """Whether the folder already holds a store."""
         return self.folder is not None and is_store(self.folder)
 
     def in_folder(self, folder: Path | None) -> "Request":
@@ -72,7 +72,7 @@ class Request:
     def identity_differences(self, identity: Mapping[str, Any], *, trained: bool = False) -> list[str]:
         """List the fields in which a stored identity differs from the requested one.
 
-        Validation fields are not compared with ``trained`` (any text may follow) or if none are stored or required.
+        Validation fields are ignored with ``trained`` (any text may follow), or if none is stored and none is required.
         """
         ignored = KNOWN_LATER | self.open_fields
         if trained or (identity.get("validation") is None and (self.split_may_be_absent or not self.validates)):
@@ -165,7 +165,7 @@ class Request:
                     f"Choose another --store, or delete {folder}"
                 )
         else:
-            refuse_if_shards_differ(folder, self._differences_in(folder))  # they are not overwritten
+            refuse_if_shards_differ(folder, self._differences_in(folder))  # shards of another collection are kept
         new = folder / RECOLLECTED
         repair_shards(new)
         if differ := self._differences_in(new):

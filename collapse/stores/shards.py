@@ -5,7 +5,7 @@
 A running collection saves its state as a shard. A part (``--part k/n``) is a folder of shards, and a store is made by
 folding shards. The file is ``shards/<phase>-<first slice>.safetensors``, where slices count from 1; it is replaced
 atomically as the collection proceeds. Its header has a description and the sha256 of its content, in one metadata
-field. (With several fields, the order of bytes would vary.)
+field. (With several fields, their order would vary.)
 """
 
 import json
@@ -52,7 +52,7 @@ class Shard:
     path: Path | None = None
     held: "Mapping[str, Tensor] | None" = None
 
-    def __getstate__(self) -> dict[str, Any]:  # what ranks send: without tensors that are in the file
+    def __getstate__(self) -> dict[str, Any]:  # ranks send shards without tensors that are in the file
         return {**vars(self), "held": None if self.path else self.held}
 
     @property
@@ -183,7 +183,7 @@ def shards_in(folder: Path, phase: str) -> list[Shard]:
 def repair_shards(folder: Path, part: tuple[int, int] | None = None) -> None:
     """Check the shards in a collection's folder; rename damaged ones, with a warning.
 
-    With ``part``, only the header is checked of a shard of another part, because another process may be writing it.
+    With ``part``, only the headers of other parts' shards are checked, because other processes may be writing them.
     """
     for path in (folder / SHARDS).glob("*.safetensors"):
         try:

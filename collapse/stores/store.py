@@ -173,7 +173,7 @@ class Store(Named):
             classifier=head["weight"].double() if head else None,
             bias=head["bias"].double() if "bias" in head else None,
             validation=ValidationStatistics(**self.tensors("validation", layer)) if "validation" in names else None,
-            # read, or even downloaded, only on demand
+            # read or downloaded on demand
             extra={name: partial(self.tensors, name, layer) for name in names if name in manifest["statistics"]},
             n_params=manifest["model"].get("n_params"),
             dtype=str(manifest["identity"].get("dtype", "float32")),

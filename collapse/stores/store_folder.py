@@ -59,9 +59,9 @@ def locked_store_folder(folder: Path, part: tuple[int, int] | None = None) -> It
 
 
 def exclusively(folder: Path | None, part: tuple[int, int] | None) -> AbstractContextManager[None]:
-    """Return a context in which no other process changes a store's folder, of which the caller has locked a part.
+    """Return a context in which no other process changes a store's folder; the caller holds the lock of ``part``.
 
-    Without ``part`` the folder is already locked, or there is none, and the context does nothing.
+    Without ``part``, the caller holds the lock of the folder, or there is none, and the context does nothing.
     """
     if folder is None or part is None:
         return nullcontext()
@@ -98,7 +98,7 @@ def new_files(folder: Path) -> Iterator[Callable[[str, bytes], None]]:
             with suppress(OSError):
                 file.unlink()
         for above in folders - {folder}:
-            with suppress(OSError):  # it also holds files from before
+            with suppress(OSError):  # the folder also holds older files
                 above.rmdir()
         raise
 

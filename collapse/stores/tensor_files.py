@@ -24,7 +24,7 @@ def tensor_bytes(tensors: Mapping[str, "Tensor"], metadata: str | None = None) -
 
     held = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
     size = sum(tensor.nbytes for tensor in held.values())
-    for_copies = [torch.empty(size, dtype=torch.uint8) for _ in range(2)]  # raises; save() would abort the process
+    for_copies = [torch.empty(size, dtype=torch.uint8) for _ in range(2)]  # raises if memory is short; save() aborts
     del for_copies
     return save(held, None if metadata is None else {"collapse": metadata})
 
