@@ -47,7 +47,7 @@ class Corpus:
         column: Column that holds the text.
         sha256: Hash of the files' contents.
         split, remote: Split and repository of a Hub data set.
-        packed: The chunks of the text, if ``collapse pack`` has made them.
+        packed: The packed text, if ``collapse pack`` made it; otherwise None.
         known: The suffixes of files that are read, and their formats.
         hashes: Hash of each file.
     """

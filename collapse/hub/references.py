@@ -109,7 +109,7 @@ class ModelReference:
 
     @cached_property
     def code(self) -> dict[str, str]:
-        """Fingerprints of the code that ``--trust-remote-code`` runs, by repository; "" stands for the model's own.
+        """Fingerprints of the code that ``--trust-remote-code`` runs, by repository; "" is the model's own.
 
         The model's own code is identified by content, code of another repository by its commit.
         """

@@ -47,8 +47,7 @@ class Pushed:
 def folder_of(store: Store) -> str:
     """Return the folder of a store in a repository; stores of equal identity have the same folder.
 
-    The folder's name ends with a hash of the identity. Fields that are known only after the model is loaded are left
-    out of the hash.
+    The folder's name ends with a hash of the identity, without fields that are known only after the model is loaded.
     """
     identity = {key: value for key, value in store.identity.items() if key not in KNOWN_LATER}
     length = identity.get("chunk_length")  # a features file has none

@@ -150,7 +150,7 @@ def _opened(file: str, encoding: str = "utf-8-sig", errors: str = "strict") -> I
     with Path(file).open("rb") as raw:
         start, stream = raw.read(4), raw
         raw.seek(0)
-        if not start and file.lower().endswith((".gz", ".zst")):  # an interrupted copy: a compressed text has bytes
+        if not start and file.lower().endswith((".gz", ".zst")):  # interrupted: even an empty text compresses to bytes
             raise CollapseError(f"{file} is empty: copy or download it again")
         for magic, compression in _COMPRESSED.items():
             if start.startswith(magic):
