@@ -19,7 +19,7 @@ def apply_adapter(model: Any, reference: ModelReference, *, merge: bool) -> Any:
 
     adapter = reference.adapter
     assert adapter is not None  # the caller has found one
-    if any(each.is_meta for each in model.parameters()):  # peft would leave them as they are
+    if any(each.is_meta for each in model.parameters()):  # peft would not change them
         raise CollapseError(
             f"the adapter {adapter.name} cannot be applied to offloaded weights: use a device map that places all "
             "weights on GPUs, or all on the CPU; or merge the adapter into its base model first"
@@ -42,7 +42,7 @@ def apply_adapter(model: Any, reference: ModelReference, *, merge: bool) -> Any:
             said = f"{'the adapter lacks' if lacking else 'their weights differ:'} {some(differ)}"
     except CollapseError:
         raise
-    except Exception as error:  # of several libraries, which read the files
+    except Exception as error:  # several libraries read the files, each with its own exceptions
         said = first_line(error)
     raise CollapseError(
         f"the adapter {adapter.name} cannot be applied to {reference.name} ({type(model).__name__}): {said}. Use the "

@@ -38,7 +38,7 @@ def check_model_args(model_args: Mapping[str, Any]) -> None:
 
 
 def check_code(reference: ModelReference, config: Mapping[str, Any], named: str, *autos: str) -> None:
-    """Reject a configuration that names a class which transformers lacks, and only the repository's own code has.
+    """Reject a configuration that names a class of the repository's own code, which transformers does not have.
 
     transformers often substitutes one of its own classes without a warning, which gives the numbers of another model.
     ``named`` is the configuration's key with the names of classes, ``autos`` are the entries of ``auto_map`` that would
@@ -84,7 +84,7 @@ def check_kind(reference: ModelReference, config: Mapping[str, Any], task: Task 
     from transformers.models.auto import modeling_auto as auto
 
     kind, fitting = str(config.get("model_type")), {*task.classes()}
-    if task is CAUSAL:  # the head of a body may be tied
+    if task is CAUSAL:  # also a body without a head: its head may be tied
         fitting |= {*_listed(auto.MODEL_MAPPING_NAMES.get(kind))}
     found = [name for name in _listed(config.get("architectures")) if hasattr(transformers, name)]
     has_encoder = task is CAUSAL and config.get("is_encoder_decoder") is True

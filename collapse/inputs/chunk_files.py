@@ -54,7 +54,7 @@ class Chunks:
         return np.array(begins)
 
     def first(self, n: int) -> "Chunks":
-        """Return the first n chunks; there may be fewer."""
+        """Return the first n chunks, or all if there are fewer."""
         tokens = self.tokens[:n]
         return Chunks(tokens, self.starts, sha256(tokens.data).hexdigest())
 

@@ -78,7 +78,7 @@ class Classifier:
     def embed(self, batch: Mapping[str, Tensor]) -> Float[Tensor, "B d"] | Float[Tensor, "B T d"]:
         """Return the input of the head, without computing logits."""
         h = inputs_of({self.name: self.head}, lambda: _run(self.model, batch))[self.name].to(self.weight.device)
-        if self.pools and h.dim() == 3:  # of a decoder
+        if self.pools and h.dim() == 3:  # a decoder's head reads every token
             last = batch["attention_mask"].sum(dim=1) - 1
             return h[torch.arange(len(h)), last.to(h.device)]
         return h

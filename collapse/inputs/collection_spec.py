@@ -99,9 +99,9 @@ class CollectionSpec:
     chunk_length: int | None = option(
         "Tokens per chunk.", "recorded", unset="min(2048, the model's limit)", metavar="T", least=2
     )
-    max_chunks: int | None = option("At most this many chunks of each text.", "recorded", metavar="N", least=1)
+    max_chunks: int | None = option("Maximum number of chunks of each text.", "recorded", metavar="N", least=1)
     max_validation_chunks: int | None = option(
-        "At most this many chunks of the validation text; overrides --max-chunks.", "changed", metavar="N", least=1
+        "Maximum number of chunks of the validation text; overrides --max-chunks.", "changed", metavar="N", least=1
     )
     batch_size: int | str = option(
         "Chunks or samples per batch; auto halves it when memory runs out.",
@@ -111,7 +111,7 @@ class CollectionSpec:
         valid=lambda value: value == "auto" or (isinstance(value, int) and value >= 1),
         wanted="a number of chunks or auto",
     )
-    shards: int = option("Number of pieces of the text, each cut into chunks.", "recorded", default=2, least=1)
+    shards: int = option("Number of pieces of the text; each is cut into chunks.", "recorded", default=2, least=1)
     eos_between: bool = option("Put the end-of-text token after each text.", "recorded", default=False)
     special_tokens: bool = option(
         "Let the tokenizer add its special tokens, such as BOS, to each text.",
@@ -144,7 +144,7 @@ class CollectionSpec:
         read=lambda value: str(value).removeprefix("torch."),  # torch.bfloat16 is bfloat16
         choices=("float32", "bfloat16", "float16", "float64"),
     )
-    device: str = option("Where the model runs: auto, cpu, cuda, cuda:1, ...", "running", default="auto")
+    device: str = option("Device of the model: auto, cpu, cuda, cuda:1, ...", "running", default="auto")
     device_map: str | Mapping[str, Any] | None = option(
         "Spread the model over devices: auto, balanced, or a JSON file of modules and devices (cpu, disk, 0, ...).",
         "running",

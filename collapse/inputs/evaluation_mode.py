@@ -1,4 +1,4 @@
-"""During training, run a model in evaluation mode; leave it and all random generators as they were."""
+"""Run a model in evaluation mode during its training, then restore it and the random generators."""
 
 import random
 from collections.abc import Iterator
@@ -26,5 +26,5 @@ def evaluation_mode(model: Any) -> Iterator[None]:
             np.random.set_state(of_numpy)
             for module, training in modes:
                 module.training = training
-                if hasattr(module, "reshard"):  # of FSDP, which gathers weights for a backward pass
+                if hasattr(module, "reshard"):  # FSDP keeps weights gathered for a backward pass
                     module.reshard()

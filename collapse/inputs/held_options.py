@@ -21,7 +21,7 @@ def options_held(identity: Mapping[str, Any], given: Mapping[str, Any], *, texts
     """
     names = _LIMITS if texts_only else (*_LIMITS, *_HOW)
     found = {name: identity[name] for name in names if identity.get(name) is not None}
-    for key, text, split in () if "task" in identity else _TEXTS:  # the data of a task are given again
+    for key, text, split in () if "task" in identity else _TEXTS:  # the user gives data again
         held = identity.get(key) or {}
         if held.get("revision") and text not in given:
             found |= {text: f"{held['name']}@{held['revision']}", split: held["split"]}

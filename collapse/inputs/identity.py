@@ -1,7 +1,7 @@
 """The model's fields in the identity of a collection.
 
-An identity is everything that affects a stored number and is known without loading the model; text_request.py,
-classifier_source.py and features.py put it together; the source of a loaded model adds its attention and head. Two
+An identity is everything that affects a stored number and is known without loading the model. text_request.py,
+classifier_source.py and features.py build it; the source of a loaded model adds its attention and head. Two
 collections are the same if their identities are equal; ``differences`` in stores/manifest.py names what differs.
 """
 

@@ -111,7 +111,7 @@ def read_data(corpus: Corpus, task: Task, report: Report | None = None) -> Label
 
         rows = rows.cast_column(inputs[0], datasets.Image())
     feature = rows.features[label] if label else None
-    classes = getattr(getattr(feature, "feature", feature), "names", None)  # also of a list of classes
+    classes = getattr(getattr(feature, "feature", feature), "names", None)  # also if labels are lists of classes
     columns = tuple(rows[each] for each in inputs)
     return Labelled(corpus.name, columns, list(rows[label]) if label else None, classes)
 
@@ -198,5 +198,5 @@ def _numbers(data: Labelled, names: Sequence[str], classes: Mapping[int, str]) -
 def _known(classes: Mapping[int, str]) -> tuple[dict[str, int], Callable[[str], str]]:
     """Return the class id of each name, and the function that normalizes names for comparison."""
     is_unique = len({*map(str.casefold, classes.values())}) == len(classes)
-    key = str.casefold if is_unique else str  # POSITIVE is positive, unless A and a are classes
+    key = str.casefold if is_unique else str  # ignore case, unless two names differ only in case
     return {key(name): number for number, name in classes.items()}, key

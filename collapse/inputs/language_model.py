@@ -231,14 +231,14 @@ def classifier_of(head: torch.nn.Module, dtype: torch.dtype) -> tuple[Tensor, Te
     """
     with on_device(head):
         weight, bias = whole(getattr(head, "weight", None)), whole(getattr(head, "bias", None))
-        if is_plain(weight) and not hasattr(head, "base_layer"):  # which an adapter's layer has
+        if is_plain(weight) and not hasattr(head, "base_layer"):  # a layer with an adapter has base_layer
             return (weight.detach(), None if bias is None else bias.detach()) if weight.dim() == 2 else None
         columns = getattr(head, "in_features", None)
         if columns is None:
             return None
         device = next(chain(head.parameters(), head.buffers())).device
         offset = head(torch.zeros(1, columns, dtype=dtype, device=device))
-        rows = head(torch.eye(columns, dtype=dtype, device=device))  # the head of each unit vector: a column of W
+        rows = head(torch.eye(columns, dtype=dtype, device=device))  # row i: column i of W, plus the offset
     return (rows - offset).T.contiguous(), None if bias is None else offset[0]
 
 

@@ -1,4 +1,4 @@
-"""A transformers model that is already loaded, measured in place: not saved, not copied, and left as it was."""
+"""Measure a loaded transformers model in place, without saving, copying or changing it."""
 
 import base64
 import json
@@ -53,7 +53,7 @@ def live_model(
     """Yield a reference to a loaded model that can be run in place, and the options of its collection.
 
     The fingerprint of the model's weights is the *probe*: a hash of its configuration and parameters, and sums of some
-    of its embeddings and logits, which also depend on its hooks.
+    of its embeddings and logits. These also depend on the model's hooks.
 
     Args:
         model: The model.
@@ -72,9 +72,9 @@ def live_model(
             raise UsageError(f"{each}= does not apply to a loaded model: remove it, and load the model as you need it")
     if options.get("null") == "untrained":
         raise UsageError("null='untrained' does not apply to a loaded model: collect a model with its initial weights")
-    model = getattr(model, "_orig_mod", model)  # of torch.compile
+    model = getattr(model, "_orig_mod", model)  # torch.compile wraps it
     refuse_prompts(name, getattr(model, "active_peft_config", None))
-    model = model.get_base_model() if hasattr(model, "get_base_model") else model  # of peft: it runs the adapter too
+    model = model.get_base_model() if hasattr(model, "get_base_model") else model  # peft's, which runs the adapter too
     tokenizer = options.get("tokenizer")
     if tokenizer is None:
         raise UsageError("a loaded model needs its tokenizer: give tokenizer=")
@@ -85,7 +85,7 @@ def live_model(
         if not is_named:
             given["tokenizer"] = None
             with quiet("transformers"):
-                tokenizer("")  # it would save the truncation and padding of its last call
+                tokenizer("")  # reset truncation and padding, which would be saved
                 tokenizer.save_pretrained(place)  # for its fingerprint
         (place / "config.json").write_text(model.config.to_json_string())
         loaded = LanguageModel.of(model)
@@ -134,7 +134,7 @@ def _probe(loaded: LanguageModel, folder: Path | None) -> str:
     """Return a hash of the model's configuration and parameters, and some of its outputs, as text.
 
     The outputs are random sums of the embeddings of fixed tokens, and of the logits of random embeddings. If they equal
-    the outputs in the folder's probe up to rounding, the outputs in the folder's probe are used.
+    the outputs in the folder's probe up to rounding, the folder's outputs are used.
     """
     h = loaded.embeddings(loaded.probe(_PROBED))[0, -_SUMS:]
     random = torch.Generator().manual_seed(0)
@@ -181,7 +181,7 @@ def _plain_parts(tensor: torch.Tensor) -> Iterator[torch.Tensor]:
 
 
 def _held(folder: Path | None) -> np.ndarray:
-    """Return the outputs in the probe of the collection in a folder; none if there is no such collection."""
+    """Return the outputs in the probe of the collection in a folder; an empty array if there is none."""
     if folder is None:
         return np.empty(0)
     shards = [] if is_store(folder) else shards_in(folder, "train")

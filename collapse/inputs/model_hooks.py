@@ -1,4 +1,4 @@
-"""Let plugins swap in a faster attention, and check that the model still computes the same embeddings."""
+"""Let plugins replace modules with faster ones, and check that the model still computes the same embeddings."""
 
 from typing import TYPE_CHECKING
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 @torch.no_grad()
 def find_layers(loaded: "LanguageModel", tokens_BT: Int[Tensor, "B T"], layers: Sequence[str]) -> None:
-    """Run a model on the start of a chunk to set its ``blocks``, and its ``lens`` or ``no_lens`` (why no lens)."""
+    """Run a model on the start of a chunk to set its ``blocks``, and ``lens`` or ``no_lens`` (why there is none)."""
     kind, tokens = type(loaded.model).__name__, tokens_BT[:1, :CHECKED_TOKENS]
     states = getattr(loaded.run(tokens, output_hidden_states=True), "hidden_states", None) or ()
     for blocks in _candidates(loaded):
@@ -58,7 +58,7 @@ def _agree(inputs: Sequence[Tensor | None], states: Sequence[Tensor]) -> bool:
 
 
 def _equal(mine: Tensor, theirs: Tensor) -> bool:
-    """Whether most embeddings of two runs are equal up to rounding, as it arises if experts are grouped differently."""
+    """Whether most embeddings of two runs are equal up to rounding, for example if experts are grouped differently."""
     if mine.shape != theirs.shape:
         return False
     return float(change_of(theirs.to(mine.device), mine).median()) <= TOLERANCE[mine.dtype]

@@ -27,8 +27,8 @@ tags: [collapse]
 # Packed text
 
 {held}, as token ids: `collapse collect MODEL --text FOLDER` reads them, or `--text owner/name` if this folder is a data
-set on the Hub. `tokens.bin` has the ids as little-endian int32, in rows of T; `starts.bin` the position of each text's
-first id, int64; `chunks.json` the origin, the options and the sha256 of both.
+set on the Hub. `tokens.bin` has the ids as little-endian int32, in rows of T. `starts.bin` has the position of each
+text's first id, as int64. `chunks.json` has the origin, the options and the sha256 of both files.
 """
 
 
@@ -71,7 +71,7 @@ def pack(
     for each in (texts.training, texts.validation):
         if each and each.packed:
             raise UsageError(f"{each.packed.name} is already packed: use it with --text {each.packed.name}")
-    # the training text last: without it, the folder of a killed process is not taken for a packed text
+    # pack the training text last: without it, the folder of a killed process does not count as a packed text
     validation = texts.pack_validation(lambda corpus: packed(corpus, "validation", spec.of_validation))
     found = {"train": packed(texts.training, "train", spec)}
     if validation is not None:

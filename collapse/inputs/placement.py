@@ -30,7 +30,7 @@ def placement(spec: CollectionSpec, config: Mapping[str, Any], target: torch.dev
         raise UsageError(f"--quantize {spec.quantize} does not apply to a quantized model: remove --quantize")
     if not quantized and not already:
         return {"device_map": device_map} if device_map else {}
-    # it repeats a warning for each layer and batch
+    # bitsandbytes repeats a warning for each layer and batch
     logging.getLogger("bitsandbytes.autograd._functions").setLevel(logging.ERROR)
     return {"device_map": device_map or {"": str(target)}} | ({"quantization_config": quantized} if quantized else {})
 

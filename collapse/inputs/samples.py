@@ -61,7 +61,7 @@ class Samples(Phase):
             )
         if not self._kept.any():
             raise CollapseError(f"there are no {name} samples: every label is {IGNORED}, or there are no labels")
-        if shuffled:  # only the samples
+        if shuffled:  # the labels −100 keep their places
             samples = y[self._kept]
             y = y.masked_scatter(self._kept, samples[permuted(torch.arange(len(samples)), len(samples))])
         self.name, self.embed, self.batch, self.about, self._labels = name, embed, batch, about, y
@@ -77,7 +77,7 @@ class Samples(Phase):
         """
         called, units = f"embed({start}, {stop}) of the {self.name} samples", stop - start
         h = given = array_tensor(called, "its result", self.embed(start, stop))
-        if h.dim() == 3 and h.shape[1] <= self.unit_samples:  # to T samples per unit
+        if h.dim() == 3 and h.shape[1] <= self.unit_samples:  # pad to T samples per unit
             h = F.pad(h, (0, 0, 0, self.unit_samples - h.shape[1])).flatten(0, 1)
         if h.shape != (units * self.unit_samples, self.dim) or not h.is_floating_point():
             raise CollapseError(

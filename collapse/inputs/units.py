@@ -127,7 +127,7 @@ def prepare(task: Task, reference: ModelReference, config: Any, *, trust_remote_
 
 
 def _texts(called: str, column: Sequence[Any], *, of_words: bool) -> list[Any]:
-    """Return a column as a list; raise UsageError if a row is no text, or no list of words."""
+    """Return a column as a list; raise UsageError if a row is not a text or a list of words."""
     rows = list(column)
     for number, row in enumerate(rows, 1):
         if not (isinstance(row, list) if of_words else isinstance(row, str)):

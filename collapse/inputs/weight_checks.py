@@ -1,4 +1,4 @@
-"""Check a loaded model against its checkpoint: every weight must come from it, and every tensor must be used."""
+"""Check that a loaded model has all its weights from its checkpoint, and uses every tensor of the checkpoint."""
 
 import logging
 import re
@@ -24,7 +24,7 @@ _IN_LAYER = re.compile(r"(?:^|\.)layers\.(\d+)\.(\w+)")
 def check_loaded(name: str, model: Any, info: Mapping[str, Any], files: list[Path], task: Task = CAUSAL) -> None:
     """Reject a model whose checkpoint lacks weights, or holds weights that the model does not use.
 
-    transformers fills missing weights with random numbers, and ignores unused ones; both are only logged. ``info`` is
+    transformers fills missing weights with random numbers and ignores unused tensors; it only logs both. ``info`` is
     transformers' loading report, without tied heads; ``files`` are those of the checkpoint.
     """
     missing, unexpected = sorted(info["missing_keys"]), sorted(info["unexpected_keys"])
@@ -65,7 +65,7 @@ def check_loaded(name: str, model: Any, info: Mapping[str, Any], files: list[Pat
 
 
 def _of_other_heads(unexpected: Iterable[str], model: Any) -> set[str]:
-    """Return the tensors outside the model's body, and of its pooler, which this head does not read."""
+    """Return the tensors that this head does not read: those outside the model's body, and those of its pooler."""
     body = f"{model.base_model_prefix}."
     return {key for key in unexpected if not key.startswith(body) or ".pooler." in key}
 
