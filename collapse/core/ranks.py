@@ -35,11 +35,7 @@ class RankLost(CollapseError):
 
 @dataclass
 class _Joined:
-    """This process as a rank.
-
-    ``meetings`` counts the meetings so far, ``failing`` is true if the last one raised, and ``looked`` is the time of
-    the last check by :func:`heed`.
-    """
+    """This process as a rank, its number of meetings, whether the last one raised, and when :func:`heed` checked."""
 
     rank: int
     size: int
@@ -152,7 +148,7 @@ def meet(value: T) -> list[T]:
 
 
 def shared(value: T) -> T:
-    """Return the value of rank 0."""
+    """Return rank 0's ``value`` in all ranks."""
     return meet(value if rank() == 0 else None)[0]  # type: ignore[return-value]
 
 
@@ -163,7 +159,7 @@ def once(function: Callable[[], T]) -> T:
 
 @contextmanager
 def in_turn() -> Iterator[None]:
-    """Run a block on rank 0, then on one rank of each other machine, then on the rest, which find cached files.
+    """Run a block on rank 0, then on one rank of each other machine, then on the rest, which find the files cached.
 
     Use it inside :func:`together`, which reports an exception to the other ranks.
     """
@@ -176,7 +172,7 @@ def in_turn() -> Iterator[None]:
 
 @contextmanager
 def together() -> Iterator[None]:
-    """Run a block on each rank. If it raises on one, all ranks raise the exception at their next meeting."""
+    """Run a block on each rank. If it raises on one rank, all ranks raise the error at their next meeting."""
     try:
         yield
     except RankLost:
