@@ -72,7 +72,8 @@ class Request:
     def identity_differences(self, identity: Mapping[str, Any], *, trained: bool = False) -> list[str]:
         """List the fields in which a stored identity differs from the requested one.
 
-        Validation fields are ignored with ``trained`` (any text may follow), or if none is stored and none is required.
+        With ``trained``, validation fields are ignored, because any validation may follow. Otherwise, they are ignored
+        if none is stored and none is required.
         """
         ignored = KNOWN_LATER | self.open_fields
         if trained or (identity.get("validation") is None and (self.split_may_be_absent or not self.validates)):
@@ -91,7 +92,7 @@ class Request:
         return store.lacking("train", layers_of(self.layers, store.depth()))
 
     def store_differences(self, store: Store, *, whole: bool = False) -> list[str]:
-        """Describe how a store differs in identity; with ``whole``, also what it lacks."""
+        """Describe how a store's identity differs from the requested one; with ``whole``, also what the store lacks."""
         found = self.identity_differences(store.identity, trained=store.state == "trained")
         if whole and (layers := self.lacking_layers(store)):
             found.append(f"layers: it lacks {', '.join(layers)}")
@@ -108,7 +109,7 @@ class Request:
 
         Raises:
             StoreError: The folder holds something else, or a file was altered.
-            CollapseError: The folder cannot be written; or as ``collect_missing`` raises it.
+            CollapseError: The folder cannot be written, or ``collect_missing`` raised it.
         """
         folder = self.folder
         if folder is None:
