@@ -72,7 +72,7 @@ def client_errors() -> tuple[type[Exception], ...]:
 
 @contextmanager
 def clear_errors(what: str, advice: str = "", *, bars: bool = False) -> Iterator[None]:
-    """Convert the client's exceptions into a CollapseError that says what failed and why, and how to log in.
+    """Convert the client's exceptions into a CollapseError that says what failed, why, and how to log in if needed.
 
     The client's log lines are suppressed, because they contain signed URLs.
 

@@ -22,7 +22,7 @@ def load(path: str | Path) -> Store:
     or folder. Tensor files of a store on the Hub are downloaded and checked when they are first read.
 
     Raises:
-        UsageError: There is no such folder or repository, or the repository does not hold exactly one store.
+        UsageError: There is no such folder or repository, the repository holds no store, or several stores match.
         StoreError: The store is incomplete, or has another format version.
         CollapseError: The store is not available.
     """
@@ -70,7 +70,7 @@ def find_published(name: str) -> tuple[Remote, str]:
 
 
 def open_named(name: str) -> Store | None:
-    """Open the store on the Hub with this name; None if the Hub has a model or nothing of this name."""
+    """Open the store on the Hub with this name; None if the name refers to a model or to nothing."""
     if not names_repo(name):
         return None
     repo, folder = split_name(name)

@@ -1,4 +1,4 @@
-"""Local texts: find the files that a name refers to, hash them, and stream their texts."""
+"""Find the local files that a name refers to, and stream their texts."""
 
 import glob
 import json
