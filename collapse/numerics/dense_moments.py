@@ -1,4 +1,4 @@
-"""Class moments of a known number of classes. On a GPU, adding a batch never waits; only :meth:`state` does.
+"""Class moments of a known number of classes. Adding a batch never waits for a GPU; only reading the state does.
 
 Shapes: B samples of a batch, C classes, d dimensions.
 """

@@ -202,7 +202,7 @@ class MetricResult:
 
     @contextmanager
     def on_its_own(self) -> Iterator[None]:
-        """Record a plugin's exception in ``failed``; raise :class:`Wrote`, and our own errors (a damaged store)."""
+        """Record a plugin's exception in ``failed``; raise :class:`Wrote`, and errors that no plugin caused."""
         try:
             yield
         except Failed as error:
