@@ -46,7 +46,7 @@ class Chunks:
 
     @cached_property
     def _begins(self) -> np.ndarray:
-        """Start of each block: a run of whole texts with at least T tokens, treated as independent of other blocks."""
+        """Position of each block's first token; a block is a run of whole texts with at least T tokens together."""
         begins = [0]
         for start in self.starts.tolist():
             if start >= begins[-1] + self.chunk_length:

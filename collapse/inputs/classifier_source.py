@@ -41,7 +41,7 @@ _CPU_BATCH, _GPU_BATCH, _PROBED = 32, 256, 4  # units
 
 
 def classifier_request(reference: ModelReference, spec: CollectionSpec, folder: Path | None = None) -> Request:
-    """Return the request for a model and the labelled data that options name."""
+    """Return the request for a model on the labelled data that ``spec`` names."""
     task = TASKS[str(spec.task)]
     of_images = task.name == "image-classification"
     check_applies(f"--task {task.name}", spec.given, _OPTIONS if of_images else (*_OPTIONS, "tokenizer"))

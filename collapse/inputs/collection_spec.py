@@ -111,7 +111,7 @@ class CollectionSpec:
         valid=lambda value: value == "auto" or (isinstance(value, int) and value >= 1),
         wanted="a number of chunks or auto",
     )
-    shards: int = option("Number of pieces of the text; each is cut into chunks.", "recorded", default=2, least=1)
+    shards: int = option("Number of text shards; each is cut into chunks.", "recorded", default=2, least=1)
     eos_between: bool = option("Put the end-of-text token after each text.", "recorded", default=False)
     special_tokens: bool = option(
         "Let the tokenizer add its special tokens, such as BOS, to each text.",

@@ -37,7 +37,7 @@ def refuse_options(store: object, given: Iterable[str]) -> None:
 
 
 def refuse_store(name: str | Path) -> None:
-    """Raise UsageError for a store, because nulls can be collected only from a model and text."""
+    """Raise UsageError if a name refers to a store, because nulls need a model and a text."""
     if is_store(name):
         raise UsageError(
             f"{name} is a store, and nulls need a model and a text: run collapse measure MODEL --text FILES --null"

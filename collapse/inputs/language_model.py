@@ -202,7 +202,7 @@ class LanguageModel:
 def inputs_of(
     modules: Mapping[str, torch.nn.Module], run: Callable[[], object], *, stops: bool = True
 ) -> dict[str, Tensor]:
-    """Run a model; return the first tensor that each of its modules is called with, by the modules' keys.
+    """Run a model, and return the first input tensor of each of its ``modules``, by the modules' keys.
 
     The modules are in the order of their calls. With ``stops``, the run ends at the last one.
     """

@@ -171,7 +171,7 @@ def _hash_of(model: Any) -> str:
 
 
 def _plain_parts(tensor: torch.Tensor) -> Iterator[torch.Tensor]:
-    """Yield a tensor, gathered from all ranks, or the tensors that a quantized one is made of."""
+    """Yield a tensor, gathered from all ranks, or the component tensors of a quantized tensor."""
     tensor = whole(tensor)
     if hasattr(tensor, "__tensor_flatten__"):
         for name in tensor.__tensor_flatten__()[0]:

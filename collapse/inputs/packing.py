@@ -218,7 +218,7 @@ def _chunks(
 def _tokenized(
     runs: Iterable[tuple[int, int]], texts: Iterator[str], tokenize: Tokenize, *, ahead: bool
 ) -> Iterator[tuple[int, int, Sequence[Sequence[int]]]]:
-    """Yield each run with the token ids of texts that no earlier run had; with ``ahead``, tokenize one run early."""
+    """Yield each run with the token ids of its new texts; with ``ahead``, tokenize one run ahead."""
     waiting: deque[tuple[int, int, Future[Sequence[Sequence[int]]]]] = deque()
     with ThreadPoolExecutor(1) as thread:
         done = 0

@@ -32,7 +32,7 @@ class Samples(Phase):
         embed: Called as embed(start, stop). Returns the input of the classifier for the units ``start`` to
             ``stop − 1``, floating point, shape (stop − start, d), or (stop − start, t, d) with t ≤ T.
         batch: Number of units per call of ``embed``, unless the user chooses one; it is halved when memory runs out.
-        shuffled: Whether to permute the labels, so that embeddings do not depend on them.
+        shuffled: Whether to permute the labels, so that embeddings are independent of them.
         about: What the manifest's provenance records about the samples, as JSON.
 
     Raises:

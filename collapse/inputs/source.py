@@ -93,7 +93,7 @@ class Phase(ABC):
         """Raise CollapseError if the first unit shows that the measurements' definitions do not fit the model."""
 
     def check_labels(self, rows: int, dim: int) -> None:  # noqa: B027  # as above
-        """Raise CollapseError if a label has no row in a classifier of ``rows`` rows for ``dim`` dimensions."""
+        """Raise CollapseError if a label has no row in the classifier's weight, of shape (``rows``, ``dim``)."""
 
     def coverage(self) -> dict[str, Any]:
         """Return the manifest's entry for the phase: the number of units, units per slice, and number of slices."""

@@ -78,7 +78,7 @@ def _exact(measured: float, numbers: Iterable[float], rounding: float) -> float:
 
 @torch.no_grad()
 def check_model(loaded: "LanguageModel", tokens_BT: Int[Tensor, "B T"]) -> None:
-    """Check a model on the start of a chunk."""
+    """Raise CollapseError if a model, run on the start of a chunk, is not causal or has no linear head."""
     tokens = tokens_BT[:1, :CHECKED_TOKENS]
     h = loaded.embeddings(tokens)
     if torch.isfinite(h).all():  # otherwise the passes report the chunk and the sample

@@ -37,7 +37,7 @@ class Texts:
         return {key: text.name if text else None for key, text in both.items()}
 
     def identity(self) -> dict[str, Any]:
-        """Return what identifies the texts."""
+        """Return the identities of the texts."""
         both = {"corpus": self.training, "validation": self.validation}
         return {key: text.identity() if text else None for key, text in both.items()}
 

@@ -48,7 +48,7 @@ def asked_model(name: str, spec: CollectionSpec) -> ModelReference:
 def text_request(
     reference: ModelReference, spec: CollectionSpec, *, folder: Path | None = None, leave_open: bool = False
 ) -> Request:
-    """Return the request for a model on the texts that options name.
+    """Return the request for a model on the texts that ``spec`` names.
 
     Args:
         reference: The model.
