@@ -51,7 +51,7 @@ def quiet(*libraries: str, bars: bool = False) -> Iterator[None]:
         yield
 
 
-_BARS = {  # module of the functions that enable and disable bars, and the ending of the functions' names
+_BARS = {  # module and name ending of the functions that enable and disable bars
     "datasets": ("datasets", "s"),
     "huggingface_hub": ("huggingface_hub.utils", "s"),
     "transformers": ("transformers.utils.logging", ""),

@@ -72,8 +72,8 @@ class Request:
     def identity_differences(self, identity: Mapping[str, Any], *, trained: bool = False) -> list[str]:
         """List the fields in which a stored identity differs from the requested one.
 
-        With ``trained``, validation fields are ignored, because any validation may follow. Otherwise, they are ignored
-        if none is stored and none is required.
+        With ``trained``, validation fields are ignored, because any validation text may follow. Otherwise, they are
+        ignored if none is stored and none is required.
         """
         ignored = KNOWN_LATER | self.open_fields
         if trained or (identity.get("validation") is None and (self.split_may_be_absent or not self.validates)):
