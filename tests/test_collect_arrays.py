@@ -97,6 +97,23 @@ def test_embeddings_alone_are_measured_without_a_classifier():
         collapse.measure(features=arrays["features"], labels=["a"] * 300)
 
 
+@pytest.mark.parametrize("whole", [True, False], ids=["with a classifier", "alone"])
+def test_samples_with_the_ignored_label_are_skipped(whole):
+    arrays = given(random_features(12, 5, 300))
+    arrays = arrays if whole else {name: arrays[name] for name in ("features", "labels")}
+    more, expected = dict(arrays), collapse.measure(**arrays)
+    for prefix in ("", "validation_") if whole else ("",):
+        h, y = arrays[f"{prefix}features"], arrays[f"{prefix}labels"]
+        more[f"{prefix}features"] = torch.cat([h[:50], 9 + h[:20], h[50:]])
+        more[f"{prefix}labels"] = torch.cat([y[:50], torch.full((20,), -100), y[50:]])
+    row = collapse.measure(**more)
+    assert (row.classes, row.samples) == (12, 300)
+    assert row.measurements == pytest.approx(expected.measurements)
+    for labels, said in ((more["labels"] - 1, "-101"), (torch.full_like(more["labels"], -100), "every label is -100")):
+        with pytest.raises(CollapseError, match=said):
+            collapse.measure(**more | {"labels": labels})
+
+
 def test_a_store_is_saved_as_any_is_written(tmp_path, monkeypatch):
     monkeypatch.setenv("HOME", str(tmp_path))
     store = collapse.collect_arrays(np.eye(4), np.arange(4), np.eye(4))

@@ -35,7 +35,7 @@ def collect_arrays(
 
     Args:
         features: Training embeddings, shape (N, d), torch or numpy.
-        labels: Their classes, integers, shape (N,).
+        labels: Their classes, integers, shape (N,). Samples with the label −100 are skipped.
         classifier: Weights, one row per class, shape (C, d).
         bias: One value per class, shape (C,).
         validation_features, validation_labels: Samples for NC4 and the loss, shapes (n, d) and (n,).

@@ -14,6 +14,7 @@ from collapse.core.progress import Report, shows_progress
 from collapse.core.steps import run_and_step
 from collapse.errors import UsageError
 from collapse.inputs.accepted_options import NO_PART, accepts
+from collapse.inputs.features import integer_labels
 from collapse.inputs.held_options import refuse_options
 from collapse.inputs.live_model import is_live
 from collapse.inputs.source import array_tensor
@@ -123,7 +124,9 @@ def _collected(given: Mapping[str, Any], name: str) -> Measured:
     if len(given) > 2:
         raise UsageError("measure() needs a classifier for a bias or validation features: give classifier=")
     h = array_tensor(name, "train_features", given["features"])
+    y = integer_labels(array_tensor(name, "train_labels", given["labels"]), name, "train_labels")
     # a classifier of zeros, which nothing reads, with a row per class
-    ids, y = torch.unique(array_tensor(name, "train_labels", given["labels"]), return_inverse=True)
-    made = collect_arrays(h, y, torch.zeros(len(ids), h.shape[-1]), name=name)
+    ids = torch.unique(y[y >= 0])
+    y = torch.where(y < 0, y, torch.searchsorted(ids, y))
+    made = collect_arrays(h, y, torch.zeros(max(1, len(ids)), h.shape[-1]), name=name)
     return replace(made.statistics(), classifier=None, validation=None)

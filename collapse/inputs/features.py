@@ -10,12 +10,14 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from collapse.errors import CollapseError, UsageError
 from collapse.inputs.collection_spec import CollectionSpec
 from collapse.inputs.source import Phase, Source
 from collapse.inputs.source_request import check_applies, source_request
+from collapse.numerics.dense_moments import IGNORED
 from collapse.stores.layers import TOP
 from collapse.stores.request import Request
 from collapse.stores.tensor_files import hash_of
@@ -49,6 +51,7 @@ class ArrayPhase(Phase):
         self.shuffled = shuffled
         self.units = self.slice_units = -(-len(labels) // _ROWS)
         self.unit_samples, self.n_samples = _ROWS, len(labels)
+        self.ignored = torch.tensor([IGNORED]) if bool((labels == IGNORED).any()) else None
 
     def embeddings(self, start: int, stop: int, layers: Sequence[str]) -> dict[str, Tensor]:
         """Return the rows of blocks ``start`` to ``stop`` − 1 as the layer ``top``, the only layer."""
@@ -137,6 +140,14 @@ def source_of(
     )
 
 
+def integer_labels(labels: Tensor, called: str, name: str) -> Tensor:
+    """Return labels as int64; raise CollapseError if they are not integers."""
+    if labels.is_floating_point() or labels.is_complex():
+        dtype = str(labels.dtype).removeprefix("torch.")
+        raise CollapseError(f"{called}: {name} is {dtype}: convert the labels to integers")
+    return labels.long()
+
+
 def _checked(features: Mapping[str, Tensor], called: str) -> dict[str, Tensor]:
     """Check the tensors and return them, with labels as int64."""
     found: dict[str, Tensor] = {}
@@ -147,9 +158,7 @@ def _checked(features: Mapping[str, Tensor], called: str) -> dict[str, Tensor]:
         tensor, shape = features[name], tuple(features[name].shape)
         dtype = str(tensor.dtype).removeprefix("torch.")
         if name.endswith("_labels"):
-            if tensor.is_floating_point() or tensor.is_complex():
-                raise CollapseError(f"{called}: {name} is {dtype}: convert the labels to integers")
-            tensor = tensor.long()
+            tensor = integer_labels(tensor, called, name)
         elif dtype not in _FLOATS:
             raise CollapseError(f"{called}: {name} is {dtype}: convert it to one of {', '.join(_FLOATS)}")
         wanted = str(tuple(sizes.get(letter, letter) for letter in letters)).replace("'", "")
@@ -163,7 +172,12 @@ def _checked(features: Mapping[str, Tensor], called: str) -> dict[str, Tensor]:
     if ("validation_features" in found) != ("validation_labels" in found):
         raise CollapseError(f"{called}: give validation_features and validation_labels together")
     for name in ("train_labels", "validation_labels"):
-        least, most = (int(each) for each in found[name].aminmax()) if name in found else (0, 0)
+        if name not in found:
+            continue
+        kept = found[name][found[name] != IGNORED]
+        if not len(kept):
+            raise CollapseError(f"{called}: {name} has no samples: every label is {IGNORED}")
+        least, most = (int(each) for each in kept.aminmax())
         if least < 0 or most >= sizes["C"]:
             raise CollapseError(
                 f"{called}: {name} run from {least} to {most}, but the classifier has rows 0 to {sizes['C'] - 1}: "
