@@ -128,7 +128,7 @@ if TYPE_CHECKING:
     from collapse.vocabulary.groups import measure_groups as measure_groups
     from collapse.vocabulary.matching import frequency_matched as frequency_matched
     from collapse.vocabulary.token_table import tokens as tokens
-else:  # type checkers take what is imported above
+else:  # type checkers use the imports above
     __all__ = sorted(_MODULES)
 
 

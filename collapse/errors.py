@@ -13,7 +13,7 @@ _MOST_NAMES = 12
 
 
 class CollapseError(Exception):
-    """An error that the user can fix. The command line prints it as one line and exits with 1."""
+    """An error that the user can fix. The command line prints only its message and exits with 1."""
 
 
 class UsageError(CollapseError):
@@ -29,7 +29,7 @@ class StoreError(CollapseError):
 
 
 class PluginError(CollapseError):
-    """A plugin violates the plugin interface. Only its own measurements are lost, never the run."""
+    """A plugin violates the plugin interface. A failed metric loses its own value; a failed statistic stops the run."""
 
 
 def at_least(least: int, name: str, value: Any) -> int:
@@ -42,7 +42,7 @@ def at_least(least: int, name: str, value: Any) -> int:
 
 
 def first_line(error: BaseException) -> str:
-    """Return the first line of an error's message, at most 500 characters; if it is empty, the class of the error."""
+    """Return the first line of an error's message, shortened to 500 characters; without a message, the class name."""
     return shortened(str(error).strip().split("\n")[0], _FIRST_LINE) or type(error).__name__
 
 
@@ -80,7 +80,7 @@ def some(names: list[str], most: int = 3) -> str:
 
 
 def near_names(name: str, known: Iterable[str], see: str = "") -> str:
-    """Return the end of an "unknown name" message: similar names, or if there are none, up to twelve known names.
+    """Return the end of an "unknown name" message: similar names or, if there are none, up to twelve known names.
 
     Args:
         name: The unknown name.

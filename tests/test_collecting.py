@@ -83,7 +83,7 @@ def test_validation_in_parts_equals_one_pass(tiny, parts, out, tmp_path):
 
 def test_a_finished_part_is_found_without_the_model(tiny, parts, out, tmp_path):
     store, did = collapse.merge(parts, store=tmp_path / "s").path, []
-    said = "; collect the others there too"
+    said = "; collect the other parts there too"
     shown = out("collect", *tiny.words("--store", store, "--part", "1/3"))
     assert shown == f"{store} holds a part of the validation pass{said}\n"
     shown = out("collect", *tiny.words("--store", parts[1], "--part", f"2/{PARTS}"))

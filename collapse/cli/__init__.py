@@ -1,6 +1,6 @@
 """The command line: a thin layer over the public functions, with one file per command.
 
-Only this package prints. It also converts a :class:`CollapseError` to a line and an exit code.
+Only this package prints. It also converts a :class:`CollapseError` to an error message and an exit code.
 """
 
 import io
@@ -83,7 +83,7 @@ def cli(plugin: tuple[str, ...], threads: int | None, verbose: bool) -> None:
 
 def main(arguments: list[str] | None = None) -> None:
     """Run the command line and exit: 0 for success, 1 for a failure, 2 for wrong usage."""
-    # Set before the first import of transformers or datasets, so that they make no requests that nobody asked for.
+    # Set before transformers and datasets are imported. The first variable stops requests that only count downloads.
     os.environ.setdefault("HF_UPDATE_DOWNLOAD_COUNTS", "0")
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "true")
     _add_commands()
@@ -182,5 +182,5 @@ def _start_logging(verbose: bool) -> None:
     if not any(isinstance(handler, _Plain) for handler in log.handlers):
         log.addHandler(_Plain())
         log.propagate = False
-    # A terminal shows progress bars; elsewhere there is a line per phase, and one every ten seconds.
+    # INFO is a line per phase; a terminal shows progress bars instead.
     log.setLevel(logging.DEBUG if verbose else logging.WARNING if sys.stderr.isatty() else logging.INFO)

@@ -20,7 +20,7 @@ _ARGS = re.compile(r"^Args:\n((?:(?: {4}.*)?\n)*)", re.MULTILINE)
 
 
 class Analyses(click.Group):
-    """A group with a command for each analysis. Plugins are loaded only when it is used."""
+    """A group with a command for each analysis. Plugins are loaded only when the group is used."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """Return the names of all analyses, sorted."""
@@ -54,8 +54,8 @@ def analysis_command(analysis: "Analysis") -> click.Command:
     """Make a click command for an analysis: ``f(results, *, options...) -> Table``.
 
     Annotated keyword-only parameters become options. Supported annotations are int, float, bool (a pair of flags), a
-    Literal of strings (a choice), and a list or Sequence of these (an option that may be repeated). Each of them may
-    also be combined with None. Any other annotation makes an option that takes text. The help comes from the docstring.
+    Literal of strings (a choice), a list or Sequence of these (an option that may be repeated), and a union of one of
+    these with None. A parameter with any other annotation takes text. The help comes from the docstring.
     """
     about, helps = read_docstring(inspect.getdoc(analysis.function) or "")
 

@@ -68,7 +68,7 @@ def _say_what_is_there(made: "Store | Part", store: str | None, given: Mapping[s
         held = made.covered() if isinstance(made, Part) else f"a part of the {all_shards(folder)[0].phase} pass"
         by_job = any((each / JOBS).is_dir() for each in (folder, folder.parent))  # other jobs collect the other parts
         mergeable = ", or merge all parts: collapse merge PART… --store DIR" if isinstance(made, Part) else ""
-        say(f"{made} holds {held}" if by_job else f"{made} holds {held}; collect the others there too{mergeable}")
+        say(f"{made} holds {held}" if by_job else f"{made} holds {held}; collect the other parts there too{mergeable}")
     else:
         say(
             f"{made} is {made.state}: {made.size / 1e6:,.1f} MB, digest {made.digest[:12]}\nmeasure it with: "

@@ -28,7 +28,7 @@ from collapse.cli.terminal import plugins_reporting_problems
 @click.option(
     "--seeds",
     metavar="RESULTS",
-    help="Add the standard deviation over models in this table that differ from A and B in their seed only; "
+    help="Add the standard deviation over models in this table that differ from A and B only in their seed; "
     "paper means the 21 published models of 2x768.",
 )
 @click.option("--anyway", is_flag=True, help="Compare stores of different texts too.")

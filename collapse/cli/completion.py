@@ -20,8 +20,8 @@ class _OrFiles(ShellComplete):
 
 
 def prepare_completion() -> None:
-    """Set up completion: complete file names where click finds nothing; load no plugins that import torch."""
-    cast(dict[str, Any], sys.modules)["torch"] = None  # plugins that import it are left out
-    os.environ.pop("COLLAPSE_PLUGINS", None)  # whose errors would be printed
+    """Prepare shell completion: complete file names where click finds nothing, and skip plugins that import torch."""
+    cast(dict[str, Any], sys.modules)["torch"] = None  # makes an import of torch fail
+    os.environ.pop("COLLAPSE_PLUGINS", None)  # errors of these plugins would be printed
     for shell in (BashComplete, FishComplete, ZshComplete):
         add_completion_class(type(shell.__name__, (_OrFiles, shell), {}))

@@ -1,7 +1,7 @@
 """``--config`` and ``--save-config``: the options and arguments of any command in a YAML file.
 
-A value that only the file gives is added to the command line, so a value means the same in both. A flag is true or
-false, and several values are a list.
+Values in the file are added to the command line, unless the command line gives them itself. In the file, a flag is true
+or false, and several values are a list.
 """
 
 import shlex
@@ -18,18 +18,18 @@ _NO_KEYS = ("config", "save_config", "version", "help")
 
 
 def with_config(cli: click.Group, words: list[str]) -> list[str]:
-    """Return a command line with the options of the ``--config`` file; write the ``--save-config`` file."""
+    """Return a command line with the values of its ``--config`` file added; write its ``--save-config`` file."""
     own, _, _ = cli.make_parser(_context(cli, "collapse")).parse_args(list(words))
     path, save = own.get("config"), own.get("save_config")
     if not (path or save):
         return words
     held = _read(path) if path else {}
-    if named := own.get("plugin") or held.get("plugin"):  # whose analyses are commands
+    if named := own.get("plugin") or held.get("plugin"):  # its analyses are commands
         from collapse.plugin.plugin_manager import add_plugins
 
         add_plugins([named] if isinstance(named, str) else named)
     context, rest, given = _parsed(cli, words)
-    if isinstance(context.command, click.Group):  # without a command, or an unknown one
+    if isinstance(context.command, click.Group):  # no command, or an unknown one
         return words
     everywhere = _keys(cli)
     known = everywhere | _keys(context.command)
@@ -44,7 +44,7 @@ def with_config(cli: click.Group, words: list[str]) -> list[str]:
     words = [*before, *words[: len(words) - len(rest)], *options, *rest, *end, *arguments]
     if save:
         context, rest, given = _parsed(cli, words)
-        context.command.make_context(context.info_name, list(rest), context.parent)  # report what is wrong first
+        context.command.make_context(context.info_name, list(rest), context.parent)  # report errors first
         values = dict[str, Any]()
         for key, parameter in known.items():
             if (value := _as_value(parameter, given.get(parameter.name))) is not None:
@@ -81,7 +81,7 @@ def _is_given(value: Any) -> bool:
 
 
 def _as_words(key: str, parameter: click.Parameter, value: Any, path: str) -> list[str]:
-    """Return an option or argument as words of a command line."""
+    """Return an option or argument as words of a command line; raise UsageError if its value is invalid."""
     number, listed = parameter.nargs, value if isinstance(value, list) else [value]
     if is_flag := getattr(parameter, "is_flag", False):
         form, valid = "true or false", value in ("true", "false")
@@ -102,7 +102,7 @@ def _as_words(key: str, parameter: click.Parameter, value: Any, path: str) -> li
         raise UsageError(f"{path}: {key}: {error.message}") from error
     if isinstance(parameter, click.Argument):
         return listed
-    # a value beside its name may begin with a dash
+    # with "=", the value may begin with a dash
     return [f"--{key}={each}" for each in listed] if number == 1 else [f"--{key}", *listed]
 
 
@@ -110,7 +110,7 @@ def _as_value(parameter: click.Parameter, given: Any) -> Any:
     """Return the value of an option or argument for the file; None if it is not given."""
     if isinstance(given, bool):
         return str(given).lower()
-    if isinstance(parameter, click.Option) and parameter.is_flag:  # one of several for a value
+    if isinstance(parameter, click.Option) and parameter.is_flag:  # such as --json, which sets the value of --format
         return "true" if given == parameter.flag_value else None
     return given if _is_given(given) else None
 
@@ -133,7 +133,7 @@ def _write(path: str, command: str, values: dict[str, Any]) -> None:
     import yaml
 
     class Plain(yaml.SafeDumper):
-        yaml_implicit_resolvers: ClassVar[dict[str, Any]] = {}  # 100 and true are texts, and need no quotes
+        yaml_implicit_resolvers: ClassVar[dict[str, Any]] = {}  # write the texts 100 and true without quotes
 
     text = yaml.dump(values, Dumper=Plain, sort_keys=False, allow_unicode=True)
     written = f"# {command} --config {shlex.quote(path)}\n{text}".encode()

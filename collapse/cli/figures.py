@@ -23,8 +23,8 @@ from collapse.errors import CollapseError, UsageError
 def command(sources: tuple[str, ...], out: str | None, listing: bool, **options: Any) -> None:
     """Draw figures of results and stores.
 
-    RESULTS are results files and stores. Parts of a collection give a curve of convergence. Every figure that can be
-    drawn from them is written to the folder of --out, one file per format. The file figures.json has the captions.
+    RESULTS are results files and stores; parts of a collection give a curve of convergence. Every figure that can be
+    drawn from RESULTS is written to the folder of --out, one file per format. The file figures.json has the captions.
     Needs the extra report.
 
     \b

@@ -34,7 +34,7 @@ prints_a_table = with_options(
 
 
 def deliver(format_: str | None, output: str | None, table: Table) -> None:
-    """Write a table to ``output``, if given, and print it; ``format_`` "table" or None fits it to the terminal."""
+    """Print a table and, if ``output`` is given, also write it to this file. ``format_`` None means "table"."""
     try:
         if output:  # first, because a reader such as head may close the pipe
             table.write(output)

@@ -1,7 +1,7 @@
 """``--launcher``: collect in parts, as SLURM jobs or as processes of this machine.
 
-A job runs ``collapse collect … --part k/n``, which resumes by itself. The jobs of the training pass run first. The jobs
-of the validation pass run next. At the end the command itself runs, and completes what is missing.
+A job runs ``collapse collect … --part k/n``, which resumes by itself. First the jobs of the training pass run, then the
+jobs of the validation pass. Last, the command itself runs without ``--launcher``, and collects what is still missing.
 """
 
 import json
@@ -57,8 +57,8 @@ def launch(
 ) -> bool:
     """Collect models in parts if ``--launcher`` is given; return True if SLURM jobs do the rest of the command.
 
-    If this returns False, the caller does the same as without ``--launcher``: it opens complete stores, and collects
-    what is missing.
+    If this returns False, the caller continues as without ``--launcher``: it opens complete stores, and collects what
+    is missing.
 
     Args:
         models: The models.
@@ -99,7 +99,7 @@ def launch(
 
 
 def submitted(store: Path) -> tuple[Mapping[str, Any], str, bool]:
-    """Return the record of the last jobs for a store, a description of them, and whether any still wait or run.
+    """Return the record of a store's last jobs, a description of their states, and whether any still wait or run.
 
     The keys of the record are "parts" (number of parts per store), "jobs" (ids of the jobs) and "command" (words of the
     command line).
@@ -113,7 +113,7 @@ def submitted(store: Path) -> tuple[Mapping[str, Any], str, bool]:
     left = queued(jobs)
     counts = Counter(state.lower() for state in left.values())
     failed = [job for job in jobs if job not in left and not (folder / f"{job}_0_result.pkl").exists()]
-    if failed and (left or failed[-1] == jobs[-1]):  # the last job completes what others did not
+    if failed and (left or failed[-1] == jobs[-1]):  # the last job collects what failed jobs did not
         counts["failed"] = len(failed)
     states = ", ".join(f"{n} {state}" for state, n in counts.items()) or "all have ended"
     said = f"SLURM jobs {jobs[0]} to {jobs[-1]}: {states}; their logs are in {folder}"

@@ -1,4 +1,4 @@
-"""Processes of this machine that collect the parts of a store at the same time. They end with this process."""
+"""Collect the parts of a store in parallel processes on this machine, which end with this process."""
 
 import multiprocessing
 import os
@@ -17,7 +17,7 @@ from collapse.stores.coverage import covered
 def run_parts(
     commands: Mapping[int, Sequence[str]], store: Path, phase: str, parts: int, folder: Path
 ) -> dict[int, str]:
-    """Run the command lines that collect parts, and wait; return for each part the message to show if it failed.
+    """Run the command lines of parts in parallel and wait for them; return a message for each part, in case it failed.
 
     Args:
         commands: Words of the command lines by part. Each process gets its share of the threads, and one of the GPUs.

@@ -1,7 +1,7 @@
 """collapse measure: find or collect stores, measure them, print a table.
 
-The command calls the functions from which ``collapse.measure`` is built, because the command prints each row as
-soon as it is measured.
+The command does not call ``collapse.measure``, but the functions that ``collapse.measure`` calls: the command also
+measures several models, layers, groups and nulls.
 """
 
 import os
@@ -25,10 +25,10 @@ if TYPE_CHECKING:
 
 
 def _readable(context: click.Context, _: click.Parameter, group_by: tuple[str, ...]) -> tuple[str, ...]:
-    if group_by and not context.resilient_parsing:  # as for completion
+    if group_by and not context.resilient_parsing:  # set during shell completion
         from collapse.vocabulary.groups import grouping
 
-        grouping(group_by)  # report an invalid one now, not after hours of collecting
+        grouping(group_by)  # report an invalid value now, not after hours of collecting
     return group_by
 
 
@@ -70,8 +70,8 @@ def _readable(context: click.Context, _: click.Parameter, group_by: tuple[str, .
     "ood_text",
     multiple=True,
     metavar="FILES|DATASET|STORE",
-    help="Out-of-distribution text for NC5, on which the model is collected too; or a store of such a text. With "
-    "--task, data, whose labels are not read.",
+    help="Out-of-distribution text for NC5: the model is also collected on it; or a store of such a text. With --task, "
+    "give data; their labels are not read.",
 )
 @click.option("--all", "all_", is_flag=True, help="Print every measurement, not only the headlines.")
 @prints_a_table
@@ -98,10 +98,9 @@ def command(
     """Measure models, stores or features files.
 
     MODEL is a causal language model (a local folder or Hub id), a store (a local folder or on the Hub), or a features
-    file (.safetensors). A model is collected first, unless its store is found in the cache or in the
-    model's own repository, or in --store user/repo. It is an error if the store was collected with other options. If
-    one of several MODELs fails, the others are measured, the exit status is 1, and an existing --output file is not
-    changed.
+    file (.safetensors). A model is collected first, unless its store is found in the cache, in the model's own
+    repository or in --store user/repo. It is an error if the store was collected with other options. If one of several
+    MODELs fails, the others are measured, the exit status is 1, and an existing --output file is not changed.
 
     --task measures a classifier of images, texts or tokens, or a masked language model, on --data.
 
@@ -180,7 +179,7 @@ def _measure_each(
     group_by: Sequence[str],
     ood_text: Sequence[str],
 ) -> tuple[list["Row"], int]:
-    """Measure each model; return the rows, and how many models failed. The error of a single model is raised."""
+    """Measure each model; return the rows, and how many models failed. For a single model, raise its error."""
     from collapse.collection.measuring_layers import layers_held, rows_of_layers
     from collapse.collection.named_store import open_or_collect
     from collapse.collection.nulls import collect_nulls, with_nulls

@@ -21,6 +21,6 @@ def command(stores: tuple[str, ...], target: str) -> None:
 
     made = merge(stores, store=target)
     say(f"{made} is {made.state}: {counted(len(stores), 'part')} merged, digest {made.digest[:12]}")
-    on_hub = "name" in (made.identity.get("validation") or {})  # then the store knows where the text is
+    on_hub = "name" in (made.identity.get("validation") or {})  # the store records the name of the data set
     text = "" if on_hub else " --validation-text FILES"
     say(f"validate it with: collapse collect MODEL --store {made}{text}")

@@ -42,7 +42,7 @@ def with_options(*options: Callable[[Any], Any]) -> Callable[[Command], Command]
 
 
 def collecting_options(*, besides: Collection[str] = ()) -> Callable[[Command], Command]:
-    """Give a command the options of a collection, except those in ``besides``."""
+    """Return a decorator that gives a command the options of a collection, except those in ``besides``."""
     return with_options(*(option_of(each) for each in fields(CollectionSpec) if each.name not in besides))
 
 

@@ -26,7 +26,7 @@ class _Lines:
 
     def __init__(self) -> None:
         self._next = time.monotonic() + 2
-        self._began: dict[str, tuple[float, int, int]] = {}  # start time, units done then, units done last
+        self._began: dict[str, tuple[float, int, int]] = {}  # start time, units done then, units done at the last call
 
     def __call__(self, what: str, done: int, total: int | None, note: str = "") -> None:
         now = time.monotonic()

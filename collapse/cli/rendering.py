@@ -66,7 +66,7 @@ def print_rows(rows: Sequence["Row"], shown: Collection[str], *, more: str) -> N
     Args:
         rows: A row per model, with the same measurements.
         shown: The measurements to print.
-        more: How to see the other measurements.
+        more: Text for a note: how to see the other measurements.
     """
     from collapse.measurement.row_tables import whole_table_of
 

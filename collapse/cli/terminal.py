@@ -17,7 +17,7 @@ MESSAGE = 4_000
 
 def say(text: str, *, err: bool = False) -> None:
     """Print a message to stdout or, with ``err``, to stderr; its line breaks and tabs are kept."""
-    # passed explicitly, because click may bypass the stream that keeps lines above a progress bar
+    # pass sys.stderr explicitly: click may bypass the replaced stream that prints lines above a progress bar
     stream = sys.stderr if err else None
     click.echo(visible(text, keep="\n\t"), file=stream, err=err)  # noqa: TID251  # the one place
 

@@ -82,7 +82,7 @@ def command(
 
 
 def _named(token: tuple[str, ...] | None, ids: str | None, file: str | None) -> dict[str, Any]:
-    """Return the given tokens as arguments of :func:`collapse.tokens`."""
+    """Return the given tokens as keyword arguments of :func:`collapse.tokens`."""
     named: dict[str, Any] = {}
     if token or file:
         # lines are verbatim without their line breaks; empty lines are skipped

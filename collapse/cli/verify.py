@@ -25,5 +25,6 @@ def command(stores: tuple[str, ...]) -> None:
         problems += found
     if problems:
         raise StoreError(
-            f"{counted(len(problems), 'file')} {'differs' if len(problems) == 1 else 'differ'} from the manifest"
+            f"{counted(len(problems), 'file')} {'differs' if len(problems) == 1 else 'differ'} from the manifest: "
+            "collect or pull the store again"
         )

@@ -47,7 +47,7 @@ class Chosen:
     within: list[str]
     groupings: list[Codes]  # for each effect of groups, the group of each row, shape (rows,)
     model: LinearModel  # the linear model of the groups and controls
-    notes: list[str]  # remarks on rows and columns that are left out or cannot be compared
+    notes: list[str]  # remarks on rows and columns that are excluded or cannot be compared
 
     def __len__(self) -> int:
         return len(self.frame)
@@ -125,7 +125,7 @@ def choose(
     notes += remarks_on(frame)
     if len(frame) < 3:
         why = f" ({'; '.join(notes)})" if notes else ""
-        raise CollapseError(f"only {counted(len(frame), 'row')} to compare{why}: at least 3 are needed")
+        raise CollapseError(f"only {counted(len(frame), 'row')} to compare{why}: give at least 3")
     goal, *others = (replace(each, values=each.values[kept]) for each in (goal, *tested, *controls))
     tested, controls = others[: len(tested)], others[len(tested) :]
     groupings = [groups_of(frame, names) for names in ([groups] if joint else [[name] for name in groups]) if names]
@@ -179,7 +179,7 @@ def _readable(frame: "pd.DataFrame", goal: Column, wanted: Mapping[str, bool]) -
 
 
 def _varying(chosen: Chosen, left_out: list[str]) -> Chosen:
-    """Leave out columns that are constant or explained by groups or controls; raise if the goal is one of these."""
+    """Exclude columns that are constant or explained by groups or controls; raise if the goal is one of these."""
     model, equal = chosen.model, " and ".join([*chosen.within, *(each.label for each in chosen.controls)])
     constant = f"constant among rows of equal {equal}" if equal else "constant"
     if model.degrees < 1:
@@ -187,7 +187,7 @@ def _varying(chosen: Chosen, left_out: list[str]) -> Chosen:
             f"{counted(len(chosen), 'row')} are too few to subtract the effect of {equal}: give more rows"
         )
     if model.explains(chosen.goal.values):
-        raise CollapseError(f"{chosen.goal.label} is {constant}: nothing can correlate with it")
+        raise CollapseError(f"{chosen.goal.label} is {constant}, so it has no correlation: choose another --against")
     tested = [each for each in chosen.tested if not model.explains(each.values)]
     left_out += [each.label for each in chosen.tested if each not in tested]
     note = [f"not tested ({constant}, or without a number in some row): {', '.join(left_out)}"] if left_out else []

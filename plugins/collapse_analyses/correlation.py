@@ -59,7 +59,7 @@ def correlation(
         against: The goal: a column, expression, or label=expression.
         columns: Columns to correlate, separated by commas: names, prefixes, arithmetic such as log(nc1.cdnv) or
             gnc2.log_kernel/reachable(gnc2.log_kernel), or label=expression. All measurements by default. The word paper
-            stands for the seven measurements of Table 1, and figure1 for the columns of Figure 1.
+            means the seven measurements of Table 1, and figure1 means the columns of Figure 1.
         where: Keep the rows whose column matches a glob, such as 'epochs=10'.
         within: Subtract the mean of each group of rows with equal values of this column, such as architecture. With
             several columns (separated by commas), such as architecture,recipe, subtract the effects of all, as in a
@@ -74,7 +74,7 @@ def correlation(
         A row per column, sorted by p: column, rows, r, r_low, r_high, spearman, spearman_low, spearman_high, predicted
         (the sign of r) and agrees (whether r has it), R2, p, holm, bh; strata, strata_positive, strata_negative
         (numbers of groups: with an r, r > 0, r < 0) and strata_median_r, all four None without within. Intervals (if
-        clustered, also p) are None with fewer than 5 rows or clusters, or if a column is constant without one.
+        clustered, also p) are None with fewer than 5 rows or clusters, or if a column is constant when one is left out.
 
     Raises:
         UsageError: A column or filter is unknown, or --strata is given without one column of --within.
@@ -154,7 +154,7 @@ def _permute(chosen: Chosen, left_kn: Floats, records: list[dict[str, Any]], res
 
 def _correct(records: list[dict[str, Any]]) -> None:
     """Add corrected p-values to the records with a p, which come first."""
-    from scipy.stats import false_discovery_control  # takes half a second
+    from scipy.stats import false_discovery_control  # slow to import
 
     p_k = np.array([record["p"] for record in records if record["p"] is not None])
     adjusted = _holm(p_k).tolist(), false_discovery_control(p_k).tolist()
@@ -168,7 +168,7 @@ def _p_of_r(r: float, degrees: int) -> float:
     >>> round(_p_of_r(0.5, degrees=1), 9)  # t = 1/√3
     0.666666667
     """
-    from scipy.stats import t as student  # takes half a second
+    from scipy.stats import t as student  # slow to import
 
     return float(2 * student.sf(abs(r) * math.sqrt(degrees / (1 - r**2)), degrees)) if abs(r) < 1 else 0.0
 

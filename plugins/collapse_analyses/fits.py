@@ -120,7 +120,7 @@ class Jackknife:
 
         They are NaN for a column that is constant when the unit is left out.
         """
-        from scipy.stats import rankdata  # takes half a second
+        from scipy.stats import rankdata  # slow to import
 
         found = []
         for kept, model in zip(self.kept, self.models, strict=True):
@@ -146,7 +146,7 @@ class Jackknife:
         >>> [round(each, 3) for each in Jackknife(linear_model(5)).interval(3.0, (15 - x) / 4, degrees=4)]
         [1.037, 4.963, 0.013]
         """
-        from scipy.stats import t as student  # takes half a second
+        from scipy.stats import t as student  # slow to import
 
         degrees = self.degrees if degrees is None else degrees
         units = len(without_G)
@@ -164,7 +164,7 @@ class Jackknife:
             values_kn: Residuals of columns, shape (k, rows); no row is constant.
             ranks: Whether to correlate ranks, for Spearman's correlation.
         """
-        from scipy.stats import rankdata  # takes half a second
+        from scipy.stats import rankdata  # slow to import
 
         products, found = self.products(values_kn, ranks=ranks), []
         r_kk = np.asarray(np.corrcoef(rankdata(values_kn, axis=1) if ranks else values_kn))

@@ -41,19 +41,18 @@ def paired(
     values: str | None = None,
     equal: Sequence[str] | None = None,
 ) -> Table:
-    """Compare pairs of models that differ in only one thing.
+    """Compare pairs of models that differ in one column only.
 
-    For example, they differ only in weight decay. Two rows are a pair if they have the two given values of a column,
-    and equal values of everything else that the models' names contain. For each column: the mean difference, how often
-    the column rises and falls, a sign test, and the correlation of its differences with those of the goal. Several
-    pairs of one architecture, such as checkpoints, are not independent, so intervals and the sign test then count
-    architectures.
+    Two rows are a pair if they have the two given values of a column, such as weight decay, and equal values of
+    everything else that the models' names contain. For each column: the mean difference, how often the column rises and
+    falls, a sign test, and the correlation of its differences with those of the goal. Several pairs of one
+    architecture, such as checkpoints, are not independent, so intervals and the sign test then count architectures.
 
     Args:
         by: The column in which the rows of a pair differ: decay, width, depth, checkpoint, or another.
         against: The goal: a column, expression, or label=expression.
         columns: Columns to compare, separated by commas: names, prefixes, arithmetic, or label=expression. All
-            measurements by default. The word paper stands for the seven measurements of Table 1.
+            measurements by default. The word paper means the seven measurements of Table 1.
         where: Keep the rows whose column matches a glob, such as 'epochs=10'.
         values: The two values of the column, such as 64,1024; differences are second minus first. By default the
             column's two values, in ascending order.
@@ -123,7 +122,7 @@ def _records(frame: Any, columns: Sequence[Column], pairs: _Pairs) -> list[dict[
 
 def _changes(change_n: Floats, lower: int | None, pairs: _Pairs, fits: Jackknife) -> dict[str, Any]:
     """Return a column's mean difference, its signs and the sign test; ``lower`` is 1 if lower values are better."""
-    from scipy.stats import binomtest  # takes half a second
+    from scipy.stats import binomtest  # slow to import
 
     rises, falls = int((change_n > 0).sum()), int((change_n < 0).sum())
     sum_G, size_G = np.bincount(pairs.units_n, weights=change_n), np.bincount(pairs.units_n)

@@ -46,7 +46,7 @@ def permutation(
         results: A results table, one row per model.
         against: The column to permute: a name, expression, or label=expression.
         columns: Columns to test, separated by commas: names, prefixes, arithmetic, or label=expression. All
-            measurements by default. The word paper stands for the seven measurements of Table 1.
+            measurements by default. The word paper means the seven measurements of Table 1.
         where: Keep the rows whose column matches a glob, such as 'model=02x0768_01d*@0'.
         within: Permute only among rows with equal values of this column, or of all these columns (separated by commas),
             and subtract each group's mean. Models of different size are not exchangeable: give architecture.

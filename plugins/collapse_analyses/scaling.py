@@ -58,7 +58,7 @@ def scaling(
 
     Args:
         columns: Measurements, separated by commas: names, prefixes, arithmetic, or label=expression. The validation
-            loss and every measurement by default. The word paper stands for the seven measurements of Table 1.
+            loss and every measurement by default. The word paper means the seven measurements of Table 1.
         where: Keep the rows whose column matches a glob, such as 'decay=0.1'.
 
     Returns:
@@ -145,7 +145,7 @@ def _fit(frame: "pd.DataFrame", size: str, log_kn: Floats, power: int = 1) -> Fl
     products = fits.products(np.concatenate([left_n[None], left_kn]))
     for at, y_n in enumerate(left_kn):
         slope, slope_G = float(y_n @ left_n / square), products[:, 0, at + 1] / products[:, 0, 0]
-        # if the line is also held fixed, the plain jackknife's intervals would be too wide
+        # with power 2 the line is also held fixed, and intervals of the plain jackknife would be too wide
         ends = fits.interval(slope, slope_G) if power == 1 else fits.interval_of_slope(slope, left_n, slope_G)
         found[:, at] = slope, *ends[:2], slope**2 * square / (y_n @ y_n or 1.0)  # ends of None become NaN
     return found

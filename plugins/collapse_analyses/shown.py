@@ -8,7 +8,7 @@ from collapse import Table
 Record = Mapping[str, Any]
 Cell = str | tuple[str, ...]
 """The content under a heading: one column, unchanged; or columns and their format, to print values joined by "to"."""
-_SMALLEST = 1e-6  # smaller p-values are printed as a bound: their digits depend on the model of noise; files have them
+_SMALLEST = 1e-6  # smaller p-values are printed as a bound, because their digits depend on the assumed noise
 SIGNED, SHARE, THREE, P = "+.3f", ".3f", "#.3g", "p-value"
 """Formats of correlations, of R², of other numbers, and of p-values."""
 

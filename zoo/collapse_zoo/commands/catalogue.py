@@ -35,7 +35,7 @@ def list_command(
     """List the paper's 230 models and your runs.
 
     Each model is shown with its measurements. The paper's numbers are the authors' own (rhubarbwu/linguistic-collapse);
-    docs/paper/tinystories.md maps them to our names.
+    docs/paper/tinystories.md maps their names to ours.
 
     \b
     collapse zoo list --width 768 --decay 0.1

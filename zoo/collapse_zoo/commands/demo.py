@@ -16,7 +16,7 @@ def command(output: str) -> None:
 
     Trains a GPT-Neo of 2 layers and width 128 on 20 generated stories for 243 epochs, and measures it at its
     initialization and at five checkpoints. Writes results and a report with curves. Takes one to two minutes on two
-    cores; finished work is used again.
+    cores; finished work is reused.
     """
     from collapse import CollapseError, report
     from collapse.cli.progress_bar import progress
@@ -25,7 +25,7 @@ def command(output: str) -> None:
 
     say_aside(f"Training and measuring a small model in {output}/ …")
     log = logging.getLogger("collapse")
-    if log.level == logging.INFO:  # off a terminal: six models have several phases each
+    if log.level == logging.INFO:  # without a terminal, there would be a line per phase of six models
         log.setLevel(logging.WARNING)
     with progress() as shown:
         table = demo(output, progress=shown)
@@ -40,7 +40,7 @@ def command(output: str) -> None:
         f"""
 Read down: the embeddings before each token shrink to their mean (NC1), the
 means get equal norms (NC2 norms) and align with the rows of the classifier
-(NC3), and the model predicts the token of the nearest mean (NC4). This goes on
+(NC3), and the model predicts the token of the nearest mean (NC4). This continues
 long after the training loss is low, although the validation loss rises again.
 The angles between the means (NC2 angle) become those of random directions, not
 those of a simplex. The row "permuted" shows embeddings unrelated to labels.
