@@ -20,9 +20,9 @@ SavedState = Mapping[str, Tensor]
 
 
 class Training:
-    """Accumulate class moments of adjacent training slices; for ``top``, the state also has these classes' head rows.
+    """Accumulate class moments of adjacent training slices; with ``top``, the state also has the classes' head rows.
 
-    ``state`` is what :meth:`state` returned in an earlier run that is resumed now; None for a new run.
+    ``state`` is the result of :meth:`state` in the run to resume; None for a new run.
     """
 
     def __init__(self, source: Source, layers: Sequence[str], kinds: Kinds, state: SavedState | None) -> None:
@@ -35,7 +35,7 @@ class Training:
                 made = ClassMoments.from_state(state_of(layer, state), self.device, kinds)
             self.moments[layer] = made
             made.scratch = self.moments[layers[0]].scratch
-        self.filled = made.filled  # of any layer: for the versions, which all layers share
+        self.filled = made.filled  # any layer's: read for the versions, which are the same for all layers
 
     def add(self, h: Mapping[str, Tensor], y_n: Tensor, *_: int) -> None:
         """Add samples: embeddings by layer, and labels. Further arguments (numbers of units) are ignored."""
@@ -56,7 +56,7 @@ class Training:
 
 
 class Validation:
-    """Accumulate adjacent slices in validation. The head reads inner layers after the final norm (the logit lens)."""
+    """Accumulate decisions and loss of adjacent validation slices; inner layers use the logit lens (norm and head)."""
 
     def __init__(self, source: Source, deciders: Mapping[str, Decider], kinds: Kinds, state: SavedState | None) -> None:
         phase = source.validation
@@ -67,10 +67,10 @@ class Validation:
             if state is not None:
                 made.resume(state_of(layer, state), kinds)
             self.tallies[layer] = made
-        self.filled = made.filled  # of any layer: for the versions, which all layers share
+        self.filled = made.filled  # as in Training
 
     def add(self, h: Mapping[str, Tensor], y_n: Tensor, first: int, units: int) -> None:
-        """Add the samples of some units: ``first`` is the index of the first, ``units`` their number."""
+        """Add the samples of adjacent units: ``first`` is the index of the first unit, ``units`` their number."""
         for layer, tally in self.tallies.items():
             with _naming(layer):
                 tally.add(h[layer], y_n, first, units, None if layer == TOP else self._through_lens(h[layer]))
@@ -86,7 +86,7 @@ class Validation:
 
 
 def deciders_of(store: Store, source: Source, layers: Iterable[str]) -> dict[str, Decider]:
-    """Return a :class:`Decider` for each of some layers of a trained store; all of them use the same head."""
+    """Return a :class:`Decider` for each of these layers of a trained store; all use the same head."""
     exact = source.exact_loss
     top = Decider(store.statistics(), source.weight, source.bias, logits=source.logits, exact_loss=exact)
     return {layer: top if layer == TOP else top.of_layer(store.statistics(layer)) for layer in layers}
@@ -94,7 +94,7 @@ def deciders_of(store: Store, source: Source, layers: Iterable[str]) -> dict[str
 
 @contextmanager
 def _naming(layer: str) -> Iterator[None]:
-    """Name an inner layer in the error for an embedding that is not finite."""
+    """Add the name of an inner layer to the error for an embedding that is not finite."""
     try:
         yield
     except NotFinite as error:

@@ -77,11 +77,11 @@ def run_slices(
             units = min(batch, high - position)
             try:
                 h, y_n = phase.samples(position, position + units, layers)
-            except (MemoryError, RuntimeError) as error:  # not for add(), which may already have changed its sums
+            except (MemoryError, RuntimeError) as error:  # add() is not retried: it may have changed some sums
                 batch = _halved(batch, phase, error)
                 continue
             try:
-                if len(y_n):  # otherwise all are left out
+                if len(y_n):  # otherwise all samples of the batch are excluded
                     add(h, y_n, position, units)
             except NotFinite as error:
                 kept = phase.kept(position, position + units)

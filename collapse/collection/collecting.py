@@ -75,7 +75,7 @@ def collect(
     """Collect a model's embedding statistics into a store, or open the store that already holds them.
 
     Without ``store``, this looks for an existing store in the local cache, then in the model's own repository. If no
-    option names a text, a chunk length or a limit, a published store may have any.
+    option gives a text, a chunk length or a limit, a published store with any of these is accepted.
 
     A loaded model is run in place: it is not saved, copied or changed, so this also works inside a training loop. To
     resume, repeat the call with the same ``store``. The model must then still compute the same embeddings.
@@ -224,7 +224,7 @@ def _run_passes(request: Request, report: Report | None, work: _Work) -> Store |
     """Collect what a locked folder does not hold yet."""
     clock, known = Clock(), plugins().statistics
     kinds = [kind for name, kind in sorted(known.items()) if name not in request.without]
-    with exact_arithmetic(deterministic=request.deterministic):  # before the first product: torch asks cuBLAS once
+    with exact_arithmetic(deterministic=request.deterministic):  # before the first product, which configures cuBLAS
         source = request.load(work.store, report)
     if differ := differences(ranks.shared(source.identity), source.identity, sides=("rank 0", "this rank")):
         raise CollapseError(f"the ranks differ in {'; '.join(differ)}: give all of them the same model and texts")

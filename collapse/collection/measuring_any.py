@@ -84,8 +84,8 @@ def measure(
     Raises:
         UsageError: A metric or device is unknown, an option does not apply, there is nothing to measure, or both a
             model (or store) and features are given.
-        CollapseError: Fewer than two classes are left, the store is incomplete or was altered, or an array is wrong; or
-            as in :func:`collapse.collect`.
+        CollapseError: Fewer than two classes are kept, the store is incomplete or was altered, or an array is invalid;
+            or as in :func:`collapse.collect`.
 
     >>> import numpy as np
     >>> labels = np.arange(60) % 3
@@ -125,7 +125,7 @@ def _collected(given: Mapping[str, Any], name: str) -> Measured:
         raise UsageError("measure() needs a classifier for a bias or validation features: give classifier=")
     h = array_tensor(name, "train_features", given["features"])
     y = integer_labels(array_tensor(name, "train_labels", given["labels"]), name, "train_labels")
-    # a classifier of zeros, which nothing reads, with a row per class
+    # collect_arrays() needs a classifier: pass zeros, and remove them from the statistics
     ids = torch.unique(y[y >= 0])
     y = torch.where(y < 0, y, torch.searchsorted(ids, y))
     made = collect_arrays(h, y, torch.zeros(max(1, len(ids)), h.shape[-1]), name=name)

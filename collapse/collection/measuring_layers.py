@@ -69,15 +69,15 @@ def rows_of_layers(
     of_models: bool = False,
     **how: Any,
 ) -> list[Row]:
-    """Measure layers of a store; metrics can read the statistics of the row before as ``previous``.
+    """Measure layers of a store; metrics can read the statistics of the previous row as ``previous``.
 
     Args:
         opened: The store.
         asked: The layers, as ``--layers`` names them.
-        before: Store and layer of the row before, by key; updated by this call. The key is the layer if ``of_models``,
-            otherwise "".
+        before: Store and layer of the previous row, by key; updated by this call. The key is the layer if
+            ``of_models``, otherwise "".
         ood: The store of an out-of-distribution text.
-        of_models: Whether the row before is the same layer of another model or checkpoint, instead of another layer.
+        of_models: The previous row is the same layer of another model or checkpoint, not another layer of this model.
         **how: Arguments of :func:`collapse.measurement.measuring.measured`.
     """
     store: Store = open_measurable(opened, Store)

@@ -33,7 +33,7 @@ def how_to_measure(metrics: Wanted, device: str | None, **more: Any) -> dict[str
     """Return arguments of measure_store(); report an unknown metric or device now, not after hours of collecting."""
     pick_device(device or "cpu")
     wanted = None if metrics is None else plugins().chosen(metrics)
-    # auto is for the model: the statistics stay where they are
+    # "auto" chooses a device for the model only; the statistics stay on theirs
     return {"metrics": wanted, "device": None if device == "auto" else device, **more}
 
 
@@ -54,7 +54,7 @@ def open_or_collect(
     given = {key: each for key, each in options.items() if each is not None}
     opened: Measured
     if isinstance(model, str | Path):
-        given |= {"device": device} if device else {}  # a loaded model has its own
+        given |= {"device": device} if device else {}  # a loaded model stays on its own device
         check_options(str(model), given, null=False, ood_text=ood_text)
         opened = named_store(str(model), store=None if store is None else str(store), progress=progress, **given)
     elif is_live(model):
@@ -78,7 +78,7 @@ def named_store(name: str, *, store: str | None, progress: Report | None, **opti
     if may_be_on_hub and not options.get("recollect"):
         named = open_named(at_revision(name, options.get("revision")))
         if named is not None:
-            # the revision is of the store's repository, and has already been used
+            # open_named() has already used the revision, as that of the store's repository
             refuse_options(named, [each for each in options if each != "revision"])
             return named
         if store is not None and (found := find_store_at(store, name, CollectionSpec(**options))) is not None:
@@ -89,7 +89,9 @@ def named_store(name: str, *, store: str | None, progress: Report | None, **opti
 def store_among(
     model: str, folder: str, store_by_weights: dict[tuple[str, ...], str] | None = None, options: Mapping[str, Any] = {}
 ) -> str:
-    """Return the store of one of several models: a subfolder with its name, or the repository of all stores.
+    """Return where to find or collect the store of one of several models.
+
+    This is a subfolder of ``folder`` with the model's name or, if ``folder`` is a repository on the Hub, ``folder``.
 
     Args:
         model: The model, store or features file.

@@ -26,11 +26,10 @@ _OF_ONE_TEXT = (
 
 
 def check_ood(model: Any, ood_text: Any, options: Mapping[str, Any]) -> None:
-    """Look for an out-of-distribution text before the model is collected; arguments are those of :func:`open_ood`.
+    """Check that an out-of-distribution text exists, before the model is collected; arguments as in :func:`open_ood`.
 
     Raises:
-        UsageError: There is no such file or store, or ``ood_text`` is a text, on which the model must be run, but
-            ``model`` is a store.
+        UsageError: There is no such file or store, or ``model`` is a store, which cannot be run on a text.
         CollapseError: The Hub cannot be reached.
     """
     names = _names(ood_text)

@@ -52,7 +52,7 @@ class Collection:
         kinds: Plugin statistics to collect.
         batch_size, part: As in :func:`collapse.collect`.
         report: Called as report(what, done, total).
-        clock: The start time of the first pass, for the provenance.
+        clock: Start time of the current pass, for the provenance.
     """
 
     source: Source
@@ -119,7 +119,7 @@ class Collection:
             return fold_validation(shards, self.kinds, store=store)
 
     def _store_folded_by_another(self, phase_name: str, layers: Sequence[str]) -> Store | None:
-        """Return the store if another part has meanwhile merged a phase's shards of these layers into it."""
+        """Return the store if another part has meanwhile folded a phase's shards of these layers into it."""
         if self.folder is None or self.part is None or not is_store(self.folder):
             return None
         store = Store.load(self.folder)
@@ -220,7 +220,7 @@ class Collection:
 
         def save(done: int, batch_now: int) -> Shard:
             header = {**fields, **self._header_fields(phase, accumulator.filled, batch_now, before)}
-            header["seconds"] = time.perf_counter() - began  # the status reads them
+            header["seconds"] = time.perf_counter() - began  # for collapse status
             shard = Shard(phase.name, begins, done, header, held=accumulator.state())
             return shard if self.folder is None else shard.write(self.folder)
 
