@@ -45,7 +45,7 @@ def analyze(name: str, results: Results | Iterable[Row] | str | Path, **options:
 
 
 def analyzed(found: Analysis, table: Results, **options: Any) -> Table:
-    """Run a declared analysis, on rows of one layer; raises the exceptions of :func:`analyze`."""
+    """Run a declared analysis, by default on rows of the top layer; raises the exceptions of :func:`analyze`."""
     table, notes = of_top(table, options)
     made: Table = attempted(f"analysis {found.name}", found, lambda: found(table, **options))
     return replace(made, notes=[*notes, *made.notes]) if notes else made
@@ -69,7 +69,7 @@ def attempted(called: str, declared: Declared, make: Callable[[], T]) -> T:
 
 
 def results_of(given: Results | Iterable[Row] | str | Path) -> Results:
-    """Return the results table that is given as a table, a file, a name or rows."""
+    """Return a results table; read it if a file or name is given, and make it if rows are given."""
     if isinstance(given, Results):
         return given
     return Results.read(given) if isinstance(given, str | Path) else Results(given)

@@ -63,7 +63,7 @@ def aligned(values: Sequence[Any]) -> list[str]:
 
 
 def is_numeric(cells: Sequence[str]) -> bool:
-    """Whether a formatted column has only numbers, ranges of numbers and blanks, so that it is aligned right.
+    """Whether a formatted column has only numbers, ranges of numbers and blanks; such a column is right-aligned.
 
     >>> is_numeric(["1.500", "–", "0.1 to 0.2"]), is_numeric(["NC1", "1.500"]), is_numeric([""])
     (True, False, False)

@@ -101,10 +101,10 @@ def measure_classes(
     top: int = 0,
     progress: Report | None = None,
 ) -> ClassValues:
-    """Measure a store and keep each class's values; all measurements share one sweep over the pairs of classes.
+    """Measure a store in one sweep over the pairs of classes; also return values of single classes and pairs.
 
-    :func:`class_measurements` lists the measurements that have a value per class. ``top``: for each pair metric, keep
-    this many pairs, those with the largest values. Other options are those of :func:`collapse.measure`.
+    With ``by_class``, the result has a value per class for the measurements of :func:`class_measurements`. For each
+    pair metric, it has the ``top`` pairs with the largest values. Other options are those of :func:`collapse.measure`.
 
     Raises:
         UsageError: There is no such measurement.

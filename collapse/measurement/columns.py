@@ -210,7 +210,7 @@ def direction(column: Column, frame: "pd.DataFrame", one_width: bool) -> int | N
     if name not in known:
         return None
     metric, measure = known[name]
-    without_unit = metric.scale_of(measure) == 0 or "validation" in metric.needs  # shares of samples
+    without_unit = metric.scale_of(measure) == 0 or "validation" in metric.needs  # loss and shares of samples
     if not (without_unit or one_width):
         return None
     if metric.better is not None:

@@ -37,11 +37,11 @@ ONE_TEXT = {
 _NAMES = {"corpus_id": "corpus", "validation_id": "validation"}  # columns with the names of hashed texts
 _NONE_COUNTS = {"max_chunks": "chunk_length", _OWN_LIMIT: "validation_id"}
 _NONE_COUNTS |= {"class_set": "min_count", "group": "min_count", "ignore_tokens": "chunk_length"}
-"""Pairs of fields. If a row has the second one, a missing first one means the whole text, or all classes or tokens."""
+"""Pairs of fields. If a row has the second field, a missing first field means the whole text, all classes or tokens."""
 SAME_TEXTS = "the training and the validation text are the same: loss and NC4 are training-set values"
 """The remark for a store whose training and validation texts are the same."""
 MATCHED_IN_ORDER = "data and model share no class name: check the classes, which are matched in order: %s"
-"""The remark for a store whose labels were matched by the order of names; with some of the pairs."""
+"""The remark for a store whose labels were matched by the order of names; ``%s`` is for some of the pairs."""
 
 
 def same_texts(identity: Mapping[str, Any]) -> bool:
@@ -53,7 +53,8 @@ def distinct(rows: Sequence["Row"]) -> list[str]:
     """Return a name for each row.
 
     The name is the model's. If several stores have the same model name, the start of the store's digest is added. The
-    row's layer is added if the rows have several, its group if it has one, ``--min-count`` if its store has several.
+    layer is added if the rows have several layers, the group if the row has one, and ``--min-count`` if the row's store
+    was measured with several.
     """
     stores: dict[str, set[str]] = {}
     for row in rows:

@@ -26,7 +26,7 @@ from collapse.stores.store_columns import cut_columns, row_columns
 _COLUMNS = ("measurement", "A", "B", "difference", "standard_error", "t", "seeds_sd", "meaning", "caveats")
 _SHOWN = {"measurement": "measurement", "A": "A", "B": "B", "difference": "B−A", "meaning": "meaning"}
 _SHOWN |= {"standard_error": "± error", "t": "t", "seeds_sd": "seeds' sd"}
-"""Order and headings for people: in a terminal of 80 characters the meaning stands beside the difference."""
+"""Headings of the printed columns, in an order in which 80 characters show the meaning beside the difference."""
 _FIELDS = {**ONE_TEXT, "dtype": COMPARED["dtype"]}
 _FIELDS["tokenizer"] += ", so their tokens cannot be compared"
 

@@ -19,10 +19,10 @@ def kept_row(store: Store) -> Row | None:
 
 
 def keep_row(store: Store, row: Row) -> None:
-    """Write the measurements next to the tensors; do nothing if the store cannot be written or is in use.
+    """Write a store's measurements next to its tensors; do nothing if the store cannot be written or is in use.
 
-    The store is locked meanwhile, so the temporary file can have a fixed name. If the process is killed, the next
-    writer replaces the file that it left.
+    The store is locked during the write, so the temporary file can have a fixed name. If the process is killed, the
+    next writer replaces this temporary file.
     """
     if store.path is None or store.origin is not None:
         return

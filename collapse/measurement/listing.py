@@ -48,6 +48,6 @@ def metrics(names: str | Iterable[str] = (), *, classes: int = 29_233, dim: int 
         )
     rows = [[record[column] for column in _COLUMNS] for record in records]
     title = f"with C = {classes:,} classes in d = {dim:,} dimensions"
-    infinite = (float("inf"), float("-inf"))  # which JSON lacks
+    infinite = (float("inf"), float("-inf"))  # JSON has no infinity
     data = [{key: str(value) if value in infinite else value for key, value in record.items()} for record in records]
     return Table(title, _COLUMNS, rows, source=Results.from_records(data))

@@ -14,10 +14,10 @@ from collapse.measurement.row_tables import remarks_by_text
 from collapse.plugin.plugin_manager import plugins
 
 Errors = Mapping[str, Mapping[str, Error]]
-"""Errors by yardstick and measurement. NOISE: standard error of the difference; SEEDS: deviation of one model."""
+"""Errors by yardstick, then measurement. NOISE: standard error of B − A; SEEDS: standard deviation over seeds."""
 NOISE, SEEDS = "noise", "seed noise"
 _YARDSTICKS = {NOISE: (1.0, "|t| ≤ {:.1f}"), SEEDS: (math.sqrt(2), "|B−A| ≤ {:.1f} seeds' sd")}
-"""By meaning: the factor from the yardstick to the standard error of a difference, and the limit as notes show it."""
+"""By yardstick: the factor that converts its errors to standard errors of B − A, and how notes show its limit."""
 
 _SAID = {
     "better": "better, worse: beyond noise; better is nearer to full collapse, or less loss",
@@ -55,7 +55,7 @@ def meaning_of(name: str, rows: Sequence[Row], yardsticks: Errors, different: Co
 
 
 def _limit(word: str, degrees: int) -> float:
-    """Return a yardstick's limit in units of its error: if A and B are alike, 5 % of differences exceed the limit."""
+    """Return the number of yardstick errors that |B − A| exceeds by chance in 5 % of comparisons."""
     from scipy.special import stdtrit
 
     return _YARDSTICKS[word][0] * float(stdtrit(degrees, 0.975))

@@ -165,7 +165,7 @@ def _name_of(other: Other | None) -> str | None:
 
 
 def _class_set(classes_of: Classes, tokenizer: str | None) -> tuple[Tensor | None, str | None]:
-    """Return the ids of the classes that all of some stores have, and the stores' digests."""
+    """Return the ids of the classes that all given stores have, and the stores' digests; without stores, None twice."""
     given = [classes_of] if isinstance(classes_of, Store | str | Path) else classes_of
     others = [each if isinstance(each, Store) else Store.load(each) for each in given]
     ids: Tensor | None = None

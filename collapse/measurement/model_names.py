@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 ARCHITECTURE, RECIPE = "architecture", "recipe"
-"""Two columns for analyses. Models of one size have the same architecture, models trained alike the same recipe."""
+"""Columns for analyses: models of one size share an architecture, and models that were trained alike share a recipe."""
 
 
 def parts_of(model: str) -> dict[str, int | float | str]:
@@ -47,7 +47,7 @@ def with_parts(frame: "pd.DataFrame") -> "pd.DataFrame":
 
 
 def training_of(frame: "pd.DataFrame", groups: object) -> str | None:
-    """Return which of the columns recipe, checkpoint and step is the first to differ within a group, or None.
+    """Return the first of the columns recipe, checkpoint and step that differs within a group, or None.
 
     Args:
         frame: A table with the values in its models' names.

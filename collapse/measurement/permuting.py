@@ -26,7 +26,7 @@ def unit(values: Floats, groups_n: Groups | None = None) -> Floats:
 
 
 def orders(rows: int, groups_n: Groups | None = None) -> int:
-    """Return the number of orders of n rows: n!, or with groups the product of n! over the groups.
+    """Return the number of permutations of n rows: n! or, within groups, the product of n! over the groups.
 
     >>> orders(4), orders(4, np.array([0, 0, 1, 1]))
     (24, 4)

@@ -1,7 +1,7 @@
 """Prepare a results table for analyses, figures and reports, and remark on rows that are hard to compare.
 
-The published tables have our measurements under other names, or only their components. This module has the formulas for
-ours.
+The published tables have the measurements of collapse under other names, or only values from which they can be
+computed. This module has the formulas.
 """
 
 import re
@@ -38,7 +38,7 @@ MAY = {
     "unc3.uniform_duality": "sims_std / sims_mean",
     "nc4.agreement": "matches / (matches + misses)",
 }
-"""Our measurements, as columns or formulas of columns in ``lc-2024_05_18.csv``, which has the paper's numbers."""
+"""Measurements, as columns or formulas of columns in ``lc-2024_05_18.csv``, which has the paper's numbers."""
 OCTOBER = {
     "nc2.norm": "norms_mean",
     "nc2.norm_std": "norms_var ** 0.5",

@@ -33,8 +33,8 @@ class Results:
     """A results table: rows measured here, or a table from elsewhere.
 
     Attributes:
-        lines: For each line of the :meth:`frame`, its row, or None. Lines of CSV and Parquet files and of other tables
-            have no row.
+        lines: For each line of the :meth:`frame`, its row; None for a line of a CSV or Parquet file, or of a table from
+            elsewhere.
     """
 
     def __init__(self, rows: Iterable[Row] = ()) -> None:
@@ -182,7 +182,7 @@ def chosen(results: Results, kept: Iterable[Any]) -> Results:
 
 
 def _beside(frame: "pd.DataFrame", lines: Sequence[Row | None], places: Iterable[Any]) -> Results:
-    """Return a table of the rows at ``places``; if any is None, ``frame`` as a table, with the other rows attached."""
+    """Return the rows at ``places`` as a table; if a line there has no row, return ``frame`` with the known rows."""
     found = [lines[int(at)] for at in places]
     if found and None not in found:
         return Results(row for row in found if row is not None)

@@ -35,9 +35,9 @@ def whole_table_of(
 
     Args:
         rows: A row per model. If a row has nulls, the last columns are the values of the nulls, and the model's values
-        divided by those of the nulls.
+            divided by those of the nulls.
         shown: The measurements to show; None for all. CSV and JSON always have all.
-        more: How to see the other measurements.
+        more: Text for a note: how to see the other measurements.
     """
     names = by_property(name for name in rows[0].measurements if shown is None or name in shown)
     limits = {name: [_ends(each) for each in _limits(rows, name)] for name in names}

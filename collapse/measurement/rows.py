@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 SCHEMA = 1
-"""Version of a row's keys. Keys added by later versions are ignored; rows with a higher version are rejected."""
+"""Version of a row's keys. Unknown keys are ignored; rows of another version are rejected."""
 
 
 @dataclass(frozen=True)

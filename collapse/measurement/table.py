@@ -23,8 +23,8 @@ class Table:
         columns: Headings.
         rows: Values, one list per row; None prints as –.
         notes: Remarks, one per line.
-        shown: A version for people, with intervals, bounds and marks, which is printed instead of this table with the
-            same title and notes; None if this table is printed itself.
+        shown: A table to print instead of this one, under the same title, for example with intervals; None to print
+            this table.
         keys: Number of leading columns that name a row; they are repeated when a wide table is divided.
         average: A row with the average over all classes, if ``rows`` show only some of them; otherwise None.
         source: The complete results table, if this table shows a part of it; CSV, JSON and Parquet files contain it
