@@ -1,4 +1,4 @@
-"""Class moments of any labels, with plugin statistics: on a GPU, batches wait until there are many samples."""
+"""Class moments of any labels, with plugin statistics: on a GPU, batches are buffered until there are many samples."""
 
 from collections.abc import Mapping, Sequence
 
@@ -12,11 +12,11 @@ from collapse.plugin.filling import Filled
 from collapse.plugin.statistic import Statistic
 
 _WAITING = 8192
-"""Samples that wait on a GPU, because sorting labels synchronises it."""
+"""Number of samples to buffer on a GPU, because the CPU waits for the GPU whenever labels are sorted."""
 
 
 class BufferedMoments:
-    """:class:`ClassMoments` that collect batches before adding them. :meth:`state` raises errors for wrong values.
+    """:class:`ClassMoments` that buffer batches before adding them. :meth:`state` raises the errors for wrong values.
 
     ``classes`` is None if their number is unknown; ``kinds`` are the plugin statistics to fill.
     """

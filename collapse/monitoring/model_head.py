@@ -1,4 +1,4 @@
-"""The head of a model, and the head's input: kept at each forward pass, or computed for given batches."""
+"""The head of a model and its input, which is kept at each forward pass or computed for given batches."""
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -23,7 +23,7 @@ _ROUNDING = 0.02
 
 
 class LinearHead(NamedTuple):
-    """A head: weight (V, d), bias (V,) or None, and how logits follow from them."""
+    """A head: weight (V, d), bias (V,) or None, and how the model computes logits from them."""
 
     weight: Tensor
     bias: Tensor | None = None
@@ -48,11 +48,11 @@ class LinearHead(NamedTuple):
 
 
 class ModelHead:
-    """A hook on the head of a model, which keeps the input of its last call.
+    """A hook on the head of a model, which keeps the input of the head's last call.
 
     Args:
         model: The model, also if DistributedDataParallel or torch.compile wraps it.
-        name: Name of the head's module; None for the output embedding, or else for the last linear module.
+        name: Name of the head's module; None for the output embedding or, if there is none, the last linear module.
 
     Raises:
         UsageError: There is no such module, or it is not linear.
@@ -63,7 +63,7 @@ class ModelHead:
         self.module = self._found(name)
         self.name = next(each for each, module in self.model.named_modules() if module is self.module)
         self.h: Tensor | None = None
-        self._stops, self._is_checked = False, self._predicts_next  # classifier() checks the logits of those models
+        self._stops, self._is_checked = False, self._predicts_next  # classifier() checks causal models
         self._hook = self.module.register_forward_pre_hook(self._keep, with_kwargs=True)
 
     def _found(self, name: str | None) -> nn.Module:
@@ -103,8 +103,8 @@ class ModelHead:
             found = classifier_of(self.module, dtype)
             assert found is not None  # it has a matrix
             weight, bias = found
-            check_classifier(weight, bias)  # otherwise it would not seem linear
-            if is_plain(self.module.weight):  # of others, such as quantized ones, the weight was found by calls
+            check_classifier(weight, bias)  # first, because a head with NaN also fails the next check
+            if is_plain(self.module.weight):  # the weight of other heads, such as quantized ones, was found by calls
                 h = torch.linspace(-1, 1, weight.shape[1], dtype=dtype, device=weight.device)
                 own, expected = self.module(h).double(), nn.functional.linear(h, weight, bias).double()
                 if not (own - expected).norm() <= _ROUNDING * expected.norm():
@@ -187,7 +187,7 @@ class ModelHead:
         return h, y
 
     def _check(self, h: Tensor, y: Tensor, own: Any) -> None:
-        """Compare the model's own logits with W h + b, up to a number per sample, which log_softmax subtracts."""
+        """Compare the model's own logits with W h + b, up to a constant per sample, which softmax cancels."""
         if not isinstance(own, Tensor) or own.shape[:-1] != y.shape or not own.isfinite().all():
             return
         weight, bias, _ = self.classifier()

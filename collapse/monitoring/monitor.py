@@ -29,7 +29,7 @@ from collapse.plugin.registry import Wanted
 from collapse.plugin.statistic import Statistic
 
 _ROWS = 8192
-"""Validation embeddings that are decided at once."""
+"""Number of validation embeddings in a batch."""
 
 
 class Monitor:
@@ -82,8 +82,8 @@ class Monitor:
 
         Args:
             model: The model, also if DistributedDataParallel wraps it.
-            head: Name of the linear module that makes the logits, such as ``"fc"``; None for the output embedding of a
-                transformers model, or else for the last linear module.
+            head: Name of the linear module that computes the logits, such as ``"fc"``; None for the output embedding of
+                a transformers model or, if there is none, the last linear module.
 
         Raises:
             UsageError: There is no such module, or it is not linear.
@@ -139,7 +139,7 @@ class Monitor:
                 causal language model are shifted to the next token.
 
         Raises:
-            UsageError: No model is attached, or a batch is something else.
+            UsageError: No model is attached, or a batch has another form.
             CollapseError: The logits that the model returns are not W h + b of its head.
         """
         with closing(self._samples(batches)) as samples:
@@ -159,8 +159,8 @@ class Monitor:
             bias: The head's bias, shape (C,).
 
         Returns:
-            A number per measurement, NaN if it is undefined. Measurements that lack something that they need are
-            excluded, such as NC4 if there are no validation samples; the notes of :meth:`to_row` say why.
+            A number per measurement, NaN if it is undefined. Measurements with a missing input are excluded, such as
+            NC4 without validation samples; the notes of :meth:`to_row` say why.
 
         Raises:
             UsageError: There are no samples, or only some ranks give validation samples.
@@ -234,14 +234,14 @@ class Monitor:
         return self._head
 
     def _samples(self, batches: Iterable[Any]) -> Generator[tuple[Tensor, Tensor]]:
-        """Yield embeddings and labels, which the attached model gives for batches."""
+        """Yield the attached model's embeddings of each batch, and their labels."""
         head = self._attached()
         with head.running():
             for batch in batches:
                 yield head.samples(batch)
 
     def _validation_batches(self, validation: Any) -> Generator[tuple[Tensor, Tensor, int]]:
-        """Yield embeddings (n, d), labels (n,) and the number of units: of sequences, or else of samples."""
+        """Yield embeddings (n, d), labels (n,) and the number of units: sequences or, without sequences, samples."""
         expected, batches = "a pair (h, y)", validation
         if isinstance(validation, tuple | list) and validation and isinstance(validation[0], Tensor | np.ndarray):
             h, y = (torch.as_tensor(each) for each in pair(validation, expected))

@@ -45,7 +45,7 @@ def of_all_ranks(make: Callable[[], T]) -> list[T]:
 
 @contextmanager
 def buffers_of_rank_0(model: nn.Module) -> Iterator[None]:
-    """Give a model in all ranks the buffers of rank 0, such as BatchNorm's running statistics; restore them later.
+    """Use the buffers of rank 0, such as BatchNorm's running statistics, in all ranks; restore each rank's own at exit.
 
     DistributedDataParallel does the same in its own forward pass. All ranks call this.
     """

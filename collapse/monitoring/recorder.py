@@ -1,4 +1,4 @@
-"""What callbacks of trainers share: measure a fixed sample of a data set, and keep a row per step in a file."""
+"""Measure a fixed sample of a data set and keep a row per step in a file, for the callbacks of all trainers."""
 
 import logging
 from collections.abc import Iterator
@@ -63,7 +63,9 @@ class Recorder:
     def _batches(self, loader: Any, dataset: Any) -> Iterator[Any]:
         """Yield this rank's share of the sample: random if possible, because many data sets are sorted by class."""
         (rank, ranks), size = rank_and_size(), loader.batch_size or loader.batch_sampler.batch_size
-        trained = getattr(loader.dataset, "column_names", None)  # the Trainer removes those that a model does not take
+        trained = getattr(
+            loader.dataset, "column_names", None
+        )  # the Trainer removes columns that the model does not take
         if trained and hasattr(dataset, "select_columns"):
             dataset = dataset.select_columns([name for name in dataset.column_names if name in trained])
         first, step = rank, ranks
@@ -71,7 +73,7 @@ class Recorder:
             order = torch.randperm(len(dataset), generator=torch.Generator().manual_seed(0)).split(size)
             own = [int(at) for share in order[rank : self.batches * ranks : ranks] for at in share]
             dataset, first, step = Subset(dataset, own), 0, 1
-        # its own generator, because a loader draws a seed from torch's
+        # without a generator of its own, the loader would draw a seed from torch's global generator
         alike = DataLoader(dataset, size, collate_fn=loader.collate_fn, generator=torch.Generator())
         return islice(alike, first, self.batches * step, step)
 

@@ -23,8 +23,7 @@ class CollapseCallback(TrainerCallback):
         every: Steps between measurements.
         dataset: The samples, in the form of the training set; None for the training set.
         batches: How many batches of each process are measured. They are drawn once, with a fixed seed.
-        validation: Validation samples, for NC4, the loss and ``val_nc1.…``, or None. The same number of batches is
-            measured as of the training samples.
+        validation: Validation samples, for NC4, the loss and ``val_nc1.…``, or None. ``batches`` also applies to them.
         metrics: As for :class:`collapse.Monitor`; None means the headline measurements.
         classes: The number of classes; None if it is unknown, as for tokens.
         head: As for :meth:`collapse.Monitor.attach`.
@@ -52,7 +51,7 @@ class CollapseCallback(TrainerCallback):
             self._measure(args, state, control, **given)
 
     def on_step_end(self, args: Any, state: Any, control: Any, **given: Any) -> None:
-        """Measure the model at some steps."""
+        """Measure the model every ``every`` steps and at the last step."""
         if state.global_step % self._recorder.every == 0 or state.global_step == state.max_steps:
             self._measure(args, state, control, **given)
 
@@ -67,9 +66,9 @@ class CollapseCallback(TrainerCallback):
 
 
 def _handler() -> CallbackHandler:
-    """Return the caller that holds the Trainer's loggers, which callbacks are not given."""
+    """Find the Trainer's CallbackHandler in the call stack; callbacks have no other access to the Trainer's loggers."""
     frame: FrameType | None = sys._getframe()
     while frame is not None and not isinstance(frame.f_locals.get("self"), CallbackHandler):
         frame = frame.f_back
-    assert frame is not None  # it has called the callback
+    assert frame is not None  # the handler has called the callback
     return frame.f_locals["self"]

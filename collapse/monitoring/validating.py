@@ -56,11 +56,11 @@ def validated(
         if head is not None:
             decider = Decider(s, head.weight, head.bias, logits=head.logits, exact_loss=True)
             tally = ValidationTally(decider, Filled(of_validation), kept=lambda *_: kept_B)
-        first = rank_and_size()[0] << 40  # each rank has its own numbers of units
+        first = rank_and_size()[0] << 40  # so that ranks number their units differently
         for h_Bd, y_B, units in batches:
             h_Bd, y_B = h_Bd.to(device), y_B.to(device)
             moments.add(h_Bd, y_B)
-            kept_B = (y_B >= 0) & (y_B < (classes or 0))  # moments report the others
+            kept_B = (y_B >= 0) & (y_B < (classes or 0))  # moments.state() reports other labels
             if tally is not None and bool(kept_B.any()):
                 with exact_arithmetic():
                     tally.add(h_Bd[kept_B], y_B[kept_B], first, units)
