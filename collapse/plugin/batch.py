@@ -69,7 +69,7 @@ class ValidationBatch(Batch):
 
 @dataclass(frozen=True, kw_only=True)
 class Side:
-    """Counts and means of one side of a merge, by class of the side that is added; 0 for classes without samples.
+    """Counts and means of one side of a merge, for the classes of the added side; 0 for classes without samples.
 
     Counts are float64, so that a ratio of two counts is float64 too.
     """

@@ -75,8 +75,8 @@ def figure(
         name: Lower-case letters, digits, _ and -; part of the file names.
         title: One line, shown above the figure.
         of: The function's argument: "results" for a :class:`collapse.Results`, "stores" for a list of
-            :class:`collapse.Store`, "parts" for a list of stores that are parts of any number of collections
-            (``collapse collect --part k/n``).
+            :class:`collapse.Store`, "parts" for a list of :class:`collapse.Part` (``collapse collect --part k/n``) of
+            one or several collections.
         needs: Columns that the results must have, with at least one number each; for stores, what each store must hold:
             counts, means, variances, classifier, validation, n_params, or a statistic's name. Only a figure that needs
             ``layer`` gets the rows of all layers of a table; others get the rows of ``top``.

@@ -29,7 +29,7 @@ class Failed(PluginError):
         super().__init__(f"{called(function)} failed: {text}")
         self.module = str(getattr(function, "__module__", "?"))
 
-    def __reduce__(self) -> tuple[Any, ...]:  # what ranks send: a function of a file cannot be pickled
+    def __reduce__(self) -> tuple[Any, ...]:  # ranks send errors: a function of a file cannot be pickled
         return type(self).__new__, (type(self), *self.args), vars(self)
 
 

@@ -24,7 +24,7 @@ Limit = int | float | Callable[..., float | None] | None
 """A number, a function with any of the parameters C, d and measured, or None for no limit."""
 
 Scale = int | float | Literal["log"] | None
-"""How a value changes if h becomes s·h. A number p: it is multiplied by sᵖ. "log": log s is added. None: otherwise."""
+"""How a value changes under h → s·h: a number p for the factor sᵖ, "log" for the added term log s, otherwise None."""
 
 _NAME = re.compile(r"[a-z][a-z0-9_]*(\.[a-z0-9_]+)*")
 _CANCELLED = 1e-3  # a difference smaller than this, relative to its terms, has lost more than three digits
@@ -42,7 +42,7 @@ class Measure:
         towards: The value at full collapse: a number, a function such as ``lambda C: -1 / (C - 1)``, or None.
         reachable: The value that C classes in d dimensions can reach, if it differs from ``towards``: a number, a
             function, or None.
-        reached_by: What has the value ``reachable`` for C > d+1, such as "uniform random points"; "" for a bound.
+        reached_by: Points with the value ``reachable`` for C > d+1, such as "uniform random points"; "" for a bound.
         headline: Whether ``collapse measure`` prints it by default. For a property without headline measurements, it
             prints the alphabetically first.
     """

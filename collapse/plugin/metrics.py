@@ -79,7 +79,7 @@ class Derived(Declared):
 
 @dataclass(frozen=True)
 class Metric(Declared):
-    """A declared metric: a function, and everything that tables, tests and docs need."""
+    """A declared metric; its attributes are the arguments of :func:`metric` and its variants."""
 
     kind: Literal["scalar", "class", "pair"]
     measures: tuple[Measure, ...]

@@ -5,9 +5,9 @@ Shapes: C classes, d dimensions; a tile of pairs has R rows and S columns; rows 
 
 OF_OTHERS = {
     "ood": "statistics of the out-of-distribution text (--ood-text), or data, as one class: an EmbeddingStatistics",
-    "previous": "statistics of the row before in a table of models, checkpoints or layers: an EmbeddingStatistics",
+    "previous": "statistics of the previous row in a table of models, checkpoints or layers: an EmbeddingStatistics",
 }
-"""Statistics of other stores. A row has the measurements that need them only if they are given or named."""
+"""Statistics of other stores. Measurements that need them are included only if the store is given or they are named."""
 
 HELD = {
     "ids": "token ids of the classes, ascending and with gaps, (C,)",

@@ -100,17 +100,17 @@ class Plugins:
             if not isinstance(metric, Metric):
                 decorators = "@collapse.metric, @collapse.class_metric or @collapse.pair_metric"
                 raise UsageError(f"{called(function)} is not a metric: decorate it with {decorators}")
-            asked.cache_clear()  # a notebook may have defined again what it asks for
+            asked.cache_clear()  # a notebook may have redefined functions that this one asks for
             self._check(metric, {name: each for name, each in (known | found).items() if each[0] is not metric})
-            metric = replace(metric)  # without what it has cached
+            metric = replace(metric)  # a copy without cached properties
             found |= {measure.name: (metric, measure) for measure in metric.measures}
         return found
 
     def headlines(self, others: Collection[str] = ()) -> list[str]:
         """Return each property's headline measurements; for a property that declares none, its first measurement.
 
-        A measurement that needs another store (``ood`` or ``previous``) can be this first one only if ``others`` names
-        that store.
+        A first measurement that needs another store (``ood`` or ``previous``) counts only if ``others`` names the
+        store.
         """
         first: dict[str, list[str]] = {}
         marked: dict[str, list[str]] = {}

@@ -146,7 +146,7 @@ class Statistic:
         mine, theirs = self.classes.to(other.classes.device), other.classes
         at = torch.searchsorted(mine, theirs)
         if len(mine) and bool((mine[at.clamp(max=len(mine) - 1)] == theirs).all()):
-            return at  # so that a batch costs time for its own classes only
+            return at  # no copy, so that the time of a batch depends only on its own classes
         self.classes = torch.unique(torch.cat([mine, theirs]))
         for name, each in self.state.items():
             if each.per_class:
@@ -170,7 +170,7 @@ class ValidationStatistic(Statistic):
 
 
 def _shifted(state: State, total: Tensor, mine: Side, theirs: Side) -> Tensor:
-    """Return the sum of products of deviations from the merged means; ``total`` is that for each side's own means."""
+    """Return the sum of products of deviations from the merged means; in ``total``, they are from each side's means."""
     weights_K = mine.counts * (theirs.counts / (mine.counts + theirs.counts))
     shift_Kd = (theirs.means - mine.means) * weights_K.sqrt().unsqueeze(1)
     if state.shape == ("d", "d"):
