@@ -36,12 +36,11 @@ class Associations:
 def associations(results: Results) -> Associations:
     """Run the variants of the analyses ``permutation`` and ``correlation`` that are valid for the rows.
 
-    If models share a size, rows are not exchangeable. Then each size is a cluster in the correlation over all rows, a
-    second correlation subtracts the effect of the size, and rows are permuted only within a size. If models of one size
-    were trained differently, the second correlation also subtracts the effect of the training and permutes whole sizes.
-    Its result depends on the scale of the loss, so it is run again for log(val_loss), in place of ``permutation``. If
-    sizes are not shared, as for checkpoints of one run, ``permutation`` is not run for rows that were trained
-    differently.
+    If models share sizes, rows are not exchangeable: ``correlation`` treats each size as a cluster,
+    ``correlation-within`` subtracts the effect of size, and ``permutation-within`` permutes rows only within a size. If
+    models of one size were trained differently, ``correlation-within`` also subtracts the effect of training and
+    permutes whole sizes; ``correlation-log-within``, the same for log(val_loss), replaces ``permutation-within``. If
+    models do not share sizes, ``permutation`` is run, except for models that were trained differently (checkpoints).
     """
     named = with_parts(results.frame())
     size = next((name for name in SIZES if _repeats(named, name)), None)

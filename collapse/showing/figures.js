@@ -1,5 +1,5 @@
 "use strict";
-// Figures: drawn when they come into view, again when the theme changes, and downloaded as they are.
+// Draw figures when they come into view and when the theme changes; download them as they are drawn.
 
 const PANEL = 270, AXES = 70, NARROWEST = 90, WIDEST = 560, PHONE = 500;  // pixels
 const themes = dataOf("themes");
@@ -17,8 +17,8 @@ function merged(first, second) {
   return made;
 }
 
-// Specifications leave the size of their panels to whoever shows them. Panels side by side wrap where there is no room,
-// into rows as equal as can be: four of which three fit are two and two.
+// Specifications do not set the size of panels. Panels that do not fit side by side wrap into rows of nearly equal
+// length: four panels become two rows of two, even if three fit into a row.
 function columnsOf(spec, width) {
   const fitting = Math.max(1, Math.floor(width / PANEL));
   if (isObject(spec.facet) || spec.repeat) return Math.min(fitting, spec.columns ?? fitting);
@@ -63,9 +63,9 @@ function figureOf(holder) {
 
   async function drawNow() {
     const width = view.clientWidth, columns = columnsOf(spec, width);
-    if (!width) return;  // not laid out
+    if (!width) return;  // the element has no layout yet
     let panel = Math.max(NARROWEST, Math.min(width / columns - AXES, WIDEST));
-    // Drawn aside and shown when its size is right, so that the page moves once.
+    // Draw into a hidden element, and show it when its width fits, so that the page moves only once.
     const inner = element("div"), aside = view.appendChild(element("div", { className: "aside" }, inner));
     let drawn = isDark() ? "dark" : "light", made = null;
     try {

@@ -1,4 +1,4 @@
-"""Describe what stands out in the rows, in computed sentences."""
+"""The findings of a report: sentences about what stands out in its rows."""
 
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
@@ -110,7 +110,7 @@ def _in_training(frame: "pd.DataFrame") -> Iterator[str]:
 def _over_all(tested: Table) -> Iterator[str]:
     """Describe the largest correlation with loss over all rows, and correlations that have the opposite sign."""
     records = _of_collapse(tested)
-    if all(each["p"] is None for each in records):  # with only a few sizes, anything that differs has a large R²
+    if all(each["p"] is None for each in records):  # too few sizes: every column that varies with size has a large R²
         return
     first = max(records, key=lambda each: each["R2"])
     yield (

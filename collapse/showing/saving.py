@@ -53,7 +53,7 @@ def save_figures(
     where: str | Sequence[str] | None = None,
     progress: Report | None = None,
 ) -> list[SavedFigure]:
-    """Draw figures of results and stores into a folder, at a width in print.
+    """Draw figures of results and stores into a folder, as wide as a printed column or page.
 
     Args:
         sources: Results tables or their files, which are joined; stores, their folders, or their names on the Hub; or

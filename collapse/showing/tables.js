@@ -12,7 +12,7 @@ function element(name, properties = {}, ...children) {
   return made;
 }
 
-// The number that a cell stands for, also ∞, +0.123 and a bound such as ≤ 0.0001; NaN for another text.
+// Return a cell's number, also for texts such as ∞, +0.123 and ≤ 0.0001; NaN for any other text.
 function numberOf(value) {
   if (typeof value === "number") return value;
   return INFINITE[value] ?? (/\d/.test(value) ? Number(String(value).replace(/^[≤<] /, "")) : NaN);
