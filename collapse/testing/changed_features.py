@@ -58,7 +58,7 @@ def rounded(features: Features) -> Features:
 
 
 def without(features: Features, samples: Tensor) -> Features:
-    """Remove the marked training samples."""
+    """Remove the training samples at which ``samples`` is True."""
     return features | {name: features[name][~samples] for name in ("train_features", "train_labels")}
 
 

@@ -7,7 +7,7 @@ class LawBroken(AssertionError):
     """A plugin breaks laws; ``laws`` are their names.
 
     Args:
-        breaches: A description for each broken law and what breaks it, such as a measurement.
+        breaches: Descriptions, by the broken law and by what breaks it, such as a measurement.
     """
 
     def __init__(self, breaches: Mapping[tuple[str, str], str]) -> None:

@@ -1,8 +1,8 @@
 """Check a metric against the laws that the built-in metrics obey.
 
 Each law compares the metric's measurements before and after a change of random features: all embeddings scaled,
-translated or rotated, other class ids, or rare classes excluded. A metric that is not declared invariant must really
-change. So tables and docs never miss an invariance.
+translated or rotated, other class ids, or rare classes excluded. A metric that is not declared invariant must change,
+so that tables and docs never miss an invariance.
 """
 
 import math
@@ -165,7 +165,7 @@ def _statistics_for(metric: Metric) -> list[type[Statistic]]:
 
 
 def _first_apart(pairs: Pairs, *, rel: float = 1e-8, least: float = 1e-11) -> str:
-    """Describe the first pair of numbers that are not equal up to rounding; "" if all are equal."""
+    """Describe the first pair of numbers that differ by more than rounding; "" if there is none."""
     for a, b in pairs:
         same = a is b if a is None or b is None else math.isclose(a, b, rel_tol=rel, abs_tol=least)
         if not same:

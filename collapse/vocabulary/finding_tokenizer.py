@@ -1,4 +1,4 @@
-"""Find the tokenizer of a store, or load the user's tokenizer and compare its hash."""
+"""Find the tokenizer of a store, or load the user's tokenizer and compare its fingerprint."""
 
 import os
 from collections.abc import Iterator, Mapping, Sequence
@@ -75,7 +75,7 @@ def find_tokenizer_of(store: Store | None, given: Any = None) -> tuple[Any, str 
 
 
 def _own(store: Store, arguments: Mapping[str, Any], held: str) -> ModelReference | None:
-    """Find the recorded tokenizer; None if its folder is not found."""
+    """Find the tokenizer that a store records, with fingerprint ``held``; None if its folder is not found."""
     if name := store.manifest["model"].get("tokenizer"):
         return find_tokenizer(name)
     if store.revision:
@@ -90,7 +90,7 @@ def _own(store: Store, arguments: Mapping[str, Any], held: str) -> ModelReferenc
 
 
 def _candidates(store: Store, held: str) -> Iterator[Path]:
-    """Yield folders that may hold a store's tokenizer; the caller compares hashes."""
+    """Yield folders that may hold a store's tokenizer, with fingerprint ``held``; the caller compares fingerprints."""
     model = store.found_at[0]
     yield from (expanded(each) for each in (store.named.get("tokenizer"), model, known_tokenizer(held)) if each)
     if store.path is not None:
@@ -100,7 +100,7 @@ def _candidates(store: Store, held: str) -> Iterator[Path]:
 
 
 def _named(name: str, arguments: Mapping[str, Any], held: str) -> ModelReference:
-    """Find a tokenizer by name; use the model's arguments (as for GGUF) only if they give the store's tokenizer."""
+    """Find a tokenizer by name; use the model's ``arguments`` (for GGUF) only if they give the fingerprint ``held``."""
     if arguments and expanded(name).is_dir():
         found = find_tokenizer(name, arguments)
         if found.tokenizer == held:

@@ -197,7 +197,7 @@ def _centred(x: Values, fewest: int) -> tuple[float, Values, float]:
 
 
 def _residuals(x: Values, y: Values) -> tuple[Values, float]:
-    """Return the standardized residuals of values about their line, and the standard deviation about this line."""
+    """Return the standardized residuals of y about its least-squares line in x, and the standard deviation about it."""
     _, centred, spread = _centred(x, _FEWEST + 1)
     leverage = 1 / len(x) + centred**2 / spread
     left = y - y.mean() - centred * (centred @ y) / spread
