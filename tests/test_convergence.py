@@ -83,7 +83,7 @@ def test_the_curve_is_that_of_convergence(parts, tiny, tmp_path):
     other = collapse.collect(tiny.model, store=tmp_path / "other", part=(1, 2), **tiny.options())
     drawing = collapse.draw("convergence", [*map(collapse.Part.load, parts.values()), other])
     assert drawing.notes == ("not drawn: 1 part without another part of the same collection",)
-    with pytest.raises(CollapseError, match="needs two parts of the same collection; no two"):
+    with pytest.raises(CollapseError, match="needs two parts of the same collection: give"):
         collapse.draw("convergence", other)
 
 

@@ -24,7 +24,7 @@ VALUES: Mapping[str, tuple[str, bool]] = {
 """Measurements whose :func:`collapse.vectors` are drawn, with axis titles, and whether the axes are logarithmic."""
 _BINS = 40
 _COUNT_BINS = 14
-_STORES = 6  # with different colours
+_STORES = 6  # the most stores whose colours can be distinguished
 _ROUNDING = 1e-9  # relative differences below this are rounding errors, for example between the norms of two classes
 
 

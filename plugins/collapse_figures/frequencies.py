@@ -10,7 +10,7 @@ from collapse.errors import counted
 from collapse_figures.panels import axis, coloured, specification
 from collapse_figures.tables import Colour, names_of
 
-_MOST = 2_000  # points of the figure, because browsers and editors load the specification
+_MOST = 2_000  # maximum number of points, so that the specification stays small
 
 
 @figure(

@@ -18,15 +18,15 @@ def axis(channel: str, name: str, numbers: Iterable[Any], *, title: str = "", lo
     """Return the "x" or "y" channel of the column ``name``; its axis spans ``numbers`` and has the options ``more``."""
     import altair as alt
 
-    ends = _ends(numbers, log)  # also where a panel lacks rows: ticks outside its domain would be wrong
+    ends = _ends(numbers, log)  # set explicitly, because the axis of a panel with missing rows would lack ticks
     scale = alt.Scale(domain=ends, nice=False, padding=_PADDING, **({"type": "log"} if log else {"zero": False}))
     marked = ticks(ends, log)
     linear = len(marked) > 1 and not log
     power = math.floor(math.log10(marked[1] - marked[0]) + 1e-9) if linear else 0
     labels = {
-        "labelOverlap": "parity" if channel == "x" else False,  # an axis y has few labels
+        "labelOverlap": "parity" if channel == "x" else False,  # y axes have few labels
         "values": marked,
-        "format": f",.{max(-power, 0)}f" if linear else ".6~g",  # with Vega's digits, 2.5 becomes 3
+        "format": f",.{max(-power, 0)}f" if linear else ".6~g",  # Vega's own format would show 2.5 as 3
         **more,
     }
     kind = {"x": alt.X, "y": alt.Y}[channel]
@@ -155,7 +155,7 @@ def _beside_limit(chart: Any, frame: "pd.DataFrame", name: str) -> Any:
     if not isinstance(limit, int | float) or logged(frame, name) or 2 * max(low - limit, limit - high) >= high - low:
         return chart
     y = axis("y", name, [*values, limit])
-    at = alt.datum(limit, type="quantitative", axis=y["axis"])  # with Vega's own axis, the panel would lose ticks
+    at = alt.datum(limit, type="quantitative", axis=y["axis"])  # without this axis, the panel would lose ticks
     rule = alt.Chart().mark_rule().transform_aggregate(rows="count()").encode(y=at)
     return alt.layer(chart.encode(y=y), rule)
 
@@ -181,7 +181,7 @@ def together(
 
     data = alt.Undefined if rows is None else alt.InlineData(values=rows)
     params: list[dict[str, Any]] = []
-    if linked:  # named here, because Altair would name the selections differently in each process
+    if linked:  # name the selections, because the names that Altair chooses differ between processes
         params = [{"name": "brush", "select": {"type": "interval"}}]
         if colour is not None and colour.kind != "quantitative":
             of_legend = {"type": "point", "fields": [field(colour.column)]}

@@ -22,7 +22,7 @@ def nulls(results: Results) -> Drawing:
         raise CollapseError("needs rows with nulls: use collapse measure --null, and save results as .json")
     kinds = list(dict.fromkeys(kind for row in with_nulls for kind in row.nulls))
     panels = []
-    properties = [name for name in MEASUREMENTS if name != "val_loss"]  # the loss is the last
+    properties = [name for name in MEASUREMENTS if name != "val_loss"]  # the loss comes last
     for name in sorted(plugins().headlines(), key=[*properties, *plugins().headlines()].index):
         values = [each for row in with_nulls for each in _values(row, name)]
         present = {each["of"] for each in values}

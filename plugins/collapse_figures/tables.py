@@ -13,7 +13,7 @@ from collapse.measurement.prepared import LAYER_DEPTH, prepared, remarks_on, siz
 if TYPE_CHECKING:
     import pandas as pd
 
-_COLOURS = 8  # with more entries, a legend is hard to read, and a colour scale is drawn
+_COLOURS = 8  # with more sizes, draw a colour scale, because a long legend is hard to read
 _NUMBERS = {"val_loss", "n_params", "dim", "classes", "width", "depth", LAYER_DEPTH}
 
 
@@ -105,7 +105,7 @@ def measured(results: Results, needs: Sequence[str] = ()) -> "pd.DataFrame":
     frame["called"] = last if last.nunique() == frame["model"].nunique() else frame["model"].astype(str)
     kept = frame.dropna(subset=list(needs))
     if needs and kept.empty:
-        raise CollapseError(f"no row of the table has all of {', '.join(needs)}")
+        raise CollapseError(f"no row of the table has all of {', '.join(needs)}: choose another figure")
     return kept.reset_index(drop=True)
 
 
@@ -135,7 +135,7 @@ def colour_of(frame: "pd.DataFrame", names: str = "called") -> Colour | None:
 
 
 def records(frame: "pd.DataFrame", columns: Sequence[str], colour: Colour | None = None) -> list[dict[str, Any]]:
-    """Return rows with those of the columns that exist; dots in names become underscores: Vega reads dots as paths.
+    """Return the rows with the existing columns; dots in names become underscores, because Vega reads dots as paths.
 
     >>> import pandas as pd
     >>> records(pd.DataFrame({"nc1.cdnv": [0.5, None]}), ["nc1.cdnv", "absent"])
@@ -148,7 +148,7 @@ def records(frame: "pd.DataFrame", columns: Sequence[str], colour: Colour | None
 
 
 def field(name: str) -> str:
-    """Return a column's name for a Vega-Lite specification: dots, which have a meaning there, become underscores."""
+    """Return a column's name for a Vega-Lite specification, with underscores in place of dots."""
     return name.replace(".", "_")
 
 
