@@ -100,7 +100,7 @@ def centre_logits(classifier: Tensor, global_mean: Tensor, bias: Tensor | None =
     """Logit of each class at the global mean, in nats; at full collapse all are equal, so their std is 0.
 
     Equation: ⟨w_c, μ̄⟩ + b_c
-    Source: Zhu et al. 2021, whose ‖Wμ̄ + b‖ also has the mean logit, which softmax ignores
+    Source: Zhu et al. 2021; their ‖Wμ̄ + b‖ also includes the mean logit, which softmax ignores
 
     >>> from collapse.testing import statistics_of, value
     >>> value(centre_logits, statistics_of([[1.0], [3.0]], [[-1.0], [2.0]])).tolist()

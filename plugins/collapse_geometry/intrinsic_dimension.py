@@ -9,7 +9,7 @@ from collapse import Noted, metric
 COLLAPSE_OPT_IN = True
 
 _BLOCK = 1 << 22  # numbers of a block of distances
-_CANDIDATES = 4  # nearest by a product; the two nearest of them are found by direct difference
+_CANDIDATES = 4  # nearest means by matrix products; exact differences then give the two nearest of these
 _DISCARDED = 0.1  # the share of the largest ratios, as in the paper
 _EQUAL = 1e-12  # log ratios up to this are rounding errors
 
@@ -19,8 +19,8 @@ def two_nearest_neighbours(centred_means: Tensor) -> Tensor | Noted:
     """TwoNN dimension of the class means, no unit: near d for means that fill the space evenly, if C is large.
 
     The ratios r₂/r₁ of the distances to the two nearest means have the distribution F(r) = 1 − r^(−D) in D dimensions.
-    D is the slope of a line through 0, without the tenth of the classes with the largest ratios. Classes with the same
-    mean as another class are excluded. A simplex has no dimension, because all its distances are equal.
+    D is the slope of a line through 0, fitted without the tenth of the classes with the largest ratios. Classes with
+    the same mean as another class are excluded. A simplex has no dimension, because all its distances are equal.
 
     Equation: slope of −log(1 − F_i) on log(r₂/r₁)_i, F_i = i/C, ratios ascending
     Source: Facco et al. 2017

@@ -23,7 +23,7 @@ from collapse_metrics.spectrum import rounding as rounding
 
 COLLAPSE_OPT_IN = True
 
-_FITTED = slice(10, 100)  # ranks 11 to 100, as reptrix fits alpha: the first ones are no power law
+_FITTED = slice(10, 100)  # ranks 11 to 100, as in the package reptrix: the first ranks follow no power law
 
 
 @derived

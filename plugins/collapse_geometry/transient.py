@@ -10,7 +10,7 @@ COLLAPSE_OPT_IN = True
 
 @metric("transient.similarity", towards=1)
 def similarity_to_previous(ids: Tensor, centred_means: Tensor, previous: EmbeddingStatistics) -> Noted | Tensor:
-    """Linear CKA of the centred class means and those of the checkpoint or layer before, in [0, 1].
+    """Linear CKA of the centred class means and those of the previous checkpoint or layer, in [0, 1].
 
     It is the cosine of the two Gram matrices, over the classes that both checkpoints (or layers) have. It is 1 if the
     means changed only by rotation, translation and scale. So it is also 1 if both are fully collapsed. Two independent

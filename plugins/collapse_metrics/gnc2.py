@@ -9,7 +9,7 @@ from torch import Tensor
 from collapse import CoV, LogMeanExp, Mean, Std, pair_metric
 
 UNIFORM = "uniform random points"
-"""What attains the reachable values. They are not bounds: some frames, such as an orthoplex, have a CoV closer to 0."""
+"""Points with the reachable values, which are not bounds: some frames, such as an orthoplex, have a CoV closer to 0."""
 
 
 def uniform_log_kernel(C: int, d: int | float) -> float | None:

@@ -32,7 +32,7 @@ class PredictionsByGroup(ValidationStatistic):
 
     name = "predictions_by_group"
     state: ClassVar = {"totals": State((GROUPS, 2), torch.int64), "predicted": State(("C", 2), torch.int64)}
-    per_class = True  # --min-count does not change decisions, and so not NC4
+    per_class = True  # --min-count does not change decisions, so NC4 stays available
 
     def update(self, batch: ValidationBatch) -> None:
         """Count the predictions of a batch."""

@@ -17,7 +17,7 @@ from collapse_metrics.nc2 import etf_distance, least_etf_error
 def duality_cosines(classifier: Tensor, centred_means: Tensor) -> Tensor:
     """Cosine of each classifier row with its centred class mean; 1 at full collapse.
 
-    Classes where either is zero are excluded.
+    Classes whose row or centred mean is zero are excluded.
 
     Equation: cos(w_c, μ_c − μ̄)
     Source: Wu & Papyan 2024, Eq. 8 (whose μ_c′ is a misprint for μ_c); UNC3: §3.6
