@@ -73,7 +73,7 @@ def arguments_of(
         "dataloader_pin_memory": not cpu,
     }
     if micro_batch and _PIECES in recipe.trainer:
-        raise UsageError(f"--micro-batch and --trainer-arg {_PIECES} set the same: give one, not both")
+        raise UsageError(f"--micro-batch and --trainer-arg {_PIECES} set the same value: give only one")
     reserved = {*values, *_RELIED_ON} - {*_FREE}
     if fixed := sorted(recipe.trainer.keys() & reserved):
         raise UsageError(f"--trainer-arg cannot set {', '.join(fixed)}: use another option, or keep the default")

@@ -1,8 +1,8 @@
 """The models of the zoo: the paper's measurements of its 230 models, and the runs on this machine.
 
-The paper's numbers are the files of rhubarbwu/linguistic-collapse under our names (see docs/paper/tinystories.md):
+The paper's numbers are from rhubarbwu/linguistic-collapse, with our column names (see docs/paper/tinystories.md):
 ``lc-2024_05_18.csv``, the source of the paper's tables and figures, and ``lc-2024_10_24.csv``, the same models measured
-again with the authors' later library. They have nine digits; their standard deviations over classes divide by n − 1.
+again with the authors' later library. Numbers have nine digits; standard deviations over classes divide by n − 1.
 """
 
 import re
@@ -137,9 +137,9 @@ def status(folder: str | Path) -> list[dict[str, Any]]:
     """Return the progress of each run in a folder, including the waiting runs of a sweep.
 
     Returns:
-        For each run: ``member``; numbers of epochs: ``epochs`` trained and ``epochs_planned`` (None if
-        ``max_steps`` is set); of checkpoints: ``measured`` and ``measured_planned``; ``published`` (a repository,
-        or "no"); ``state``, a text.
+        For each run: ``member``; ``epochs`` (trained so far) and ``epochs_planned`` (None if ``max_steps`` is set);
+        ``measured`` and ``measured_planned`` (numbers of checkpoints); ``published`` (a repository, or "no"); and
+        ``state``, a text.
     """
     return [_status(run) for run in runs_in(folder)]
 

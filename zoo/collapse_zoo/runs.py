@@ -169,7 +169,7 @@ class Run:
         """
         there = {each.k: each for each in self.epochs if each.path.is_dir()}
         if k not in there:
-            has = f": give one of {', '.join(f'@{each}' for each in there)}" if there else " or any other; restore it"
+            has = f": give one of {', '.join(f'@{each}' for each in there)}" if there else ", and no other: restore it"
             raise UsageError(f"{self.path} has no checkpoint @{k}{has}")
         return there[k]
 

@@ -76,7 +76,8 @@ def train(
     arguments = arguments_of(recipe, run, device, save_every, micro_batch)
     first = arguments.process_index == 0
     with locked(run.path, option="--output") if first else nullcontext():
-        same = ["per_device_train_batch_size"] if recipe.regularize and not run.finished else []  # a loss is of a batch
+        # regularizers depend on the size of a micro-batch
+        same = ["per_device_train_batch_size"] if recipe.regularize and not run.finished else []
         run.check_same(recipe, source, **{name: getattr(arguments, name) for name in same})
         with _failures(run, first):
             if not run.finished:
@@ -131,7 +132,7 @@ def _train(
 ) -> None:
     """Train from the beginning or from the last checkpoint, in each process."""
     first = arguments.process_index == 0
-    name = run.record.get("name") or str(name_of(recipe, source.label))  # a sweep has named it
+    name = run.record.get("name") or str(name_of(recipe, source.label))  # a sweep records the name
     progress = progress if first else None
     with arguments.main_process_first(local=False):
         chunks = source.chunks(recipe.chunk_length, progress)
@@ -151,7 +152,7 @@ def _train(
         where = {"device": device_name(arguments.device), "processes": arguments.world_size}
         run.describe(recipe, source, name=name, state="running", fast_attention=fast_attention, arguments=kept, **where)
     arguments.distributed_state.wait_for_everyone()
-    if not done:  # resumed from the last step, the Trainer would take one more step
+    if not done:  # the Trainer would take one more step after the last one
         with quiet("transformers", "accelerate"):
             trainer = _trainer(recipe, source, arguments, chunks, validation, fast_attention)
             trainer.add_callback(Watcher(run, name, recipe.batch_size * recipe.chunk_length, checkpoints, progress))
