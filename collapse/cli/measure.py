@@ -191,7 +191,7 @@ def _measure_each(
     from collapse.vocabulary.groups import measure_groups
 
     rows: list[Row] = []
-    before: dict[int, dict[str, Any]] = {least: {} for least in min_counts}  # what metrics read as ``previous``
+    before: dict[int, dict[str, Any]] = {least: {} for least in min_counts}  # metrics read it as ``previous``
 
     def measure(model: str, report: "Report") -> None:
         opened, ood = open_or_collect(model, ood_text, store=place_of(model), progress=report, **given)

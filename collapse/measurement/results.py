@@ -200,7 +200,7 @@ def _concatenated(frames: "Sequence[pd.DataFrame]") -> "pd.DataFrame":
     made = pd.concat(frames, ignore_index=True)
     floats = list(made.select_dtypes("float"))
     kinds = {name: "Int64" for name in floats if all(is_integer_dtype(each[name]) for each in frames if name in each)}
-    if "layer" in made:  # a table of one layer does not name it
+    if "layer" in made:  # a table of only the top layer lacks this column
         made["layer"] = made["layer"].fillna(TOP)
     return made.astype(kinds)
 

@@ -63,9 +63,7 @@ class Recorder:
     def _batches(self, loader: Any, dataset: Any) -> Iterator[Any]:
         """Yield this rank's share of the sample: random if possible, because many data sets are sorted by class."""
         (rank, ranks), size = rank_and_size(), loader.batch_size or loader.batch_sampler.batch_size
-        trained = getattr(
-            loader.dataset, "column_names", None
-        )  # the Trainer removes columns that the model does not take
+        trained = getattr(loader.dataset, "column_names", None)  # the columns that the Trainer has kept
         if trained and hasattr(dataset, "select_columns"):
             dataset = dataset.select_columns([name for name in dataset.column_names if name in trained])
         first, step = rank, ranks

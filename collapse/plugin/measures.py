@@ -199,7 +199,7 @@ class LogMeanExp(_OfLogs):
         return replace(self, exponent=limit_at(self.exponent, C, d) or 0.0)
 
     def state(self, values: "Tensor", sums: "Tensor") -> "Tensor":
-        powers = values * (self.exponent * math.log2(math.e))  # of 2: exp2 is up to four times as fast as exp
+        powers = values * (self.exponent * math.log2(math.e))  # powers of 2: exp2 is up to four times as fast as exp
         top = powers.amax(dim=1, keepdim=True)
         log_sum = powers.sub_(top).exp2_().sum(dim=1).log_() + top.squeeze(1) * math.log(2)
         return _rows(sums.new_full(sums.shape, values.shape[1]), log_sum.double())
@@ -270,7 +270,7 @@ def _squares(values: "Tensor", mean: "Tensor") -> "Tensor":
     """Return the sums of squared deviations from the means, shape (G,)."""
     import torch
 
-    if len(values) == 1 and values.dtype == torch.float64:  # a dot product takes a fifth of the time
+    if len(values) == 1 and values.dtype == torch.float64:  # one dot product is five times as fast
         total = torch.dot(values[0], values[0])
         squares = total - values.shape[1] * mean.square()
         if bool(squares > _CANCELLED * total):

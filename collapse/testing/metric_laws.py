@@ -80,7 +80,7 @@ class _Laws:
         s = collect_arrays(*arrays, bias=given.pop("classifier_bias", None), statistics=self.kinds, **given)
         found = replace(s.statistics(), n_params=1000)
         assert found.classifier is not None
-        before = replace(found, means=found.classifier)  # of another checkpoint
+        before = replace(found, means=found.classifier)  # in place of another checkpoint
         return replace(found, previous=before, ood=statistics_of(ood.mean(dim=0, keepdim=True)))
 
     def numbers(

@@ -35,7 +35,7 @@ def dimension(results: Results) -> Drawing:
     if present:
         pairs = zip(frame["classes"], frame[D_EFF], strict=True)
         limit = plugins().measurements()[present[0]][1].reachable
-        frame["uniform"] = [limit_at(limit, int(c), d) if c > 0 and d >= 3 else None for c, d in pairs]  # pole at 2
+        frame["uniform"] = [limit_at(limit, int(c), d) if c > 0 and d >= 3 else None for c, d in pairs]  # pole at d=2
     colour, x = colour_of(frame), axis("x", D_EFF, frame[D_EFF], log=True)
     lines = {"val_loss": ("fitted", f"R² = {fit:.3f}, of log d_eff" if fit is not None else "")}
     lines |= dict.fromkeys(present, ("uniform", "line: uniform points"))
