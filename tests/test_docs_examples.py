@@ -44,7 +44,6 @@ NOT_RUN = {
     "hf jobs run": "costs money",
     "hf buckets": "is the Hub's own",
     "#SBATCH": "needs SLURM; the same command is run with its numbers",
-    "collapse collect MODEL --text roneneldan/TinyStories --store parts/$": "as above",
 }
 SMALLER = {
     "1/16": "1/3",
