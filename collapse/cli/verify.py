@@ -26,5 +26,5 @@ def command(stores: tuple[str, ...]) -> None:
     if problems:
         raise StoreError(
             f"{counted(len(problems), 'file')} {'differs' if len(problems) == 1 else 'differ'} from the manifest: "
-            "collect or pull the store again"
+            "pull it again, or collect it with --recollect"
         )
