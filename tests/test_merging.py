@@ -15,12 +15,13 @@ from collapse.stores.manifest import MANIFEST
 from collapse.stores.shards import Shard
 
 PARTS = [(1, 3), (2, 3), (3, 3), (1, 2)]
+OPTIONS: dict[str, int] = {"max_chunks": 24, "batch_size": 4}
 
 
 @pytest.fixture(scope="module")
 def made(tiny, tmp_path_factory):
     """Return a function that collects a part into a folder of its own."""
-    folder, options = tmp_path_factory.mktemp("parts"), {**tiny.options(), "max_chunks": 24, "batch_size": 4}
+    folder, options = tmp_path_factory.mktemp("parts"), {**OPTIONS, **tiny.options()}
 
     def made(part, **changes):
         at = folder / str(len(list(folder.iterdir())))
@@ -41,13 +42,16 @@ def trained(parts, tmp_path_factory):
     return collapse.merge([parts[part] for part in PARTS[:3]], store=tmp_path_factory.mktemp("trained") / "s")
 
 
-def test_parts_by_their_folders_and_twice_the_same_result(parts, tmp_path):
+def test_parts_by_their_folders_and_twice_the_same_result(tiny, parts, tmp_path):
     first, *rest = (parts[part] for part in PARTS[:3])
     merged = collapse.merge([first, *map(str, rest)], store=str(tmp_path / "merged"))
     assert len(merged.manifest["provenance"]["parts"]) == 3
     before = (tmp_path / "merged" / MANIFEST).read_bytes()
     assert collapse.merge([*rest, first], store=tmp_path / "merged").digest == merged.digest
     assert (tmp_path / "merged" / MANIFEST).read_bytes() == before
+    whole = collapse.collect(tiny.model, store=tmp_path / "merged", **OPTIONS, **tiny.options())
+    assert whole.state == "complete"
+    assert collapse.merge([*rest, first], store=tmp_path / "merged").digest == whole.digest
     with pytest.raises(UsageError, match="at least two parts are needed, got 1"):
         collapse.merge([first], store=tmp_path / "a")
     for other in ("part_x", merged):

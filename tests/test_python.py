@@ -3,6 +3,7 @@
 import json
 import logging
 
+import numpy as np
 import pytest
 import torch
 from safetensors.torch import save_file
@@ -50,6 +51,10 @@ def test_an_option_that_does_not_apply_is_refused(features):
     for wrong in ({"text": "a.txt"}, {"store": "other"}, {"part": (1, 2)}, {"metrics": "nc9"}):
         with pytest.raises(UsageError):
             collapse.measure(store, **wrong)
+    with pytest.raises(UsageError, match=r"^features are already embeddings: --text does not apply"):
+        collapse.measure(features=np.eye(4), labels=[0, 0, 1, 1], text="a.txt")
+    with pytest.raises(UsageError, match=r"^statistics are finished: --text does not apply"):
+        collapse.measure(store.statistics(), text="a.txt")
     with pytest.raises(TypeError, match="did you mean max_chunks"):
         collapse.measure(store, max_chunk=3)
 

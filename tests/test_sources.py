@@ -4,9 +4,12 @@ import numpy as np
 import pytest
 import reference
 import torch
+from golden_store import seal
+from safetensors.torch import load_file, save_file
 
 import collapse
 from collapse.errors import CollapseError, StoreError, UsageError
+from collapse.stores.tensor_files import manifest_entry
 from collapse.testing import random_features
 
 DATA = random_features(6, 4, 900)
@@ -55,6 +58,16 @@ def test_a_source_has_the_numbers_of_its_arrays_and_resumes(tmp_path):
     assert resumed.digest == collapse.collect_source(made(), batch_size=8).digest
     part = collapse.collect_source(made(), store=tmp_path / "part", part=(1, 2))
     assert isinstance(part, collapse.Part)
+
+
+def test_wrong_counts_are_found_as_in_a_store_of_a_text(tmp_path):
+    store = collapse.collect_source(made(), store=tmp_path / "store")
+    file = tmp_path / "store" / "top" / "train.safetensors"
+    tensors = load_file(file)
+    save_file(tensors | {"counts": 2 * tensors["counts"]}, file)
+    entry = {"top/train.safetensors": manifest_entry(file.read_bytes())}
+    seal(store.path, lambda manifest: manifest["files"].update(entry))
+    assert "counts 1,800 samples, but 900 were collected" in collapse.load(store.path).verify()[0]
 
 
 def test_units_of_several_samples_leave_positions_out():

@@ -59,13 +59,13 @@ def command(model: str, revisions: str | None, store: str, **options: Any) -> in
 def _say_what_is_there(made: "Store | Part", store: str | None, given: Mapping[str, Any]) -> None:
     from collapse.core.paths import expanded
     from collapse.plugin.plugin_manager import plugins
-    from collapse.stores.manifest import SHARDS
     from collapse.stores.shards import Part, all_shards
 
     folder = expanded(store or "")
     # unfinished: a Part (training slices are missing), or a store with shards (slices of a later pass are missing)
-    if ("part" in given and (folder / SHARDS).is_dir()) or isinstance(made, Part):
-        held = made.covered() if isinstance(made, Part) else f"a part of the {all_shards(folder)[0].phase} pass"
+    shards = all_shards(folder) if "part" in given else []  # another part may just have folded and removed them
+    if shards or isinstance(made, Part):
+        held = made.covered() if isinstance(made, Part) else f"a part of the {shards[0].phase} pass"
         by_job = any((each / JOBS).is_dir() for each in (folder, folder.parent))  # other jobs collect the other parts
         mergeable = ", or merge all parts: collapse merge PART… --store DIR" if isinstance(made, Part) else ""
         say(f"{made} holds {held}" if by_job else f"{made} holds {held}; collect the other parts there too{mergeable}")

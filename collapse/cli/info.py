@@ -28,7 +28,7 @@ def command(path: str, as_json: bool) -> None:
         part = Part.load(path)
         manifest: Mapping[str, Any] = {**part.about, "slices": runs_of(part.shards)}
         state: dict[str, Any] = {"part": path, "model": part.model, "state": f"part: {part.covered()}"}
-        state["chunks per slice"] = part.about["coverage"]["slice_chunks"]
+        state["chunks per slice"] = part.about["coverage"].get("slice_chunks")
         made = {"provenance": {"parts": [shard.header["provenance"] for shard in part.shards]}}
     else:
         store = load(path)

@@ -86,7 +86,7 @@ def collect(
         store: Folder of the store. None means the local cache or, for a features file or a loaded model, a store in
             memory.
         name: A loaded model's name in tables; None for the last part of ``model.name_or_path``.
-        progress: Called as progress(what, done, total).
+        progress: Called as progress(what, done, total[, note]).
         {options}
 
     Returns:
@@ -117,7 +117,7 @@ def collect_source(
         source: The source. Its ``identity`` says what affects its numbers; with ``store``, a source with an equal
             identity resumes its collection or opens the finished store.
         store: Folder of the store; None for a store in memory.
-        progress: Called as progress(what, done, total).
+        progress: Called as progress(what, done, total[, note]).
         **options: ``batch_size``, ``deterministic``, ``part``, ``recollect`` and ``without``, as for
             :func:`collapse.collect`.
 

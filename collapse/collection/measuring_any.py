@@ -70,7 +70,7 @@ def measure(
             :class:`collapse.EmbeddingStatistics` of such a text.
         device: Device for the model and the computation. None: "auto" for the model, and the device of the statistics
             for the computation.
-        progress: Called as progress(what, done, total).
+        progress: Called as progress(what, done, total[, note]).
         step: The model's training step; None for the step in the model's name, if there is one.
         features: Training embeddings, shape (N, d), torch or numpy, instead of a store. Give them with ``labels`` and,
             optionally, ``classifier``, ``bias``, ``validation_features`` and ``validation_labels``, as for
@@ -105,7 +105,7 @@ def measure(
         raise UsageError("measure() takes a model, a store, or features with labels")
     how = how_to_measure(metrics, device, min_count=min_count, classes_of=classes_of, progress=progress)
     if model is None:
-        refuse_options("features", options)
+        refuse_options("features are already embeddings", options)
         opened = _collected(arrays, name or "arrays")
         ood = open_ood(opened, None, ood_text, {}, progress)
     else:

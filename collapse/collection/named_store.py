@@ -61,7 +61,9 @@ def open_or_collect(
         opened = collect(model, store=store, name=name, progress=progress, **given)
     else:
         opened = open_measurable(model)
-        refuse_options(opened, given)
+        refuse_options(
+            f"{opened} is a finished store" if isinstance(opened, Store) else "statistics are finished", given
+        )
     return opened, open_ood(opened, model, ood_text, given, progress)
 
 
@@ -79,7 +81,7 @@ def named_store(name: str, *, store: str | None, progress: Report | None, **opti
         named = open_named(at_revision(name, options.get("revision")))
         if named is not None:
             # open_named() has already used the revision, as that of the store's repository
-            refuse_options(named, [each for each in options if each != "revision"])
+            refuse_options(f"{named} is a finished store", [each for each in options if each != "revision"])
             return named
         if store is not None and (found := find_store_at(store, name, CollectionSpec(**options))) is not None:
             return found
@@ -118,7 +120,7 @@ def check_options(name: str, options: Mapping[str, Any], *, null: bool, ood_text
     if is_store(name):
         if null:
             refuse_store(name)
-        refuse_options(name, options)
+        refuse_options(f"{name} is a finished store", options)
     elif is_features_file(name):
         check_features_options(name, options)
     check_ood(name, ood_text, options)

@@ -42,7 +42,7 @@ def measure_with_nulls(
     Args:
         model: A local folder, a Hub id, a GGUF file, or a features file; the last two have no untrained null.
         metrics, min_count: As in :func:`collapse.measure`.
-        progress: Called as progress(what, done, total).
+        progress: Called as progress(what, done, total[, note]).
         {options}
 
     Returns:

@@ -47,7 +47,8 @@ def trajectory(
             share a store.
         metrics, min_count, ood_text: As in :func:`collapse.measure`.
         layers: As in :func:`collapse.measure_layers`; only the top layer by default.
-        progress: Called as progress(what, done, total); ``what`` begins with the checkpoint's number, such as "2 of 5".
+        progress: Called as progress(what, done, total[, note]); ``what`` begins with the checkpoint's number, such as
+            "2 of 5".
         {options}
 
     Returns:

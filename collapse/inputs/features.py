@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from collapse.errors import CollapseError, UsageError
+from collapse.inputs import shuffling
 from collapse.inputs.collection_spec import CollectionSpec
 from collapse.inputs.source import Phase, Source
 from collapse.inputs.source_request import check_applies, source_request
@@ -47,8 +48,8 @@ class ArrayPhase(Phase):
     out_of_memory = "use a machine with more memory, or keep the features in a smaller dtype"
 
     def __init__(self, name: str, features: Tensor, labels: Tensor, called: str, *, shuffled: bool = False) -> None:
-        self.name, self.features, self._labels, self.called = name, features, labels, called
-        self.shuffled = shuffled
+        self.name, self.features, self.called = name, features, called
+        self._labels = shuffling.shuffled(labels) if shuffled else labels
         self.units = self.slice_units = -(-len(labels) // _ROWS)
         self.unit_samples, self.n_samples = _ROWS, len(labels)
         self.ignored = torch.tensor([IGNORED]) if bool((labels == IGNORED).any()) else None
@@ -70,7 +71,7 @@ class ArrayPhase(Phase):
         return 1
 
     def coverage(self) -> dict[str, Any]:
-        """Return the manifest's entry for the phase: one slice."""
+        """Return only the number of slices, 1: a manifest of features has no chunks."""
         return {"slices": 1}
 
 

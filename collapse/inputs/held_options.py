@@ -30,10 +30,10 @@ def options_held(identity: Mapping[str, Any], given: Mapping[str, Any], *, texts
     return {**found, **given}
 
 
-def refuse_options(store: object, given: Iterable[str]) -> None:
-    """Raise UsageError for a given option of a collection that does not apply to a finished store."""
+def refuse_options(what: str, given: Iterable[str]) -> None:
+    """Raise UsageError for an option of a collection that is given for something finished, which ``what`` describes."""
     applying = {name for name, each in options_of().items() if each.role in ("running", "layers")} - {"recollect"}
-    check_applies(f"{store} is a finished store", given, applying)
+    check_applies(what, given, applying)
 
 
 def refuse_store(name: str | Path) -> None:

@@ -45,7 +45,7 @@ def pack(
         text: The training text: files, folders, globs or a Hub data set.
         tokenizer: The tokenizer: the folder or Hub id of a model.
         out: The folder: new, empty, or of an earlier run with the same options.
-        progress: Called as progress(what, done, total).
+        progress: Called as progress(what, done, total[, note]).
         {options}
 
     Returns:

@@ -13,7 +13,7 @@ from numpy.typing import ArrayLike
 from torch import Tensor
 
 from collapse.errors import CollapseError, counted
-from collapse.inputs.shuffling import permuted
+from collapse.inputs import shuffling
 from collapse.inputs.source import Phase, array_tensor
 from collapse.numerics.dense_moments import IGNORED
 from collapse.stores.layers import TOP
@@ -61,10 +61,8 @@ class Samples(Phase):
             )
         if not self._kept.any():
             raise CollapseError(f"there are no {name} samples: every label is {IGNORED}, or there are no labels")
-        if shuffled:  # the labels −100 keep their places
-            samples = y[self._kept]
-            y = y.masked_scatter(self._kept, samples[permuted(torch.arange(len(samples)), len(samples))])
-        self.name, self.embed, self.batch, self.about, self._labels = name, embed, batch, about, y
+        self.name, self.embed, self.batch, self.about = name, embed, batch, about
+        self._labels = shuffling.shuffled(y) if shuffled else y
         self.units, self.unit_samples, self.n_samples = len(given), given[0].numel(), len(y)
         self.slice_units = max(1, min(_LARGEST_SLICE, self.units // _SLICES))
         self.ignored = None if self._kept.all() else torch.tensor([IGNORED])

@@ -9,6 +9,8 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
+from collapse.numerics.dense_moments import IGNORED
+
 _ROUNDS = 8
 _ODD = np.uint64(0x9E3779B97F4A7C15)  # 2⁶⁴ over the golden ratio, which spreads consecutive numbers
 _MIX = np.uint64(0xBF58476D1CE4E5B9)  # constant of splitmix64 (Steele, Lea & Flood 2014)
@@ -28,6 +30,13 @@ def permuted(places: Int[Tensor, " n"], total: int, seed: int = 0) -> Int[Tensor
         found[outside] = _feistel(found[outside], np.uint64(half), seed)
         outside = found >= total
     return torch.from_numpy(found.astype(np.int64))
+
+
+def shuffled(labels: Int[Tensor, " n"]) -> Int[Tensor, " n"]:
+    """Return labels with a fixed permutation applied; the labels −100 (no sample) keep their places."""
+    kept = labels != IGNORED
+    samples = labels[kept]
+    return labels.masked_scatter(kept, samples[permuted(torch.arange(len(samples)), len(samples))])
 
 
 def _feistel(places: np.ndarray, half: np.uint64, seed: int) -> np.ndarray:

@@ -33,7 +33,8 @@ class Phase(ABC):
         unit: Name of a unit, such as "chunk".
         is_text: Whether the units are chunks of a text.
         out_of_memory: Advice for messages if one unit does not fit into memory.
-        shuffled: Whether labels are permuted, so that embeddings are independent of labels.
+        shuffled: Whether :meth:`labels` permutes the labels that :meth:`labels_at` returns, so that embeddings are
+            independent of labels.
         ignored: Labels of samples that are excluded, or None.
     """
 

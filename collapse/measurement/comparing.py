@@ -62,7 +62,7 @@ def compare(
             for example, has 21 published models of 2 layers and width 768. None: there is no column seeds_sd.
         anyway: Compare stores of different texts too; their blocks are not paired.
         device: As in :func:`collapse.measure`.
-        progress: Called as progress(what, done, total).
+        progress: Called as progress(what, done, total[, note]).
 
     Returns:
         A row per measurement with the columns measurement, A, B, difference (B − A), standard_error, t (difference ÷

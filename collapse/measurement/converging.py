@@ -26,7 +26,7 @@ def convergence(
     Args:
         parts: Two or more parts, their folders, or the folder that holds them; they need not cover the text.
         metrics, min_count: As in :func:`collapse.measure`.
-        progress: Called as progress(what, done, total).
+        progress: Called as progress(what, done, total[, note]).
 
     Returns:
         A table with a row per merge. Its columns are parts, samples, classes, and the measurements that have a number.

@@ -67,7 +67,7 @@ def evaluate(
         by_class: Also keep the values behind each measurement, one per class.
         top: Also keep this many pairs with the largest values of each pair metric.
         tile: Classes per side of a tile of pairs; None for the default of :func:`collapse.numerics.pairs.sweep`.
-        progress: Called as progress(what, done, total).
+        progress: Called as progress(what, done, total[, note]).
     """
     wrote: dict[int, Failed | None] = {}
     while True:  # each turn but the last excludes at least one more metric that wrote to a shared tensor

@@ -65,7 +65,7 @@ def report(
             sources allow, and correlations.
         tokens: The function that makes a table of each store's most frequent tokens, such as :func:`collapse.tokens`;
             None for no such table.
-        progress: Called as progress(what, done, total).
+        progress: Called as progress(what, done, total[, note]).
 
     Returns:
         The path of the file.

@@ -67,6 +67,7 @@ def _covered(phase: str, part: tuple[int, int] | None, shards: Sequence[Shard], 
     if within := [each for each in shards if start <= each.start < stop]:
         last = max(within, key=lambda each: str(each.header["provenance"]["finished"]))
         slices = last.stop - last.start - last.header["provenance"].get("slices_of_earlier_runs", 0)
-        rate = slices * last.header["coverage"]["slice_chunks"] / last.header["seconds"]
+        if per_slice := last.header["coverage"].get("slice_chunks"):  # features have one slice, without chunks
+            rate = slices * per_slice / last.header["seconds"]
         left = missing * last.header["seconds"] / slices if running else None
     return Covered(phase, part, stop - start - missing, stop - start, running, rate, left)

@@ -5,7 +5,7 @@ from pathlib import Path
 from collapse.core.paths import expanded
 from collapse.errors import StoreError
 from collapse.plugin.guarding import outside_inference_mode
-from collapse.stores.folding import fold_training
+from collapse.stores.folding import fold_training, training_hash
 from collapse.stores.joining import Parts, joined
 from collapse.stores.manifest import is_store
 from collapse.stores.shards import gaps
@@ -22,7 +22,8 @@ def merge(parts: Parts, *, store: str | Path) -> Store:
 
     Args:
         parts: Two or more parts, their folders, or the folder that holds them.
-        store: Folder of the result. If it already holds this result, nothing is written.
+        store: Folder of the result. If it already holds this result, also with a validation, nothing is
+            written. If it is the folder of a part, the store replaces the part.
 
     Raises:
         UsageError: There are fewer than two parts.
@@ -38,4 +39,7 @@ def merge(parts: Parts, *, store: str | Path) -> Store:
     with locked_store_folder(target):
         if not is_store(target):
             return fold_training(target, shards)
-    return load_same(target, fold_training(None, shards))  # check that the target already holds this result
+    new, held = fold_training(None, shards), Store.load(target)
+    if held.layers == new.layers and training_hash(held, held.layers) == training_hash(new, new.layers):
+        return held.check()
+    return load_same(target, new)  # raises: it names the differences

@@ -66,7 +66,7 @@ def check_file(path: Path, entry: Mapping[str, Any], *, remember: bool = True) -
 def check_tensors(file: str, tensors: Mapping[str, "Tensor"], manifest: Mapping[str, Any]) -> None:
     """Check the tensors that every collection writes; tensors of plugin statistics are not checked.
 
-    Class ids must ascend, numbers must be finite, and the counts must add up to the number of samples of all chunks.
+    Class ids must ascend, numbers must be finite, and the counts must add up to the number of collected samples.
     """
     phase = name_of(file)
     if phase not in _OURS:
@@ -78,12 +78,12 @@ def check_tensors(file: str, tensors: Mapping[str, "Tensor"], manifest: Mapping[
         # checked.
         if tensor.is_floating_point() and not (tensor.double().sum().isfinite() or bool(tensor.isfinite().all())):
             raise StoreError(f"{file}: {name} are not all finite; {_REMEDY}")
-    coverage, length = manifest["coverage"].get(phase), manifest["identity"].get("chunk_length")
-    if "counts" not in tensors or not coverage or "chunks" not in coverage or length is None:
-        return
-    samples, expected = int(tensors["counts"].sum()), coverage.get("samples", coverage["chunks"] * (length - 1))
-    if samples != expected:
+    coverage, length = manifest["coverage"].get(phase) or {}, manifest["identity"].get("chunk_length")
+    expected = coverage.get("samples")
+    if expected is None and length and "chunks" in coverage:
+        expected = coverage["chunks"] * (length - 1)
+    if "counts" in tensors and expected not in (None, samples := int(tensors["counts"].sum())):
         raise StoreError(
-            f"{file} counts {samples:,} samples, but its {coverage['chunks']:,} chunks have {expected:,}: chunks were "
-            "counted twice or skipped; collect again (--recollect)"
+            f"{file} counts {samples:,} samples, but {expected:,} were collected: samples were counted twice or "
+            "skipped; collect again (--recollect)"
         )

@@ -50,7 +50,7 @@ def confusable_pairs(
             cosine.
         tokenizer: As in :func:`collapse.tokens`.
         min_count: As in :func:`collapse.measure`.
-        progress: Called as progress(what, done, total).
+        progress: Called as progress(what, done, total[, note]).
 
     Returns:
         A row per pair: ids, texts and counts of both, the value, ‖μ_c − μ_c′‖ and the cosine of the centred means.

@@ -57,7 +57,7 @@ def measure_groups(
         layer: The layer of a store.
         metrics, min_count: As in :func:`collapse.measure`.
         tokenizer: As in :func:`collapse.tokens`; only for regular expressions.
-        progress: Called as progress(what, done, total).
+        progress: Called as progress(what, done, total[, note]).
         **options: ``classes_of`` and ``device``, as in :func:`collapse.measure`.
 
     Returns:

@@ -59,7 +59,7 @@ def frequency_matched(
         seed: Seed of the permutations.
         tokenizer: As in :func:`collapse.tokens`.
         min_count: As in :func:`collapse.measure`.
-        progress: Called as progress(what, done, total).
+        progress: Called as progress(what, done, total[, note]).
 
     Returns:
         Five rows: tokens, matched, difference, standard error, p. The columns are those of :func:`collapse.tokens`.

@@ -86,7 +86,7 @@ def tokens(
         tokenizer: Folder or Hub id of the tokenizer, or a tokenizer of transformers; None for the tokenizer that the
             store records.
         min_count: As in :func:`collapse.measure`.
-        progress: Called as progress(what, done, total).
+        progress: Called as progress(what, done, total[, note]).
 
     Returns:
         A table; its ``frame()`` is a pandas DataFrame with a row per token, and its ``average`` has the measurements
