@@ -1,16 +1,15 @@
 """Collect a model on a text into a store: :func:`collect` opens an existing store, or collects what it lacks.
 
 1. ``collect`` makes a :class:`Request <collapse.stores.request.Request>`.
-2. On rank 0, ``Request.find_or_collect`` returns the store or part that the folder already holds, or locks the folder
-   and calls ``collect_missing`` (defined in :func:`_with_all_ranks`). ``collect_missing`` starts step 3 on all ranks.
-3. ``_run_passes`` loads the source (for texts: ``open_texts`` in inputs/text_source.py).
+2. On rank 0, ``Request.claimed`` yields what the folder already holds, or locks the folder (``_with_all_ranks``).
+3. If something is missing, ``_collect`` loads the source on all ranks (for texts: ``open_texts`` in
+   inputs/text_source.py).
 4. ``Collection.run`` (passes.py) runs the passes, and folds their shards into the store (stores/folding.py).
 """
 
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast, overload
 
@@ -29,9 +28,9 @@ from collapse.inputs.source_request import OF_SOURCE, check_applies, source_requ
 from collapse.inputs.text_request import text_request
 from collapse.plugin.guarding import outside_inference_mode
 from collapse.plugin.plugin_manager import plugins
-from collapse.stores.manifest import differences, is_store
+from collapse.stores.manifest import differences
 from collapse.stores.provenance import Clock
-from collapse.stores.request import Request
+from collapse.stores.request import Claim, Request
 from collapse.stores.shards import Part
 from collapse.stores.store import Store
 
@@ -182,33 +181,18 @@ def _checked(spec: CollectionSpec, store: str | Path | None) -> CollectionSpec:
     return spec
 
 
-@dataclass(frozen=True)
-class _Work:
-    """A collection that all ranks run: the locked folder (None: in memory), and the incomplete store in it, if any."""
-
-    folder: Path | None
-    store: Store | None
-
-
 def _with_all_ranks(request: Request, report: Report | None) -> Store | Part:
-    """Open or collect a request's store or part: rank 0 locks the folder, and the others help it to collect.
-
-    Rank 0 sends :class:`_Work` to the other ranks for each collection that it starts, and then the result.
-    """
-
-    def collect_missing(folder: Path | None) -> Store | Part:
-        with ranks.together():  # if one rank fails, all stop before the folder is unlocked
-            work = _Work(folder, Store.load(folder) if folder is not None and is_store(folder) else None)
-            ranks.shared(work)
-            return _run_passes(request, report, work)
-
-    if ranks.rank() == 0:
-        done = request.find_or_collect(collect_missing)
-        return ranks.shared(done)
-    while isinstance(from_first := ranks.shared(None), _Work):
-        _check_shared(request.folder)
-        _run_passes(request, report, from_first)
-    return cast("Store | Part", from_first)
+    """Open or collect a request's store or part: rank 0 locks the folder, and all ranks collect what it lacks."""
+    if ranks.rank() > 0:
+        claim = cast("Claim", ranks.shared(None))
+        if claim.done is None:
+            _check_shared(request.folder)
+            _collect(request, claim, report)
+        return cast("Store | Part", ranks.shared(None))
+    with request.claimed() as claim, ranks.together():  # if one rank fails, all stop before the folder is unlocked
+        ranks.shared(claim)
+        done = claim.done or _collect(request, claim, report)
+    return ranks.shared(request.result(done))
 
 
 def _check_shared(folder: Path | None) -> None:
@@ -220,14 +204,14 @@ def _check_shared(folder: Path | None) -> None:
     raise CollapseError(f"{folder} is not on this node: give a --store on a file system that all nodes share")
 
 
-def _run_passes(request: Request, report: Report | None, work: _Work) -> Store | Part:
-    """Collect what a locked folder does not hold yet."""
+def _collect(request: Request, claim: Claim, report: Report | None) -> Store | Part:
+    """Collect what a claimed folder lacks."""
     clock, known = Clock(), plugins().statistics
     kinds = [kind for name, kind in sorted(known.items()) if name not in request.without]
     with exact_arithmetic(deterministic=request.deterministic):  # before the first product, which configures cuBLAS
-        source = request.load(work.store, report)
+        source = request.load(claim.store, report)
     if differ := differences(ranks.shared(source.identity), source.identity, sides=("rank 0", "this rank")):
         raise CollapseError(f"the ranks differ in {'; '.join(differ)}: give all of them the same model and texts")
     with exact_arithmetic(deterministic=request.deterministic):  # again: loading the model may reset it
-        run = Collection(source, work.folder, kinds, request.batch_size, request.part, report, clock).run
-        return run(work.store)
+        run = Collection(source, claim.folder, kinds, request.batch_size, request.part, report, clock).run
+        return run(claim.store)

@@ -34,8 +34,8 @@ def resolve(model: str, spec: CollectionSpec, folder: Path | None) -> Request | 
         made: Request | CollapseError = _request(reference, spec, folder=folder).in_folder(folder)
     except CollapseError as error:  # a published store may supply missing options
         made = error
-    is_collected = isinstance(made, Request) and made.is_collected
-    if may_use_published and not is_collected and (found := find_store(reference, spec)):
+    has_own = isinstance(made, Request) and made.folder_has_store
+    if may_use_published and not has_own and (found := find_store(reference, spec)):
         return found
     if isinstance(made, CollapseError):
         raise made

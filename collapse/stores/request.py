@@ -6,8 +6,8 @@ in manifest.py compares two identities.
 
 import logging
 import shutil
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -25,8 +25,20 @@ from collapse.stores.store_folder import RECOLLECTED, exclusively, locked_store_
 
 log = logging.getLogger("collapse")
 
-CollectMissing = Callable[[Path | None], Store | Part]
-"""Collects what a folder lacks; see :meth:`Request.find_or_collect`."""
+
+@dataclass(frozen=True)
+class Claim:
+    """What a request's folder holds.
+
+    Attributes:
+        folder: The folder to collect into, locked unless ``done``; None for a store in memory.
+        done: The store or part, if nothing must be collected; otherwise None.
+        store: The store in the folder, which lacks something; None if there is none.
+    """
+
+    folder: Path | None
+    done: Store | Part | None = None
+    store: Store | None = None
 
 
 @dataclass(frozen=True)
@@ -61,7 +73,7 @@ class Request:
     layers: str | None = None
 
     @property
-    def is_collected(self) -> bool:
+    def folder_has_store(self) -> bool:
         """Whether the folder already holds a store."""
         return self.folder is not None and is_store(self.folder)
 
@@ -100,39 +112,42 @@ class Request:
             found.append(f"it is not complete ({store.state})")
         return found
 
-    def find_or_collect(self, collect_missing: CollectMissing) -> Store | Part:
-        """Open the store or part in the folder; first collect what is missing.
+    @contextmanager
+    def claimed(self) -> Iterator["Claim"]:
+        """Yield what the folder already holds, or else the folder, locked, for collecting what it lacks.
 
-        Args:
-            collect_missing: Function that collects what a folder lacks. Its argument is the folder, which is locked; it
-                is a subfolder for ``recollect``, and None to collect into memory.
+        With ``recollect``, the claim is a subfolder; its store replaces that of the folder at the end of the block.
 
         Raises:
             StoreError: The folder holds something else, or a file was altered.
-            CollapseError: The folder cannot be written, or ``collect_missing`` raised it.
+            CollapseError: The folder cannot be written.
         """
         folder = self.folder
         if folder is None:
-            return collect_missing(None).with_names(self.shown_names)
-        # readers need no lock
-        done: Store | Part | None = None if self.recollect else self._finished_store(folder)
-        if done is None:
-            done = self._find_or_collect_locked(folder, collect_missing)
-        if isinstance(done, Store):
-            _remove_folded(folder, done)
-        return done.with_names(self.shown_names)
-
-    def _find_or_collect_locked(self, folder: Path, collect_missing: CollectMissing) -> Store | Part:
-        """Lock the folder, look again (another process may have finished meanwhile), and collect what is missing."""
+            yield Claim(None)
+            return
+        if not self.recollect and (store := self._checked_store(folder)):  # readers need no lock
+            yield Claim(folder, store)
+            return
         with locked_store_folder(folder, self.part):
             if self.recollect:
-                return self._collect_again(folder, collect_missing)
-            with exclusively(folder, self.part):
+                new = self._folder_to_recollect(folder)
+                yield Claim(new, self._checked_store(new), _store_in(new))
+                replace_by_recollected(folder)
+                return
+            with exclusively(folder, self.part):  # look again: another process may have finished meanwhile
                 repair_shards(folder, self.part)
-                if is_store(folder):
-                    _remove_folded(folder, Store.load(folder))
-                done = self._finished_store(folder) or self._finished_part(folder)
-            return done or collect_missing(folder)
+                if (store := _store_in(folder)) is not None:
+                    _remove_folded(folder, store)
+                done = self._checked_store(folder) or self._part_if_done(folder)
+            yield Claim(folder, done, store)
+
+    def result(self, done: Store | Part) -> Store | Part:
+        """Return what was claimed or collected, as it lies in the folder, with the request's names."""
+        if self.folder is not None and isinstance(done, Store):
+            done = Store.load(self.folder) if self.recollect else done
+            _remove_folded(self.folder, done)
+        return done.with_names(self.shown_names)
 
     def missing_parts(self, n: int) -> dict[str, list[int]]:
         """Return which of n parts the folder lacks, by phase; nothing if the store is complete.
@@ -140,10 +155,10 @@ class Request:
         While no slice of a phase is collected, all parts are missing, because the number of slices is not known.
         """
         assert self.folder is not None  # parts need one
-        if self._finished_store(self.folder):
+        if self._checked_store(self.folder):
             return {}
         refuse_if_shards_differ(self.folder, self._differences_in(self.folder))
-        store, missing = Store.load(self.folder) if is_store(self.folder) else None, {}
+        store, missing = _store_in(self.folder), {}
         if store is None or self.lacking_layers(store):
             missing["train"] = list(range(1, n + 1))
         if self.validates and (missing or store is None or self.lacks_validation(store)):
@@ -153,8 +168,12 @@ class Request:
                 missing[phase] = [k for k in missing[phase] if gaps(shards, part_of(shards[0].slices, (k, n)))]
         return missing
 
-    def _collect_again(self, folder: Path, collect_missing: CollectMissing) -> Store:
-        """Collect into a subfolder of the locked folder; at the end, the new store replaces the old one."""
+    def _folder_to_recollect(self, folder: Path) -> Path:
+        """Return the subfolder of a locked folder for the new store; it may hold unfinished work to resume.
+
+        Raises:
+            StoreError: The folder holds another store, or an unfinished collection of another store.
+        """
         if is_store(folder):
             there = Store.load(folder)
             differ = self.store_differences(there)
@@ -173,13 +192,14 @@ class Request:
             discarding = "%s: discarding an unfinished collection of --recollect: %s. Collecting again from the start"
             log.warning(discarding, folder, "; ".join(differ))
             shutil.rmtree(new)
-        if self._finished_store(new) is None:
-            collect_missing(new)
-        replace_by_recollected(folder)
-        return Store.load(folder)
+        return new
 
-    def _finished_store(self, folder: Path) -> Store | None:
-        """Return the store in a folder if it holds everything requested; None if something is missing."""
+    def _checked_store(self, folder: Path) -> Store | None:
+        """Return the store in a folder if it holds everything requested; None if something is missing.
+
+        Raises:
+            StoreError: It is another store, or a file was altered.
+        """
         if not is_store(folder):
             return None
         store = Store.load(folder).check()
@@ -187,7 +207,7 @@ class Request:
             raise another_store(folder, differ, "give the same model and options, or choose another --store")
         return None if self.lacking_layers(store) or self.lacks_validation(store) else store
 
-    def _finished_part(self, folder: Path) -> Store | Part | None:
+    def _part_if_done(self, folder: Path) -> Store | Part | None:
         """Return what a locked folder holds if the requested part is complete but its phase is not; otherwise None.
 
         This is the store if there is one (the part is of its validation or of new layers), otherwise the part.
@@ -195,14 +215,11 @@ class Request:
         Raises:
             StoreError: The folder has shards collected with other options; this is checked even without ``--part``.
         """
-        store = Store.load(folder) if is_store(folder) else None
-        shards = all_shards(folder)
+        store, shards = _store_in(folder), all_shards(folder)
         refuse_if_shards_differ(folder, self._shard_differences(shards, store))
-        if not self.part or not shards or not gaps(shards):  # without gaps, the whole text must still be folded
-            return None
-        if gaps(shards, part_of(shards[0].slices, self.part)):
-            return None
-        return store or Part(folder, shards)
+        # without gaps, the whole text must still be folded
+        is_done = self.part and shards and gaps(shards) and not gaps(shards, part_of(shards[0].slices, self.part))
+        return (store or Part(folder, shards)) if is_done else None
 
     def _differences_in(self, folder: Path) -> list[str]:
         """Describe how the store in a folder, or else its training shards, differ from the request."""
@@ -220,6 +237,10 @@ class Request:
             layers = store.lacking(phase, store.layers_with(self.layers))
         stored, requested = ({"layers": ", ".join(each)} for each in (header["layers"], layers))
         return differences(stored, requested) + self.identity_differences(header["identity"])
+
+
+def _store_in(folder: Path) -> Store | None:
+    return Store.load(folder) if is_store(folder) else None
 
 
 def _remove_folded(folder: Path, store: Store) -> None:
