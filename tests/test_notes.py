@@ -186,7 +186,8 @@ def test_plugin_statistics_are_read_where_they_can_be_used(measured):
     row, notes = measured(replace(s, counts=torch.tensor([4, 2, 1])), "r", min_count=2)
     assert row.measurements == {"r.each": 3.0, "r.pooled": None}
     assert list(notes.values()) == [
-        "pooled was collected over all classes: not available with --min-count, --classes-of or --group-by"
+        "pooled covers all classes, because it has no row per class (x): not available with --min-count, "
+        "--classes-of or --group-by"
     ]
     row, notes = measured(replace(s, versions={"each": 1, "pooled": 7}), "r")
     assert row.measurements == {"r.each": 3.0, "r.pooled": None}

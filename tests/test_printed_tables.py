@@ -131,7 +131,7 @@ def test_models_of_other_shapes_have_ranges_of_limits():
     assert limits["nc2.interference"] == ["-0.2000 to -0.1000", ""]
     assert limits["nc2.interference_std"][1].startswith("0 to ")  # 6 classes in 8 dimensions can be a simplex
     said = f"reachable, {UNIFORM}: the value of uniform random points, not a bound"
-    ranges = "at full collapse, reachable: a range means that the models' values differ"
+    ranges = "at full collapse, reachable: a range means that the values of the columns differ"
     notes = [whole_table_of(some).notes for some in (rows[:1], rows[1:], rows)]
     assert [(said in each, ranges in each) for each in notes] == [(False, False), (True, False), (True, True)]
     assert ranges not in notes_of(rows)  # of tables without these columns, such as collapse compare's

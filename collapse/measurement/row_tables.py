@@ -43,7 +43,7 @@ def whole_table_of(
     limits = {name: [_ends(each) for each in _limits(rows, name)] for name in names}
     ranges = any(isinstance(each, str) and each for ends in limits.values() for each in ends)
     notes = [*_on_hidden(rows, names, more), *notes_of(rows, shown)]
-    notes += ["at full collapse, reachable: a range means that the models' values differ"] if ranges else []
+    notes += ["at full collapse, reachable: a range means that the values of the columns differ"] if ranges else []
     title = "\n".join(f"{model}{about}" for model, about in titles_of(rows))
     if _has_noise(rows):
         notes += notes_on_reachable(name for name in names if limits[name][1] != "")

@@ -128,7 +128,11 @@ def missing(s: EmbeddingStatistics, metric: Metric) -> Noted | None:
         elif kind and need in s.versions and (differ := conflict(kind, s.versions[need], s.makers.get(need))):
             text = f"{need}: the collection {differ}; collect again with --recollect"
         elif kind and s.left_out and not kind.per_class:
-            text = f"{need} was collected over all classes: not available with --min-count, --classes-of or --group-by"
+            whole = ", ".join(name for name, each in kind.state.items() if not each.per_class)
+            text = (
+                f"{need} covers all classes, because it has no row per class ({whole}): not available with "
+                "--min-count, --classes-of or --group-by"
+            )
         if text:
             return Noted(None, text, "missing")
     return None

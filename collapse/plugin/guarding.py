@@ -7,6 +7,8 @@ This module does not import torch, because plugins that only add commands do not
 
 from collections.abc import Callable
 from functools import wraps
+from pathlib import Path
+from traceback import extract_tb
 from typing import Any, ParamSpec, TypeVar
 
 from collapse.errors import CollapseError, PluginError, first_line
@@ -50,7 +52,14 @@ def call(function: Callable[..., Any], /, *arguments: Any, **named: Any) -> Any:
     except Exception as error:  # a plugin can raise anything
         if _REFUSED in str(error):
             raise Wrote(function, "it wrote to a tensor that others also read: write to a copy (x.clone())") from error
-        raise Failed(function, error_line(error)) from error
+        raise Failed(function, error_line(error) + _place(function, error)) from error
+
+
+def _place(function: Callable[..., Any], error: BaseException) -> str:
+    """Return the line of a function's file where an exception was raised, such as " (mine.py:12)"; "" without one."""
+    file = getattr(getattr(function, "__code__", None), "co_filename", None)
+    lines = [frame.lineno for frame in extract_tb(error.__traceback__) if frame.filename == file]
+    return f" ({Path(str(file)).name}:{lines[-1]})" if lines else ""
 
 
 def outside_inference_mode(function: Callable[P, R]) -> Callable[P, R]:
@@ -69,7 +78,8 @@ def outside_inference_mode(function: Callable[P, R]) -> Callable[P, R]:
 
 def called(function: Any) -> str:
     """Return a function's module and name, for messages."""
-    return f"{getattr(function, '__module__', '?')}.{getattr(function, '__name__', type(function).__name__)}"
+    name = getattr(function, "__qualname__", type(function).__qualname__).rpartition("<locals>.")[2]
+    return f"{getattr(function, '__module__', '?')}.{name}"
 
 
 def error_line(error: BaseException) -> str:
