@@ -132,4 +132,4 @@ def test_rows_keep_their_nulls_beside_tables_without_rows(files):
         assert made.rows == [nulled]
         assert len(made) == 2 * len(paths) - 1
         (saved,) = collapse.save_figures([files / each for each in paths], files / "out", names="nulls", formats="csv")
-        assert saved.notes == ("not drawn: 2 rows without nulls",)
+        assert saved.notes == ("not drawn: 2 rows without null baselines",)

@@ -1,4 +1,4 @@
-"""Linear models of groups and controls; jackknife intervals from fits that leave out one row or cluster each."""
+"""Linear models with groups and controls; jackknife intervals from fits that leave out one row or cluster each."""
 
 import math
 from collections.abc import Sequence
@@ -35,10 +35,13 @@ _LARGEST = 1 - 1e-12  # |r| whose Fisher z is finite
 
 @dataclass(frozen=True)
 class LinearModel:
-    """A linear model of groups and controls: an additive effect for each group of each grouping, a slope per control.
+    """A linear model that predicts values from groups and controls.
+
+    Each grouping, such as architecture, divides the rows into groups, and each group has an additive effect. Each
+    control, such as width, has a slope.
 
     Attributes:
-        basis_nq: Orthonormal basis of the model's columns, including the constant column, shape (rows, q).
+        basis_nq: Orthonormal basis of the columns of the design matrix, including the constant column, shape (rows, q).
 
     >>> x = np.array([1.0, 2.0, 5.0, 6.0])
     >>> linear_model(4, [np.array([0, 0, 1, 1])]).residuals(x).round(12).tolist()
@@ -79,7 +82,12 @@ def is_constant(values_n: Floats) -> bool:
 
 
 def linear_model(rows: int, groupings: Sequence[Codes] = (), controls: Sequence[Floats] = ()) -> LinearModel:
-    """Make the model of groupings (codes of shape (rows,)) and controls (numbers of shape (rows,)).
+    """Return the linear model for some groupings and controls.
+
+    Args:
+        rows: Number of rows.
+        groupings: For each grouping, the number of each row's group, shape (rows,).
+        controls: For each control, its value in each row, shape (rows,).
 
     Residuals of two crossed groupings, such as architecture and recipe, are those of a two-way analysis of variance.
     """
@@ -91,7 +99,7 @@ def linear_model(rows: int, groupings: Sequence[Codes] = (), controls: Sequence[
 
 
 def _spanned(columns_nq: Floats) -> LinearModel:
-    """Make the model of columns that may be linearly dependent."""
+    """Return the linear model with these columns of the design matrix, which may be linearly dependent."""
     left, singular, _ = np.linalg.svd(columns_nq, full_matrices=False)
     return LinearModel(left[:, singular > _NOTHING * singular[0]])
 

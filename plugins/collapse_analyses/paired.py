@@ -72,7 +72,7 @@ def paired(
     Source: Dixon & Mood 1946 for the sign test.
     """
     if "," in by:
-        raise UsageError(f"--by must name one column, got {by!r}: give other columns with --equal")
+        raise UsageError(f"--by must name one column, got {by!r}: name columns that are equal in a pair with --equal")
     chosen = choose(results, against=against, columns=columns, where=where, needs=[by])
     pairs = _pairs_of(chosen.frame, by, values, equal)
     records = _records(chosen.frame, [chosen.goal, *chosen.tested], pairs)
@@ -163,7 +163,7 @@ def _pairs_of(frame: "pd.DataFrame", by: str, values: str | None, equal: str | S
         equally = f" and are equal in {', '.join(names)}" if names else ""
         raise CollapseError(
             f"several rows (such as {row.get('model', row.name)}) have {by} = {row[by]}{equally}, so it is "
-            "unclear which one to pair: choose rows with --where, or give more columns with --equal"
+            "unclear which one to pair: choose rows with --where, or name more columns with --equal"
         )
     alike = rows.groupby(["of", *names], dropna=False, sort=False).ngroup()
     pairs = rows.assign(alike=alike).pivot(index="alike", columns=by, values="place").dropna().astype(np.int64)
@@ -171,7 +171,7 @@ def _pairs_of(frame: "pd.DataFrame", by: str, values: str | None, equal: str | S
     if len(pairs) < 3:
         raise CollapseError(
             f"only {counted(len(pairs), 'pair')} of rows differ in {by} and are equal in {', '.join(used)}: give a "
-            "table with at least 3, or fewer columns with --equal"
+            "table with at least 3 pairs, or name fewer columns with --equal"
         )
     first, second = pairs[one].to_numpy(), pairs[two].to_numpy()
     return _Pairs((one, two), used, first, second, _units(frame, first, second))
@@ -191,10 +191,10 @@ def _values(frame: "pd.DataFrame", by: str, wanted: str | None) -> tuple[Any, An
     names = list(known) if wanted is None else [text.strip() for text in wanted.split(",")]
     if len(known) < 2:
         only = f"only the value {', '.join(known)}" if known else "no value"
-        raise UsageError(f"{by} has {only}: give a table with two values, or another --by")
+        raise UsageError(f"column {by} has {only}: give a table with two values, or another column with --by")
     listed = ", ".join([*known][:8]) + (", …" if len(known) > 8 else "")
     if unknown := [name for name in names if name not in known]:
-        raise UsageError(f"{by} has no value {unknown[0]}: --values must name two of {listed}")
+        raise UsageError(f"--values {wanted}: column {by} has no value {unknown[0]}; choose two of {listed}")
     if len(names) != 2 or len(set(names)) != 2:
-        raise UsageError(f"{by} has {len(known)} values ({listed}): choose two with --values")
+        raise UsageError(f"column {by} has {len(known)} values ({listed}): choose two with --values")
     return known[names[0]], known[names[1]]

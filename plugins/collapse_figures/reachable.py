@@ -28,7 +28,10 @@ def reachable(results: Results) -> Drawing:
                 made |= {"value": row[name], "limit": limit, "ratio": row[name] / limit}
                 rows.append(made | ({field(colour.column): row[colour.column]} if colour else {}))
     if not rows:
-        raise CollapseError("needs a headline measurement with a reachable value other than 0")
+        raise CollapseError(
+            "needs a measurement that collapse measure prints by default and that can reach a value other than 0: use "
+            "collapse measure without --metrics"
+        )
     ratios = [row["ratio"] for row in rows]
     log = min(ratios) > 0 and max(ratios) > 10 * min(ratios)
     hover = ["model:N", "name:N", *(alt.Tooltip(f"{each}:Q", format=".4g") for each in ("value", "limit", "ratio"))]

@@ -1,4 +1,4 @@
-"""Measurements beside their nulls (the untrained model and shuffled labels) and their reachable values."""
+"""Measurements beside those of null baselines (the untrained model, shuffled labels) and their reachable values."""
 
 import math
 from collections.abc import Iterator
@@ -16,10 +16,10 @@ _RANDOM = " (the value that GNC2 can reach is that of random points)"
 
 @figure("nulls", title="Measurements beside their nulls")
 def nulls(results: Results) -> Drawing:
-    """Headline measurements of each model and its nulls, with the reachable values; one mark per value."""
+    """Headline measurements of each model and its null baselines, with the reachable values; one mark per value."""
     with_nulls = [row for row in results.rows if row.nulls]
     if not with_nulls:
-        raise CollapseError("needs rows with nulls: use collapse measure --null, and save results as .json")
+        raise CollapseError("needs rows with null baselines: use collapse measure --null, and save results as .json")
     kinds = list(dict.fromkeys(kind for row in with_nulls for kind in row.nulls))
     panels = []
     properties = [name for name in MEASUREMENTS if name != "val_loss"]  # the loss comes last
@@ -29,16 +29,19 @@ def nulls(results: Results) -> Drawing:
         if "model" in present and present & set(kinds):
             panels.append(_panel(name, values, ["model", *kinds, "reachable"]))
     if not panels:
-        raise CollapseError("no headline measurement has a value in both a row and one of its nulls")
+        raise CollapseError(
+            "no measurement that collapse measure prints by default has a value both for a model and for one of its "
+            "null baselines: use collapse measure --null without --metrics"
+        )
     random = any(row.classes > row.dim + 1 for row in with_nulls)
     models = len({row.store or id(row) for row in with_nulls})  # rows of one store differ in --min-count
     caption = (
-        f"Headline measurements of {counted(models, 'model')}, of the nulls {' and '.join(kinds)} on the same "
-        "text, and the values that these classes and dimensions can reach, if an axis can show them. A model shows "
-        f"collapse only if it is nearer to these values than its nulls{_RANDOM if random else ''}."
+        f"Headline measurements of {counted(models, 'model')}, of the null baselines {' and '.join(kinds)} on the "
+        "same text, and the values that these classes and dimensions can reach, if an axis can show them. A model "
+        f"shows collapse only if it is nearer to these values than its null baselines{_RANDOM if random else ''}."
     )
     left_out = len(results) - len(with_nulls)
-    notes = (f"not drawn: {counted(left_out, 'row')} without nulls",) if left_out else ()
+    notes = (f"not drawn: {counted(left_out, 'row')} without null baselines",) if left_out else ()
     return Drawing(together(panels), caption, notes=notes)
 
 

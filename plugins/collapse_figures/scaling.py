@@ -71,18 +71,19 @@ def by_decay(results: Results) -> Drawing:
 
 
 def _named(results: Results, parts: Sequence[str]) -> "tuple[pd.DataFrame, list[str]]":
-    """Return the models that have these columns and no seed, and a note on the excluded models with a seed."""
+    """Return the rows with numbers in these columns and without seeds, and a note on excluded rows with a seed."""
     frame = measured(results)
     if lacking := [name for name in parts if not having(frame, [name])]:
         raise CollapseError(
-            f"needs {' and '.join(lacking)}: add columns, or name models like TinyStories-02x0768_03d@2"
+            f"needs numbers in {' and '.join(lacking)}: add such columns to the table, or use model names that "
+            "contain these numbers, such as TinyStories-02x0768_03d@2"
         )
     frame = frame.dropna(subset=list(parts))
     if "checkpoint" in frame:
         frame["trained"] = frame["checkpoint"] + 1
     kept = frame[frame[having(frame, ["seed", "init_seed"])].isna().all(axis=1)]
     if kept.empty:
-        raise CollapseError("needs models without a seed in their names: those with one are excluded as repeats")
+        raise CollapseError("needs models without a seed in their names: repeats with a seed are excluded")
     repeats = len(frame) - len(kept)
     return kept, [f"excluded: {counted(repeats, 'row')} that repeat a recipe with another seed"] if repeats else []
 

@@ -105,7 +105,7 @@ def measured(results: Results, needs: Sequence[str] = ()) -> "pd.DataFrame":
     frame["called"] = last if last.nunique() == frame["model"].nunique() else frame["model"].astype(str)
     kept = frame.dropna(subset=list(needs))
     if needs and kept.empty:
-        raise CollapseError(f"no row of the table has all of {', '.join(needs)}: choose another figure")
+        raise CollapseError(f"no row of the table has numbers in all columns {', '.join(needs)}: choose another figure")
     return kept.reset_index(drop=True)
 
 
@@ -118,7 +118,9 @@ def one_of(frame: "pd.DataFrame", names: Sequence[str]) -> list[str]:
     """Return the columns that have a number in at least one row; raise CollapseError if there are none."""
     found = having(frame, names)
     if not found:
-        raise CollapseError(f"needs values of one of {', '.join(names)}: measure one, or choose another figure")
+        raise CollapseError(
+            f"needs numbers in one of the columns {', '.join(names)}: measure one of them, or choose another figure"
+        )
     return found
 
 

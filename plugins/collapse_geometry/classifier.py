@@ -7,7 +7,7 @@ from torch import Tensor
 from collapse import CoV, Mean, Min, Noted, Std, class_metric, derived, metric, pair_metric
 from collapse.numerics.statistics import unit_rows
 
-# parameters below ask for these by name
+# functions below take these values as parameters
 from collapse_geometry.spectra import classifier_spectrum as classifier_spectrum
 from collapse_metrics.nc2 import etf_distance, least_etf_error, simplex_interference
 from collapse_metrics.spectrum import Spectrum

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from collapse import Mean, Noted, derived, metric, pair_metric
 
-# parameters below ask for these by name
+# functions below take these values as parameters
 from collapse_geometry.spectra import within_spectrum as within_spectrum
 from collapse_metrics.covariance import within_covariance as within_covariance
 from collapse_metrics.spectrum import Spectrum, spectrum_of

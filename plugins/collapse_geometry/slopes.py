@@ -59,7 +59,7 @@ def variance_slope(counts: Tensor, variances: Tensor) -> Tensor | Noted:
     Classes without variance, such as those of one sample, are excluded.
 
     Equation: slope of log σ_c² on log N_c
-    Source: as for `geometry.slope.mean` and `geometry.slope.row`
+    Source: minority collapse: Fang et al. 2021; norms and counts: Kang et al. 2020
 
     >>> from collapse.testing import tiny_statistics, value
     >>> round(value(variance_slope, tiny_statistics()), 6)

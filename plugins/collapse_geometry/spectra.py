@@ -14,7 +14,7 @@ from torch import Tensor
 
 from collapse import Noted, derived, metric
 
-# parameters below ask for these by name
+# functions below take these values as parameters
 from collapse_metrics.covariance import second_moment as second_moment
 from collapse_metrics.covariance import within_covariance as within_covariance
 from collapse_metrics.spectrum import Spectrum, spectrum_of, spectrum_of_rows
@@ -121,7 +121,7 @@ def alpha(eigenvalues: Float[Tensor, " r"]) -> Tensor | Noted:
 
 
 def _declared(of: Callable[..., Any], summary: Callable[..., Any]) -> Callable[..., Any]:
-    """Declare a summary of a spectrum as a metric that asks for the spectrum by its name."""
+    """Declare a summary of a spectrum as a metric that takes the spectrum as its parameter."""
     matrix = of.__name__.removesuffix("_spectrum")
 
     def function(**given: Spectrum) -> Any:

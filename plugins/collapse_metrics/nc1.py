@@ -6,7 +6,7 @@ from torch import Tensor
 
 from collapse import Mean, MeanLog, Noted, Std, derived, metric, pair_metric
 
-# parameters below ask for these by name
+# functions below take these values as parameters
 from collapse_metrics.covariance import within_covariance as within_covariance
 from collapse_metrics.debiasing import Estimates
 from collapse_metrics.debiasing import resolved as resolved

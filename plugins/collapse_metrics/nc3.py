@@ -5,7 +5,7 @@ from torch import Tensor
 from collapse import CoV, Mean, Noted, Std, class_metric, metric, row_cosine
 from collapse.numerics.statistics import unit_rows
 from collapse_metrics.debiasing import UNRESOLVED, Estimates
-from collapse_metrics.debiasing import resolved as resolved  # asked for by name as a parameter below
+from collapse_metrics.debiasing import resolved as resolved  # the name of a parameter below
 from collapse_metrics.nc2 import etf_distance, least_etf_error
 
 
@@ -38,7 +38,7 @@ def centred_duality_cosines(centred_rows: Tensor, centred_means: Tensor) -> Tens
     """Cosine of each centred row w_c − w̄ with its centred class mean; softmax does not depend on the mean row w̄.
 
     Equation: cos(w_c − w̄, μ_c − μ̄)
-    Source: as Eq. 8, with the rows centred
+    Source: Wu & Papyan 2024, Eq. 8, with the rows centred
 
     >>> from collapse.testing import statistics_of, value
     >>> value(centred_duality_cosines, statistics_of([[-1.0], [1.0]], [[4.0], [6.0]])).tolist()
@@ -95,7 +95,7 @@ def centred_duality_error(centred_rows: Tensor, centred_means: Tensor) -> float:
     """Distance of the normalized W Mᵀ, with centred rows, to the Gram matrix of a simplex ETF; 0 at full collapse.
 
     Equation: ‖(W − w̄)Mᵀ/‖(W − w̄)Mᵀ‖_F − E/‖E‖_F‖_F
-    Source: as the duality error, with the rows centred
+    Source: Kothapalli 2023, with the rows centred
 
     >>> import torch
     >>> from collapse.testing import statistics_of, value

@@ -65,7 +65,7 @@ def test_cdnv_of_zero_is_not_drawn_as_a_logarithm():
     rows[0] = replace(rows[0], measurements={**rows[0].measurements, "nc1.cdnv": 0.0})
     assert "(of log CDNV)" not in collapse.draw("loss", rows).caption
     for name in ("loss", "geometry"):
-        with pytest.raises(CollapseError, match=r"needs (at least two models|values of one of)"):
+        with pytest.raises(CollapseError, match=r"needs (at least two models|numbers in one of)"):
             collapse.draw(name, rows[:1])
 
 
@@ -84,7 +84,7 @@ def test_columns_serve_where_names_say_nothing():
     frame = pd.DataFrame({"model": ["a", "b", "c"], "val_loss": [3.0, 2.0, 2.5], "width": [8, 16, 16]})
     rows = numbers_of(collapse.draw("scaling-width", Results.from_frame(frame.assign(depth=[1, 2, 1]))).spec)
     assert [row["val_loss"] for row in rows] == [3, 2, 2.5]
-    with pytest.raises(CollapseError, match="needs depth: add columns, or name models like"):
+    with pytest.raises(CollapseError, match="needs numbers in depth: add such columns to the table, or use"):
         collapse.draw("scaling-width", Results.from_frame(frame))
 
 
@@ -133,7 +133,7 @@ def test_the_null_is_that_of_the_permutation_test(paper):
     whole = collapse.draw("permutation-null", paper)
     assert "No p is shown: the models have 30 values of architecture" in whole.caption
     assert "CDNV itself, not of its logarithm" in whole.caption
-    with pytest.raises(CollapseError, match=r"needs values of one of nc1\.cdnv, "):
+    with pytest.raises(CollapseError, match=r"needs numbers in one of the columns nc1\.cdnv, "):
         collapse.draw("permutation-null", Results.from_frame(frame[["model", "val_loss"]]))
 
 
@@ -143,8 +143,8 @@ def test_a_model_its_nulls_and_the_limit_are_drawn():
     assert next(iter(found))[0].startswith("nc1.")  # the loss is the last
     assert (found["nc1.cdnv", "untrained"], found["nc1.cdnv", "shuffled"]) == (0.5, 40.0)
     assert "nc4.agreement" not in {name for name, _ in found}  # none of its nulls has a value
-    assert drawing.notes == ("not drawn: 1 row without nulls",)
-    with pytest.raises(CollapseError, match="needs rows with nulls: use collapse measure --null"):
+    assert drawing.notes == ("not drawn: 1 row without null baselines",)
+    with pytest.raises(CollapseError, match="needs rows with null baselines: use collapse measure --null"):
         collapse.draw("nulls", "paper")
 
 

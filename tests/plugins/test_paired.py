@@ -74,10 +74,10 @@ def test_other_columns_can_be_equal():
     ("options", "said"),
     [
         ({"by": "decay,width"}, "--by must name one column, got 'decay,width'"),
-        ({"values": "0.1,0.3"}, r"decay has no value 0\.3: --values must name two of 0\.0005, 0\.1"),
-        ({"where": "decay=0.1"}, r"decay has only the value 0\.1: give a table with two values, or another --by"),
+        ({"values": "0.1,0.3"}, r"--values 0\.1,0\.3: column decay has no value 0\.3; choose two of 0\.0005, 0\.1"),
+        ({"where": "decay=0.1"}, r"decay has only the value 0\.1: give a table with two values, or another column"),
         ({"values": "0.1"}, r"decay has 2 values \(0\.0005, 0\.1\): choose two with --values"),
-        ({"equal": "width"}, "several rows .* choose rows with --where, or give more columns with --equal"),
+        ({"equal": "width"}, "several rows .* choose rows with --where, or name more columns with --equal"),
         ({"where": "model=1x16*"}, "only 2 pairs of rows differ in decay .*: give a table with at least 3"),
     ],
 )
