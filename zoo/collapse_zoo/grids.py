@@ -1,4 +1,4 @@
-"""Grids of models: the paper's, repeats of one with other seeds, or a product of depths, widths and recipes."""
+"""Grids of models: the paper's, repeats of one with other seeds, or combinations of depths, widths and recipes."""
 
 import re
 from collections.abc import Sequence
@@ -36,8 +36,10 @@ def grid(
     """Return the members of a grid, in order.
 
     Args:
-        text: ``paper``: 30 architectures x {01d, 01L, 03d, 10d, 10L}. ``seeds``: 02x0768_01d and 20 repeats. Or a
-            product, such as ``1,2x64,128`` or ``2x768_01d,10L``, whose last checkpoints are measured.
+        text: ``paper``: 30 architectures x {01d, 01L, 03d, 10d, 10L}. ``seeds``: 02x0768_01d and 20 repeats. Or
+            depths, ``x`` and widths, such as ``1,2x64,128``, and optionally ``_`` and recipes, such as
+            ``2x768_01d,10L`` (see recipes.py). The grid then has a run for each combination, and the last checkpoint
+            of each run is measured.
         vary: What varies between the repeats of ``seeds``: "data" (the order, as in §3.8 of the paper; the default),
             "init" (the initialization, which §1.3 also names) or "both".
         seeds, data_seeds: Repeat each member with each of these seeds.
@@ -75,7 +77,10 @@ def _product(text: str) -> list[GridMember]:
     match = _PRODUCT.fullmatch(text)
     if not match:
         near = near_names(text, ("paper", "seeds"))
-        raise UsageError(f"no grid is called {text!r}; {near}, or a product such as 1,2x64,128 or 2x768_01d,10L")
+        raise UsageError(
+            f"no grid is called {text!r}; {near} (or give depths x widths, such as 1,2x64,128 for 4 models, "
+            "and optionally recipes, such as 2x768_01d,10L for 1 epoch with weight decay d and 10 epochs with L)"
+        )
     depths, widths, runs = ((match[part] or "01d").strip(",").split(",") for part in ("depths", "widths", "runs"))
     names = [parse(f"{depth}x{width}_{run}") for depth, width, run in product(depths, widths, runs)]
     return [GridMember(name, (name.epochs - 1,)) for name in names]

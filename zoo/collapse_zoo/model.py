@@ -46,15 +46,18 @@ class GPTNeoForCausalLM(transformers.GPTNeoForCausalLM):
         num_items_in_batch: Tensor | int | None = None,
         **kwargs: Any,
     ) -> Any:
-        """Return the mean loss over all tokens but each chunk's first; in evaluation also sums per chunk, (B, 3).
+        """Return the mean loss over the predicted tokens; in evaluation also sums per chunk, shape (B, 3).
 
-        In training, regularizers are added. Each is weighted by this batch's share of the global batch's tokens. So the
-        regularizers of all parts of the global batch add up to their weighted mean over the parts.
+        Every token is predicted except the first of each chunk, and those with label −100.
+
+        In training, the weighted regularizers are added to the cross-entropy. A batch may be a part of a global batch,
+        which is one optimizer step. A regularizer is computed for each part, and multiplied by the part's share of the
+        predicted tokens. The losses of all parts then add up to the loss of the step.
 
         Args:
             input_ids: Tokens, shape (B, T).
-            labels: The same tokens, unshifted; −100 for tokens that are not predicted. None returns logits.
-            num_items_in_batch: Number of tokens of the global batch, if this batch is a part of it.
+            labels: The same tokens, not shifted; −100 for tokens that are not predicted. Without labels, return logits.
+            num_items_in_batch: Number of predicted tokens of the global batch, if this batch is a part of one.
             kwargs: As in transformers.
 
         Returns:

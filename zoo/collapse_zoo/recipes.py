@@ -36,7 +36,7 @@ _NAME = re.compile(
 
 @dataclass(frozen=True)
 class Recipe:
-    """How a model is built and trained; two runs of equal recipes on equal text give the same model.
+    """How a model is built and trained; two runs with equal recipes and equal texts give the same model.
 
     Fields with a help text are options of ``collapse zoo train``. The learning rate decays linearly to zero at the last
     step. ``seed`` is the seed of the initialization, ``data_seed`` the seed of the order of the chunks; ``regularize``
@@ -108,8 +108,8 @@ class Recipe:
         if self.head == "fixed-etf" and self.vocabulary > self.width + 1:
             raise UsageError(
                 f"--head fixed-etf: a simplex of {self.vocabulary:,} rows needs a width of at least "
-                f"{self.vocabulary - 1:,}, got {self.width}: use --head fixed-frame, a wider model, or a tokenizer of "
-                "fewer tokens (with --generated, --vocabulary 61 or more)"
+                f"{self.vocabulary - 1:,}, got {self.width}: use --head fixed-frame, a wider model, or a tokenizer "
+                f"with at most {self.width + 1:,} tokens (for --generated, --vocabulary sets the limit; at least 61)"
             )
         known = GPTNeoConfig().to_dict()
         for name in self.config:
@@ -204,7 +204,7 @@ class Name:
 
     @property
     def changes(self) -> str:
-        """The part of the name for what the paper's models do not have: regularizers, and a head that is not tied."""
+        """The regularizers, and the head if it is not tied, as in the name; "" for the paper's models."""
         head = "" if self.head == "tied" else f"_{self.head}"
         losses = [(name, "m" * (weight < 0), abs(weight)) for name, weight in self.regularize]
         return "".join(f"_{name}-{sign}{size:g}".replace("+", "") for name, sign, size in losses) + head

@@ -103,7 +103,7 @@ def find_source(
 
     Args:
         generated: Number of generated stories to use instead of a text; nothing is downloaded.
-        words: Maximum length of each list of words or sentences for generated stories; None for whole lists.
+        words: For generated stories: how many entries of each list of words or sentences are used; None for all.
         vocabulary: Maximum number of tokens of generated stories' tokenizer; None or any larger number means 2,048.
         {options}
 

@@ -26,7 +26,9 @@ END = "<|endoftext|>"
 def stories(n: int, seed: int = 0, words: int | None = None) -> Iterator[str]:
     """Generate n stories; the same seed gives the same stories.
 
-    ``words`` limits each list of words and sentences, so that the vocabulary is small and the next word often certain.
+    Stories are made from lists: names, things, feelings, sentences with blanks, and others. ``words`` is the number of
+    entries that are used of each list; None means all. With few entries, the vocabulary is small, and the next word is
+    often certain.
 
     >>> next(stories(1, seed=1)) == next(stories(1, seed=1))
     True
@@ -37,7 +39,7 @@ def stories(n: int, seed: int = 0, words: int | None = None) -> Iterator[str]:
 
 
 def write_stories(path: Path, n: int, seed: int = 0, words: int | None = None) -> None:
-    """Write n stories as JSON lines of ``{"text": …}``, atomically."""
+    """Write n stories as JSON lines of ``{"text": …}``, atomically; the arguments are those of :func:`stories`."""
     with replacing(path) as partial, partial.open("w", encoding="utf-8") as file:
         for story in stories(n, seed, words):
             file.write(json.dumps({"text": story}) + "\n")
@@ -83,7 +85,7 @@ def _story(draw: Random, lists: _Lists) -> str:
 
 
 def _filled(draw: Random, sentence: str, fixed: dict[str, str], lists: _Lists) -> str:
-    """Fill the blanks of a sentence: ``fixed`` words stay the same in the whole story, others are drawn."""
+    """Fill the blanks of a sentence: some with the words that are ``fixed`` for the story, others with drawn words."""
     drawn = {blank: _word(draw, lists[words]) for blank, words in _BLANKS}
     numbers = {"number": draw.choice(lists["numbers"]), "number2": draw.choice(lists["numbers"]).capitalize()}
     return sentence.format(**fixed, **drawn, **numbers)

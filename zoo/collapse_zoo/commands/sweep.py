@@ -45,8 +45,9 @@ def sweep_command(grid: str, output: str, dry_run: bool, **options: Any) -> None
     """Train, collect and measure many models, into one results table.
 
     GRID is `paper` (30 architectures, 150 runs, 210 measured checkpoints), `seeds` (02x0768_01d and 20 repeats with
-    another order of the data, or with what --vary names), or a product of depths, widths and recipes such as 1,2x64,128
-    or 2x768_01d,10L. If you run the same command again, finished work is kept.
+    another order of the data, or with what --vary names), or all combinations of depths and widths, such as 1,2x64,128,
+    and optionally of recipes (epochs, and a letter for the weight decay), such as 2x768_01d,10L. If you run the same
+    command again, finished work is kept.
 
     \b
     collapse zoo sweep 1,2x64,128 --data-seeds 0,1 --generated --chunk-length 256
