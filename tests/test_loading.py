@@ -42,10 +42,10 @@ def test_renamed_weights_are_refused_by_name(copy, pickled):
     if pickled:
         torch.save(load_file(copy / "model.safetensors"), copy / "pytorch_model.bin")
         (copy / "model.safetensors").unlink()
-    said = refused(copy, "copied: its checkpoint lacks 31 weights of GPTNeoForCausalLM")
+    said = refused(copy, "the checkpoint of copied lacks 31 weights of GPTNeoForCausalLM")
     assert "lm_head.weight, transformer.h.0.attn.attention.k_proj.weight" in said
     assert "and 28 more" in said
-    assert "it has 30 that GPTNeoForCausalLM does not know (other.transformer.h.0.attn" in said
+    assert "and has 30 that GPTNeoForCausalLM does not use (other.transformer.h.0.attn" in said
 
 
 WRONG = {

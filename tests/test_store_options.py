@@ -74,7 +74,7 @@ def test_collect_on_a_finished_store_compares_every_option(tiny, stored):
 
 def test_a_store_decides_its_local_texts(tiny, stored):
     assert collapse.collect(tiny.model, store=stored.path).state == "complete"
-    with pytest.raises(collapse.CollapseError, match=r"lacks 1 layer \(0\), which need its training text: repeat"):
+    with pytest.raises(collapse.CollapseError, match=r"lacks 1 layer \(0\), and collecting layers needs the training"):
         collapse.collect(tiny.model, store=stored.path, layers="0")
 
 

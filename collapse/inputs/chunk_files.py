@@ -59,7 +59,7 @@ class Chunks:
         return Chunks(tokens, self.starts, sha256(tokens.data).hexdigest())
 
     def blocks(self, start: int, stop: int) -> np.ndarray:
-        """Return the block number of each token in some chunks, shape (stop − start, T)."""
+        """Return the block number of each token in chunks ``start`` to ``stop − 1``, shape (stop − start, T)."""
         places = np.arange(start * self.chunk_length, stop * self.chunk_length)
         return (np.searchsorted(self._begins, places, side="right") - 1).reshape(-1, self.chunk_length)
 
@@ -82,10 +82,10 @@ def write_chunks(folder: Path, about: dict[str, Any], chunks: Iterator[tuple[np.
 
 
 def read_chunks(folder: Path, about: Mapping[str, Any]) -> Chunks | None:
-    """Return the chunks in a folder, or None if there are none or they were altered.
+    """Return the chunks in a folder; None if the folder has no complete chunks, or their files were changed.
 
     Raises:
-        UsageError: The chunks are of another text or options than ``about`` says.
+        UsageError: The chunks were packed from another text, or with other options, than ``about`` contains.
     """
     try:
         record = read_json(folder / RECORD)

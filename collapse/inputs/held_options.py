@@ -37,8 +37,9 @@ def refuse_options(what: str, given: Iterable[str]) -> None:
 
 
 def refuse_store(name: str | Path) -> None:
-    """Raise UsageError if a name refers to a store, because nulls need a model and a text."""
+    """Raise UsageError if a name refers to a store, because null baselines need a model and a text."""
     if is_store(name):
         raise UsageError(
-            f"{name} is a store, and nulls need a model and a text: run collapse measure MODEL --text FILES --null"
+            f"{name} is a store, and null baselines need a model and a text: run collapse measure MODEL --text FILES "
+            "--null"
         )

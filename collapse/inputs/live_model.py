@@ -118,7 +118,7 @@ def left_as_it_was(model: Any) -> Iterator[None]:
 
 
 def _named(texts: Any, file: Path) -> Any:
-    """Return names of texts; a list of texts is first written to a file."""
+    """Return names of files or data sets as they are; write a list of texts to ``file`` and return its path."""
     names = text_names(texts)
     if texts is None or isinstance(texts, str | os.PathLike) or all(map(_is_name, names)):
         return names if names else texts

@@ -56,7 +56,10 @@ class Option:
 
 
 def option(help: str, role: str = "recorded", *, default: Any = None, **how: Any) -> Any:
-    """Return a field with an :class:`Option`; ``how`` are fields of :class:`Option`."""
+    """Return a dataclass field with an :class:`Option` in its metadata.
+
+    ``default`` is the default of the field; ``help``, ``role`` and ``how`` are the arguments of the :class:`Option`.
+    """
     return field(default=default, metadata={"option": Option(help=help, role=role, **how)})
 
 

@@ -29,7 +29,7 @@ def resolve(model: str, spec: CollectionSpec, folder: Path | None) -> Request | 
     if (source := plugin_source(model, spec)) is not None:
         return source_request(source, spec, folder).in_folder(folder)
     reference = asked_model(model, spec)
-    may_use_published = folder is None and not spec.recollect and not spec.null  # published nulls are not trusted
+    may_use_published = folder is None and not spec.recollect and not spec.null  # only own null baselines
     try:
         made: Request | CollapseError = _request(reference, spec, folder=folder).in_folder(folder)
     except CollapseError as error:  # a published store may supply missing options

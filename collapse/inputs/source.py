@@ -23,6 +23,8 @@ from collapse.stores.layers import TOP
 class Phase(ABC):
     """The samples of the training or validation pass, in units: chunks of a text, or blocks of rows.
 
+    Methods with ``start`` and ``stop`` are for the units start to stop − 1.
+
     Attributes:
         name: "train" or "validation".
         units: Number of units; all but the last one have the same size.
@@ -51,7 +53,7 @@ class Phase(ABC):
 
     @abstractmethod
     def embeddings(self, start: int, stop: int, layers: Sequence[str]) -> dict[str, Float[Tensor, "n d"]]:
-        """Return the embeddings of some units, in their order, by layer."""
+        """Return the embeddings of the units from ``start`` to ``stop − 1`` by layer, a row per sample, in order."""
 
     @abstractmethod
     def labels_at(self, places: Int[Tensor, " n"]) -> Int[Tensor, " n"]:
@@ -68,18 +70,18 @@ class Phase(ABC):
     def samples(
         self, start: int, stop: int, layers: Sequence[str] = (TOP,)
     ) -> tuple[dict[str, Float[Tensor, "n d"]], Int[Tensor, " n"]]:
-        """Return the embeddings of some units, by layer, and their labels, both without excluded samples."""
+        """Return the embeddings of the units by layer, and their labels, both without excluded samples."""
         found, y_n, kept_n = self.embeddings(start, stop, layers), self.labels(start, stop), self.kept(start, stop)
         if kept_n is None:
             return found, y_n
         return {layer: h_nd[kept_n.to(h_nd.device)] for layer, h_nd in found.items()}, y_n[kept_n]
 
     def kept(self, start: int, stop: int) -> Bool[Tensor, " n"] | None:
-        """Whether each sample of some units is kept; None if all are."""
+        """Whether each sample of the units is kept; None if all samples are kept."""
         return None if self.ignored is None else ~torch.isin(self.labels(start, stop), self.ignored)
 
     def labels(self, start: int, stop: int) -> Int[Tensor, " n"]:
-        """Return the labels of all samples of some units."""
+        """Return the labels of all samples of the units, including excluded samples."""
         places = self._places(start, stop)
         return self.labels_at(permuted(places, self.n_samples) if self.shuffled else places)
 

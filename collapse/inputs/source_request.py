@@ -26,7 +26,7 @@ def source_request(source: Source, spec: CollectionSpec, folder: Path | None) ->
 
 
 def check_applies(what: str, given: Iterable[str], applying: Collection[str]) -> None:
-    """Raise UsageError for a given option that does not apply to what is collected."""
+    """Raise UsageError for a given option that is not in ``applying``; ``what`` begins the message."""
     for name in given:
         if name not in applying:
             raise UsageError(f"{what}: {flag_of(name)} does not apply; remove the option")

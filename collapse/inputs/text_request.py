@@ -48,14 +48,14 @@ def asked_model(name: str, spec: CollectionSpec) -> ModelReference:
 def text_request(
     reference: ModelReference, spec: CollectionSpec, *, folder: Path | None = None, leave_open: bool = False
 ) -> Request:
-    """Return the request for a model on the texts that ``spec`` names.
+    """Return the request for the store of a model and of the texts that ``spec`` names.
 
     Args:
         reference: The model.
         spec: The options.
-        folder: Folder of the store, or None. If it holds a store, this store's text and limits apply unless the spec
-            gives others.
-        leave_open: Whether the request accepts stores with any text, chunk length and limits, if the spec gives none.
+        folder: Folder of the store, or None. If there is already a store in it, its texts and limits are used where
+            ``spec`` gives none.
+        leave_open: Accept a store with any texts, chunk length and limits, if ``spec`` gives none of these.
     """
     held = Store.load(folder) if folder and is_store(folder) and not spec.recollect else None
     tokenizer = find_tokenizer(spec.tokenizer) if spec.tokenizer else reference
@@ -112,7 +112,7 @@ def text_request(
 def _texts_of(
     spec: CollectionSpec, full: CollectionSpec, reference: ModelReference, held: Store | None
 ) -> tuple[Texts, dict[str, Any]]:
-    """Return the texts of a request, and the identities of the texts that only the store has.
+    """Return the texts of a request, and the identities of texts that are known only from the store ``held``.
 
     ``full`` has ``spec`` and the options that the store or a plugin adds. The texts are those of the store, of the
     options or of the model's card.
@@ -123,11 +123,13 @@ def _texts_of(
         layers = layers_of(spec.layers, held.depth())
         if missing := held.lacking("train", layers):
             raise UsageError(
-                f"{held} lacks {counted(len(missing), 'layer')} ({', '.join(missing)}), which need its training text: "
-                "repeat the command that collected it, and add --layers"
+                f"{held} lacks {counted(len(missing), 'layer')} ({', '.join(missing)}), and collecting layers needs "
+                f"the training text: repeat the command that collected {held}, and add --layers"
             )
         if held.lacking("validation", layers) and held.identity.get("validation") and not texts.validation:
-            raise UsageError(f"{held} lacks its validation: give its validation text again with --validation-text")
+            raise UsageError(
+                f"{held} lacks the validation of these layers: give the validation text again with --validation-text"
+            )
         keys = ["corpus"] if texts.validation else ["corpus", "validation"]
         return texts, {key: held.identity[key] for key in keys if key in held.identity}
     # the given text, or the text in the model's card
@@ -162,7 +164,7 @@ def _with_known_texts(spec: CollectionSpec, model: ModelReference, held: Store |
 
 
 def _check_kind(reference: ModelReference) -> None:
-    """Reject a model that is not a causal language model, before an error asks for an option that would not help."""
+    """Reject a model that is not a causal language model, before an error suggests an option that would not help."""
     check_kind(reference, {**reference.json("config.json"), **reference.model_args})
 
 

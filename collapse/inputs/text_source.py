@@ -66,11 +66,11 @@ class TextPhase(Phase):
         self.n_samples = self.units * self.unit_samples
 
     def tokens(self, start: int, stop: int) -> Tensor:
-        """Return the token ids of some chunks, int64, shape (stop − start, T)."""
+        """Return the token ids of chunks ``start`` to ``stop − 1``, int64, shape (stop − start, T)."""
         return torch.from_numpy(self.chunks.tokens[start:stop].astype("int64"))
 
     def embeddings(self, start: int, stop: int, layers: Sequence[str]) -> dict[str, Tensor]:
-        """Return the embeddings of some chunks, except at their last tokens, which have no next token."""
+        """Return the embeddings of chunks ``start`` to ``stop − 1``, without last tokens, which have no next token."""
         found = self.model.layers(self.tokens(start, stop), layers, stop=-1)
         return {layer: h_BTd.reshape(-1, h_BTd.shape[-1]) for layer, h_BTd in found.items()}
 
@@ -246,7 +246,11 @@ def slice_length(chunks: int, chunk_length: int) -> int:
 
 
 def largest_batch(chunks: int, chunk_length: int, tokens: int = _GPU_TOKENS) -> int:
-    """Return the largest ``auto`` batch in chunks: a power of two, at most ``tokens`` tokens, leaving enough slices."""
+    """Return the largest ``auto`` batch, in chunks: a power of two.
+
+    Unless it is one chunk, it has at most ``tokens`` tokens, and is at most 1/16 of the text (1/8 if it has at most
+    2,048 tokens). So the text has several slices, because a slice has at least one batch.
+    """
     batch = 1
     while batch * 2 * chunk_length <= tokens:
         small = batch * 2 * chunk_length <= _SMALL_SLICE

@@ -22,7 +22,7 @@ _IN_LAYER = re.compile(r"(?:^|\.)layers\.(\d+)\.(\w+)")
 
 
 def check_loaded(name: str, model: Any, info: Mapping[str, Any], files: list[Path], task: Task = CAUSAL) -> None:
-    """Reject a model whose checkpoint lacks weights, or holds weights that the model does not use.
+    """Raise CollapseError if a checkpoint lacks weights of the model, or has weights that the model does not use.
 
     transformers fills missing weights with random numbers and ignores unused tensors; it only logs both. ``info`` is
     transformers' loading report, without tied heads; ``files`` are those of the checkpoint.
@@ -32,14 +32,14 @@ def check_loaded(name: str, model: Any, info: Mapping[str, Any], files: list[Pat
     if mismatched := sorted(info["mismatched_keys"]):
         shapes = [f"{key} has {_shape(a)}, but config.json gives {_shape(b)}" for key, a, b in mismatched]
         raise CollapseError(
-            f"{name}: its checkpoint and config.json differ in the shape of {counted(len(mismatched), 'weight')} "
+            f"the checkpoint and the config.json of {name} differ in the shape of {counted(len(mismatched), 'weight')} "
             f"of {kind} ({some(shapes)}): use the checkpoint that belongs to this config.json"
         )
     if missing:
-        also = f"; it has {len(unexpected):,} that {kind} does not know ({some(unexpected)})" if unexpected else ""
+        also = f", and has {len(unexpected):,} that {kind} does not use ({some(unexpected)})" if unexpected else ""
         raise CollapseError(
-            f"{name}: its checkpoint lacks {counted(len(missing), 'weight')} of {kind} ({some(missing)})"
-            f"{also}. These weights would be random: use a complete checkpoint of {task.what}"
+            f"the checkpoint of {name} lacks {counted(len(missing), 'weight')} of {kind} ({some(missing)})"
+            f"{also}. transformers fills missing weights with random numbers: use a complete checkpoint of {task.what}"
         )
     computed = {key for key, tensor in _read(files, unexpected) if _is_computed(key, tensor, model)}
     if drafting := _of_draft_layers(unexpected, model):
@@ -59,7 +59,7 @@ def check_loaded(name: str, model: Any, info: Mapping[str, Any], files: list[Pat
     tied = getattr(model, "all_tied_weights_keys", {})
     if untied := sorted({*model.get_expanded_tied_weights_keys(all_submodels=True)} - {*tied}):
         raise CollapseError(
-            f"{name}: its config.json ties {some(untied)} to the input embedding, but its checkpoint has "
+            f"the config.json of {name} ties {some(untied)} to the input embedding, but the checkpoint has "
             "a different tensor: give --model-arg tie_word_embeddings=false to use this tensor, or delete the tensor"
         )
 
@@ -95,7 +95,7 @@ def _shape(shape: Iterable[int]) -> str:
 
 
 def _read(files: Iterable[Path], wanted: Collection[str]) -> Iterator[tuple[str, Tensor]]:
-    """Yield some tensors of a checkpoint's files."""
+    """Yield the tensors with the given names from a checkpoint's files."""
     from safetensors import safe_open
 
     for file in files if wanted else ():
