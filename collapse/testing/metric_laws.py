@@ -44,8 +44,8 @@ def check_metric(function: Callable[..., Any], *, without: Collection[str] = ())
 
     Raises:
         LawBroken: A law is broken; the message says which, by which measurement, and with which numbers. If the metric
-            fails or gives no number, only this is reported.
-        CollapseError: The function is not declared, or asks for something that it cannot get.
+            fails or gives no number, the message says only this, and no other law is checked.
+        CollapseError: The function is not declared, or has a parameter for a value that it cannot get.
     """
     metric: Metric = declaration(function)
     check(function, pairs=metric.kind == "pair", statistics={each.name for each in _statistics_for(metric)})
@@ -156,7 +156,7 @@ class _Laws:
 
 
 def _statistics_for(metric: Metric) -> list[type[Statistic]]:
-    """Return the statistics that a metric asks for, from its own module or from installed plugins."""
+    """Return the statistics that a metric has as parameters, from its own module or from installed plugins."""
     own = [each for each in globals_of(metric.function).values() if isinstance(each, type)]
     known = plugins().statistics | {
         each.name: each for each in own if issubclass(each, Statistic) and hasattr(each, "name")

@@ -1,4 +1,4 @@
-"""Check analyses and figures of results or stores, also with missing values, few rows or few classes."""
+"""Check analyses and figures against the laws that the built-in ones obey, also with missing values or few rows."""
 
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import replace
@@ -75,14 +75,14 @@ def check_figure(
         function: A function decorated with ``@figure``.
         results: Rows that it can draw; None for 12 rows of random numbers, with one column for each installed
             measurement.
-        stores: For a figure of stores, stores that it can draw; None for random features. For a figure of parts, two or
-            more parts that it can draw.
+        stores: For a figure of stores, stores that it can draw; None for random features. For a figure of parts
+            (``of="parts"``), two or more :class:`collapse.Part` that it can draw.
         without: Names of laws to skip.
 
     Raises:
         LawBroken: A law is broken; the message says which, and what was found.
         CollapseError: The function is not declared.
-        UsageError: It is a figure of parts, and none are given.
+        UsageError: It is a figure of parts, and no parts are given.
     """
     declared: Figure = declaration(function)
     given: Any
@@ -94,7 +94,10 @@ def check_figure(
     elif stores:
         given, little = stores, iter([("few rows", stores[:1]), ("few rows", [stores[0], stores[0]])])
     else:
-        raise UsageError(f"{declared.name} is a figure of parts: give parts that it can draw, as stores=")
+        raise UsageError(
+            f"{declared.name} is a figure of parts: give two or more parts of a collection (collapse.Part) that it can "
+            "draw, as stores="
+        )
     with Checked(without) as checked:
         drawing = _Trial(checked, declared.name, "drawing", lambda source: drawn(declared, source)).check(given, little)
         if drawing is None:
@@ -131,7 +134,12 @@ class _Trial:
         return None
 
     def check(self, given: Any, little: Iterator[tuple[str, Any]]) -> Any:
-        """Call it twice on a sample and once on each smaller sample, and check the laws; return the first result."""
+        """Call it twice on a sample, and once on each of ``little``; record breaches, and return the first result.
+
+        The laws: it accepts the sample, does not change it ("reads only"), and returns the same result twice
+        ("repeatable"). ``little`` has the names of further laws, such as "few rows", each with a sample that is small
+        or has missing values: it may reject this sample with a CollapseError, but must not fail otherwise.
+        """
         before = _content(given)
         first = self.run(self._law, given)
         if first is None:
@@ -151,7 +159,7 @@ def _table_of(declared: Analysis, results: Results, options: dict[str, Any]) -> 
     if not isinstance(made, Table):
         raise PluginError(f"it returned {type(made).__name__}, not a collapse.Table")
     if any(len(row) != len(made.columns) for row in made.rows):
-        raise PluginError("it returned a row that does not have one value for each column")
+        raise PluginError("it returned a table in which a row has more or fewer values than there are columns")
     return made
 
 

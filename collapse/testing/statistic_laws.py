@@ -32,7 +32,7 @@ def check_statistic(kind: type[Statistic], *, without: Collection[str] = ()) -> 
 
     Raises:
         LawBroken: A law is broken; the message says which, by which tensor, and with which numbers. If the statistic
-            fails or holds nothing, only this is reported.
+            fails or keeps its initial values, the message says only this, and no other law is checked.
         CollapseError: The statistic's name is invalid.
     """
     check_declared(kind)
@@ -131,7 +131,7 @@ class _Text:
         return self.accumulated(runs[2:], begun).filled.state()
 
     def merged(self, runs: Runs) -> State:
-        """Fill a statistic from each batch, and merge them one after the other."""
+        """Fill a new statistic from each batch, and merge these statistics one after the other."""
         total = self.begin()
         for run in runs:
             part = self.accumulated([run], self.begin())
