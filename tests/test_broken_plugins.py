@@ -34,11 +34,11 @@ UNUSABLE = {
     "misspelt_hook": (hook("collapse_result()"), "unknown hook 'collapse_result'"),
     "keyword": (
         scalar("return 1.0", "bad.keyword", "maens"),
-        "value asks for the unknown name 'maens'; did you mean means",
+        "value has a parameter for the unknown value 'maens'; did you mean means",
     ),
     "circle": (
         "from collapse import derived\n@derived\ndef a(b): return b\n@derived\ndef b(a): return a",
-        "functions ask for each other in a cycle: ",
+        "functions are parameters of each other in a cycle: ",
     ),
     "clash": (scalar("return 1.0", "nc1.cdnv"), r"nc1\.cdnv is already defined in .*nc1: give it another name"),
     "column": (scalar("return 1.0", "dim"), "dim is already a column of every table: use a name such as mine.dim"),

@@ -1,4 +1,4 @@
-"""Values that parameters ask for: each name gives its value, which is computed once."""
+"""Values of parameters: each name gives its value, which is computed once."""
 
 import json
 from dataclasses import replace
@@ -92,12 +92,12 @@ def test_blocks_of_vectors_are_the_rows_of_a_tiles_classes():
 @pytest.mark.parametrize(
     ("function", "pairs", "told"),
     [
-        (lambda nroms: nroms, False, "asks for the unknown name 'nroms'; did you mean norms"),
-        (lambda row_nroms: row_nroms, True, "asks for the unknown name 'nroms'; did you mean norms"),
+        (lambda nroms: nroms, False, "parameter for the unknown value 'nroms'; did you mean norms"),
+        (lambda row_nroms: row_nroms, True, "parameter for the unknown value 'nroms'; did you mean norms"),
         (lambda gram: gram, False, "only functions of pairs get"),
         (lambda halved: halved, False, "only functions of pairs get"),
-        (lambda means: means, True, "ask for row_means and column_means"),
-        (lambda asks_nothing: asks_nothing, True, "ask for row_asks_nothing and column_asks_nothing"),
+        (lambda means: means, True, "use row_means and column_means"),
+        (lambda asks_nothing: asks_nothing, True, "use row_asks_nothing and column_asks_nothing"),
     ],
 )
 def test_what_cannot_be_asked_for_is_refused(function, pairs, told):

@@ -1,4 +1,4 @@
-"""Fill plugin statistics. If one raises, the run stops; it can be resumed without that statistic."""
+"""Fill plugin statistics. If a statistic raises an exception, the run stops; it can be resumed without it."""
 
 from collections.abc import Iterable, Iterator, Mapping
 
@@ -58,7 +58,7 @@ class Filled:
             each.merge(of_batch)
 
     def merge(self, other: "Filled", mine: Side | None = None, theirs: Side | None = None) -> None:
-        """Merge other statistics of the same kinds; training statistics need the counts and means of both sides."""
+        """Merge each statistic of ``other`` into the statistic of the same name; see :meth:`Statistic.merge`."""
         for each in self:
             each.merge(other._held[each.name], mine, theirs)
 

@@ -45,8 +45,8 @@ def collapse_trained_on(folder: Path) -> Mapping[str, Any] | None:
 def collapse_sources(model: str) -> Any:
     """Return a ``collapse.Source`` for a MODEL name of the plugin, such as ``mine:resnet``; None for any other name.
 
-    Choose names that are neither paths nor ids on the Hub. A MODEL of this name is collected as any other; its store
-    is found by the source's ``identity``.
+    Choose names that are neither paths nor ids on the Hub. All commands that collect accept this name as
+    MODEL, and find its store by the source's ``identity``.
     """
 
 

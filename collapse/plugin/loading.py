@@ -98,7 +98,7 @@ def load_given(name: str) -> ModuleType:
     if path.suffix != ".py":
         return importlib.import_module(name)
     if not path.is_file():
-        raise CollapseError(f"there is no file {name}")
+        raise CollapseError(f"there is no file {name}: check its path")
     module = ModuleType(f"{FILE_PREFIX}{path.stem}")
     module.__file__ = str(path)
     sys.modules[module.__name__] = module  # dataclasses and typing look their module up by name

@@ -1,8 +1,10 @@
 """Measures: named numbers, their limits, and how the values of a metric become one number. Does not import torch.
 
-A measure reduces values to a *state*. States can be merged in any order, and give one number per group.
+A measure reduces the values of classes or pairs to a *state*: a few numbers, such as a count and a sum, from which the
+result is computed. States of different values can be merged in any order. Values come in groups, each with its own
+result: one group of all values or, for one number per class, a group per class.
 
-Shapes: G groups, n values per group, k numbers of a state.
+Shapes: G groups, n values per group, k numbers per group in a state.
 """
 
 import math
@@ -48,7 +50,7 @@ class Measure:
     """
 
     empty: ClassVar[tuple[float, ...]] = ()
-    """The k numbers of the state before any value."""
+    """The k numbers of a group's state before any value."""
 
     name: str
     _: KW_ONLY
@@ -80,15 +82,20 @@ class Measure:
         return self
 
     def state(self, values: "Tensor", sums: "Tensor") -> "Tensor":
-        """Reduce finite values, shape (G, n), to a state, shape (k, G); ``sums`` are their float64 sums, shape (G,)."""
+        """Reduce values to a state of k numbers per group, shape (k, G).
+
+        Args:
+            values: Finite values: n for each of G groups, shape (G, n).
+            sums: The float64 sum of each group's values, shape (G,).
+        """
         raise NotImplementedError
 
     def merge(self, a: "Tensor", b: "Tensor") -> "Tensor":
-        """Merge two states: return the state of all their values."""
+        """Merge two states: return the state for the values of both, shape (k, G)."""
         return a + b
 
     def result(self, state: "Tensor") -> "Tensor":
-        """Return the measured value of each group from its state, shape (G,); nan for a group without values."""
+        """Return each group's result from a state of shape (k, G), shape (G,); nan for a group without values."""
         raise NotImplementedError
 
     def skipped(self, state: "Tensor") -> "Tensor":
@@ -97,7 +104,7 @@ class Measure:
 
     @property
     def key(self) -> tuple[Any, ...]:
-        """What identifies the state; measures with equal keys share one."""
+        """What identifies the state; measures with equal keys share a state."""
         own = [each.name for each in fields(self) if each.name not in Measure.__dataclass_fields__]
         return type(self).state, type(self).merge, *(getattr(self, name) for name in own)
 

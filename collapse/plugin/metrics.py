@@ -34,8 +34,8 @@ _NAME = re.compile(r"[a-z][a-z0-9_-]*")
 class Noted:
     """A function's value with a remark; a value of None means that no value is available.
 
-    Functions that ask for the value get it without the remark; the remark is reported with the numbers of these
-    functions. If the value is None, these functions are not called and have no numbers.
+    Functions that have the value as a parameter get it without the remark; the remark is reported with the numbers of
+    these functions. If the value is None, these functions are not called and have no numbers.
     """
 
     value: Any
@@ -72,7 +72,7 @@ class Declared:
 
 @dataclass(frozen=True)
 class Derived(Declared):
-    """A declared function; other functions ask for its value by its name."""
+    """A declared function; other functions take its value as a parameter with its name."""
 
     kind: Literal["derived", "pair"]
 
@@ -195,12 +195,12 @@ def pair_metric(
 
 
 def derived(function: Function) -> Function:
-    """Declare a function whose value other functions ask for by its name; it is computed once per measured store."""
+    """Declare a function; others get its value by a parameter with its name. It is called once per measured store."""
     return declare(function, Derived(function, "derived"))
 
 
 def pair_derived(function: Function) -> Function:
-    """Declare a function of pairs whose value other functions of pairs ask for; it is computed once per tile."""
+    """Declare a function of pairs; others get its value by a parameter with its name. It is called once per tile."""
     return declare(function, Derived(function, "pair"))
 
 

@@ -61,7 +61,7 @@ PER_CLASS = (
     *("ids", "counts", "means", "variances", "classifier", "bias"),
     *("mean_rounding", "centred_means", "norms", "unit_means", "centred_rows"),
 )
-"""Names of values with a row per class; functions of pairs ask for their blocks, such as row_norms and column_norms."""
+"""Names of values with a row per class; functions of pairs have parameters for their blocks, as row_norms."""
 
 VECTORS = ("counts", "variances")
 """Names of vectors in every store, for :func:`collapse.vectors`."""

@@ -21,7 +21,7 @@ FILE_PREFIX = "collapse_plugin_"
 
 @dataclass(frozen=True)
 class Asked:
-    """What one parameter asks for.
+    """What one parameter of a plugin's function names.
 
     Attributes:
         name: The parameter's name.
@@ -40,7 +40,7 @@ class Asked:
 
 @cache
 def asked(function: Callable[..., Any]) -> tuple[Asked, ...]:
-    """Return what the parameters of a function ask for."""
+    """Return what each parameter of a function names."""
     parameters = signature(function).parameters.values()
     return tuple(_looked_up(each.name, function, each.default is not each.empty) for each in parameters)
 
@@ -68,16 +68,17 @@ def globals_of(function: Callable[..., Any]) -> dict[str, Any]:
 def closure(
     function: Callable[..., Any], *, required: bool = False, within: tuple[Callable[..., Any], ...] = ()
 ) -> Iterator[Asked]:
-    """Yield what a function asks for, directly or through other functions; for ``row_X`` and ``column_X``, yield X.
+    """Yield what the parameters of a function name, and those of functions among them; X for ``row_X``, ``column_X``.
 
-    With ``required``, optional values are skipped. ``within`` has the functions that ask for this one, to find cycles.
+    With ``required``, optional values are skipped. ``within`` has the functions through which this one was reached,
+    to find cycles.
 
     Raises:
-        PluginError: A function asks for itself, directly or through others.
+        PluginError: A function is its own parameter, directly or through other functions.
     """
     if function in within:
         names = " → ".join(called(each) for each in (*within, function))
-        raise PluginError(f"functions ask for each other in a cycle: {names}")
+        raise PluginError(f"functions are parameters of each other in a cycle: {names}")
     for each in asked(function):
         if required and each.optional:
             continue
@@ -97,7 +98,7 @@ def needs(function: Callable[..., Any]) -> tuple[str, ...]:
 
 
 def check(function: Callable[..., Any], *, pairs: bool, statistics: Collection[str]) -> None:
-    """Raise PluginError if a function asks for an unknown name, or for a value that its kind of function cannot get.
+    """Raise PluginError if a parameter of a function names nothing that is known, or nothing that this kind can get.
 
     ``pairs`` is whether it is a function of pairs; ``statistics`` are the names of all statistics.
     """
@@ -106,15 +107,15 @@ def check(function: Callable[..., Any], *, pairs: bool, statistics: Collection[s
     for each in closure(function):
         if each.kind == "statistic" and each.name not in statistics:
             near = near_names(each.name, known)
-            raise PluginError(f"{called(function)} asks for the unknown name {each.name!r}; {near}")
+            raise PluginError(f"{called(function)} has a parameter for the unknown value {each.name!r}; {near}")
     for each in asked(function):
         of_pairs = each.kind in ("field", "block") or (each.kind == "function" and of_tiles(each.target))
         if of_pairs and not pairs:
-            raise PluginError(f"{called(function)} asks for {each.name!r}, which only functions of pairs get")
+            raise PluginError(f"{called(function)} has the parameter {each.name!r}, which only functions of pairs get")
         if pairs and (each.name in PER_CLASS or (each.kind == "function" and _kind(each.target) == "class")):
             blocks = f"row_{each.name} and column_{each.name}"
             raise PluginError(
-                f"{called(function)} takes pairs of classes, but {each.name!r} has one row per class: ask for {blocks}"
+                f"{called(function)} takes pairs of classes, but {each.name!r} has one row per class: use {blocks}"
             )
 
 
@@ -124,7 +125,7 @@ def of_tiles(function: Callable[..., Any]) -> bool:
 
 
 def functions_of_pairs(function: Callable[..., Any]) -> set[Callable[..., Any]]:
-    """Return the functions of pairs that a function asks for, directly or through others."""
+    """Return the functions of pairs that are parameters of a function, directly or through other functions."""
     return {each.target for each in closure(function) if each.kind == "function" and of_tiles(each.target)}
 
 

@@ -83,7 +83,7 @@ class Plugins:
 
         Raises:
             UsageError: A name is unknown, or a function is not a metric.
-            PluginError: A function asks for an unknown value, or has the name of another metric.
+            PluginError: A function has a parameter for an unknown value, or the name of another metric.
         """
         if isinstance(wanted, Mapping):
             return wanted
@@ -100,7 +100,7 @@ class Plugins:
             if not isinstance(metric, Metric):
                 decorators = "@collapse.metric, @collapse.class_metric or @collapse.pair_metric"
                 raise UsageError(f"{called(function)} is not a metric: decorate it with {decorators}")
-            asked.cache_clear()  # a notebook may have redefined functions that this one asks for
+            asked.cache_clear()  # a notebook may have redefined functions that are parameters of this one
             self._check(metric, {name: each for name, each in (known | found).items() if each[0] is not metric})
             metric = replace(metric)  # a copy without cached properties
             found |= {measure.name: (metric, measure) for measure in metric.measures}
@@ -164,7 +164,7 @@ class Plugins:
             check(offered, pairs=declared.kind == "pair", statistics=self.statistics)
 
     def _check(self, metric: Metric, others: Chosen) -> None:
-        """Raise PluginError if another metric has its name, or one of its functions asks for an unknown value."""
+        """Raise PluginError if another metric has its name, or one of its functions has an unknown parameter."""
         for measure in metric.measures:
             _check_free("metric", measure.name, {name: each for name, (each, _) in others.items()})
         check(metric.function, pairs=metric.kind == "pair", statistics=self.statistics)

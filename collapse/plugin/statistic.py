@@ -80,7 +80,7 @@ class Statistic:
     how two statistics are merged.
 
     Attributes:
-        name: The parameter by which metrics ask for it, and the name of its file in the store.
+        name: The name of the parameter with which metrics get it, and of its file in the store.
         version: Increase it when the numbers change.
         state: Its tensors by name.
         per_class: Whether metrics that read it can exclude classes. If False, they are null when ``--min-count``
@@ -158,7 +158,7 @@ class Statistic:
         return torch.searchsorted(self.classes, theirs)
 
     def tensors(self) -> dict[str, Tensor]:
-        """Return the complete state, as stored: the declared tensors, and ``classes`` if any has a row per class."""
+        """Return the complete state, as stored: declared tensors, and ``classes`` if a tensor has a row per class."""
         names = [*self.state, *["classes"] * any(each.per_class for each in self.state.values())]
         return {name: getattr(self, name) for name in names}
 
