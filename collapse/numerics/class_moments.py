@@ -142,10 +142,11 @@ class ClassMoments:
     def _average_again(
         self, batch: Batch, squares_K: Tensor, points_Kd: Tensor, before_Kd: Tensor, share_K1: Tensor
     ) -> None:
-        """Correct the rounding error of the means of classes whose samples are almost equal.
+        """Correct the rounding errors in the means of classes with almost equal samples.
 
-        The mean of n equal samples has a rounding error of up to n·ε/2, which could dominate its distance to another
-        such class. Deviations from a point this close are exact, so the point plus their mean is the exact mean.
+        The mean of n equal samples has a relative rounding error of up to n·ε/2. This error could be larger than the
+        distance to the mean of another such class. The point from which deviations are taken is so near to the samples
+        that the deviations are exact. So this point plus the mean deviation is the exact mean.
         """
         constant_K = (squares_K <= batch.counts * _CONSTANT**2 * row_squares(batch.means)) & (batch.counts > 1)
         if not bool(constant_K.any()):

@@ -145,7 +145,11 @@ class Decider:
         return self.classes[index_B]
 
     def _nearest_of(self, h_Bd: Tensor, sample_K: Tensor, row_K: Tensor, scale: float) -> Tensor:
-        """Return each sample's candidate with the nearest mean; the lowest row if several are equal up to rounding."""
+        """Return, for each sample, the row in ``means`` of its candidate class with the nearest mean.
+
+        If several means are equally near up to rounding, return the lowest of their rows. Differences are divided by
+        ``scale``, so that their squares do not overflow.
+        """
         sqdist_K = torch.empty(len(sample_K), dtype=torch.float64, device=h_Bd.device)
         for some in torch.arange(len(sample_K), device=h_Bd.device).split(max(1, self._work.gathered // h_Bd.shape[1])):
             delta = (h_Bd[sample_K[some]] - self.means[row_K[some]]) / scale
@@ -191,9 +195,10 @@ class ValidationTally:
         units: int = 1,
         head_input_Bd: Float[Tensor, "B d"] | None = None,
     ) -> None:
-        """Add a batch of whole units of equal length; ``first`` is the index of the first unit.
+        """Add a batch of embeddings and labels: ``units`` whole units (chunks or samples) of equal length.
 
-        ``head_input_Bd`` is the input of the head, if it differs from the embeddings.
+        ``first`` is the index of the first unit. ``head_input_Bd`` is the input of the head, if it differs from the
+        embeddings, as for an inner layer.
         """
         device = self.decider.weight.device
         h_Bd, y_B = h_Bd.to(device, torch.float64), y_B.to(device)

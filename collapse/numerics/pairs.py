@@ -61,7 +61,7 @@ def sweep(
 
 
 def _prepare(values: Values, function: Callable[..., Any]) -> None:
-    """Compute the class values that a function of pairs asks for, before any tile.
+    """Compute the class values that are parameters of a function of pairs, before any tile.
 
     If a function of classes fails or writes to a shared tensor, no tile is computed in vain.
     """

@@ -137,18 +137,18 @@ class TopPairs:
 
 @dataclass
 class MetricResult:
-    """The result of evaluating one metric: evaluating.py fills it, and :mod:`collapse.numerics.pairs` adds to tallies.
+    """The result of evaluating one metric; evaluating.py fills it, and pairs.py adds values of pairs to its tallies.
 
     Attributes:
         metric, measures: The metric and the chosen measures.
         remark: The function's remark on its value, or the reason for no value; its kind is "missing" if the statistics
             lack what the metric needs.
-        failed: The exception of the metric's function, of a function that this one asks for, or of a measure; the
-            metric then has no numbers.
-        tally: The values of classes or pairs.
-        class_tally: The values of each class's pairs, if requested.
-        numbers: The number of each measurement; it can be NaN or infinite.
-        left_out: How many values the number of each measurement excludes.
+        failed: The exception of the metric's function, of another function that is its parameter, or of a measure. The
+            metric then has no numbers. None if nothing failed.
+        tally: The states of the measures for the values of all classes or pairs.
+        class_tally: The same for the values of each class's pairs, if requested.
+        numbers: The number of each measurement, by name; it can be NaN or infinite.
+        left_out: How many values of classes or pairs each number excludes, by measurement.
         undefined: Whether a class has no finite value, shape (C,); only for class metrics.
         by_class: For each measurement, if requested, token ids and their values; NaN for a class that it excludes.
         top: The pairs with the largest values, if requested.
@@ -174,7 +174,7 @@ class MetricResult:
     error_failure: Failed | None = None
 
     def of_this_rank(self) -> tuple[Any, ...]:
-        """Return this rank's failure and, of a pair metric, its remark, tallies and largest pairs."""
+        """Return this rank's failure and, for a pair metric, its remark, tallies and largest pairs."""
         if self.failed or self.tally is None or self.metric.kind != "pair":
             return self.failed, None
         # a remark's value is a tile, which the other ranks do not need; None says that there are no numbers

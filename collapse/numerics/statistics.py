@@ -63,7 +63,8 @@ class ValidationStatistics:
     def of_labels(self, labels: Int[Tensor, " K"]) -> "ValidationStatistics | None":
         """Return the counts of the samples with these labels, as one block; None if there are no such samples.
 
-        It is not known how often each class is predicted for these samples, so both counts of predictions are 0.
+        The statistics do not record the predictions of samples by their labels. So ``linear_predictions``,
+        ``ncc_predictions`` and ``argmax_without_mean`` are unknown for these samples, and are 0 in the result.
         """
         kept = torch.isin(self.classes, labels.to(self.classes.device))
         made = {name: getattr(self, name)[kept] for name in _PER_LABEL}
@@ -173,7 +174,7 @@ class EmbeddingStatistics:
         return _without_rounding(self.classifier - centre, rounding)
 
     def statistic(self, name: str) -> Mapping[str, Tensor]:
-        """Read the tensors of a plugin statistic, on the device of the means.
+        """Return the tensors of a plugin statistic, on the device of the means.
 
         Raises:
             CollapseError: The store does not hold this statistic.
@@ -244,7 +245,7 @@ class EmbeddingStatistics:
 
 
 def _without_rounding(rows: Float[Tensor, "C d"], rounding: Float[Tensor, " C"]) -> Float[Tensor, "C d"]:
-    """Set the rows with norms up to their rounding error to 0, in place."""
+    """Set each row whose norm is at most its rounding error to 0, in place."""
     nothing = (rows.norm(dim=1) <= rounding) & (rounding > 0)  # both are 0 if the squares of tiny rows underflow
     return rows.masked_fill_(nothing.unsqueeze(1), 0)
 

@@ -129,7 +129,7 @@ class Tile:
         values: The values of functions of classes.
         rows, columns: The tile's classes.
         gram: ⟨μ_c − μ̄, μ_c′ − μ̄⟩, shape (R, S); computed if not given.
-        kept: Functions of pairs whose values are kept, because other functions ask for them.
+        kept: Functions of pairs whose values are kept, because they are parameters of other functions.
 
     Attributes:
         rows, columns: As given.
@@ -158,7 +158,7 @@ class Tile:
         return self.rows.start == self.columns.start
 
     def value(self, function: Callable[..., Any]) -> Float[Tensor, "R S"] | Noted:
-        """Return a function's values for this tile; a :class:`Noted` if it, or a value that it asks for, has a remark.
+        """Return a function's values for this tile; a :class:`Noted` if it, or the value of a parameter, has a remark.
 
         Raises:
             Failed: The function failed.

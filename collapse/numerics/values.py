@@ -1,4 +1,4 @@
-"""The values that parameters of metrics ask for, each computed once and shared by all plugins.
+"""The values of the parameters of plugin functions, each computed once and shared by all plugins.
 
 Plugins never get the caller's tensors. Shared tensors are made in torch's inference mode, so that torch raises an
 exception when a plugin writes to one; everything is then evaluated again without that plugin's function.
@@ -28,7 +28,7 @@ _ATTRIBUTES = {"ids": "classes", "C": "n_classes", "d": "dim"}
 
 
 class Values:
-    """The values that the parameters of plugin functions ask for. Each is computed at its first use.
+    """The values of the parameters of plugin functions. Each value is computed at its first use.
 
     Args:
         s: The statistics, in tensors made in inference mode.
@@ -44,7 +44,7 @@ class Values:
         """Return the value of a plugin's function. It is a :class:`Noted` if it or one of its inputs has a remark.
 
         Raises:
-            Failed: The function, or one that it asks for, failed.
+            Failed: The function, or another function that is its parameter, failed.
         """
         if function not in self._found:
             try:
@@ -120,7 +120,7 @@ def values_of(s: EmbeddingStatistics) -> Values:
 
 @torch.inference_mode()
 def copied(s: EmbeddingStatistics) -> EmbeddingStatistics:
-    """Return a copy with its own tensors; tensors of plugin statistics are copied when a function asks for them."""
+    """Return a copy with its own tensors; tensors of plugin statistics are copied when a function gets them."""
     return replace(deepcopy(replace(s, extra={})), extra=s.extra)
 
 
