@@ -108,7 +108,7 @@ def test_the_table_has_both_nulls_and_the_quotients(run, tiny, monkeypatch):
 
 def test_a_file_without_nulls_is_said(run, file, tmp_path):
     words = ("measure", file, "--null", "--metrics", "nc2.norm", "--output")
-    assert "results.csv does not contain the nulls" in run(*words, tmp_path / "results.csv").stderr
+    assert "results.csv does not contain the null baselines" in run(*words, tmp_path / "results.csv").stderr
     assert "does not contain" not in run(*words, tmp_path / "results.json").stderr
 
 
@@ -123,7 +123,7 @@ def test_features_have_shuffled_labels_only(run, file):
 def test_a_null_is_not_collected_from_a_store(run, trained):
     done = run("measure", trained.path, "--null", code=2)
     assert "run collapse measure MODEL --text FILES --null" in done.stderr
-    with pytest.raises(UsageError, match="is a store, and nulls need a model and a text"):
+    with pytest.raises(UsageError, match="is a store, and null baselines need a model and a text"):
         collapse.measure_with_nulls(trained.path)
 
 

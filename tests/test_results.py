@@ -116,7 +116,10 @@ def test_rows_of_other_versions_are_read_and_those_of_a_later_schema_refused(tmp
     first, second = Results.read(tmp_path / "r.json").rows
     assert (first.corpus_id, first.measurements) == (None, made.measurements)
     assert second == replace(made, notes=(Note("*", "k", "t"),))
-    for change, said in (({"notes": [["a"]]}, "cannot be read"), ({"schema": 2}, "but this version reads 1: upgrade")):
+    for change, said in (
+        ({"notes": [["a"]]}, "cannot be read"),
+        ({"schema": 2}, "this version of collapse reads 1: run"),
+    ):
         (tmp_path / "r.json").write_text(json.dumps([made.to_dict() | change]))
         with pytest.raises(CollapseError, match=said):
             Results.read(tmp_path / "r.json")

@@ -47,10 +47,11 @@ def command(
 ) -> None:
     """Compare two stores of one text.
 
-    For each measurement, the table has A, B, the difference B − A, its meaning (such as better or worse, if B − A is
-    beyond noise) and its standard error. A and B are folders, digests or models of cached stores, or stores on the Hub.
+    For each measurement, the table has A, B, the difference B − A, its standard error, and its meaning (such as better
+    or worse, if B − A is larger than the noise). A and B are stores: folders, names on the Hub or, for a store in the
+    cache, its digest or its model.
     Measurements of the validation text have a standard error over its texts. Measurements of the training text have a
-    standard error only if both models were also collected in parts (--part 1/8 to 8/8) and --parts gives the parts.
+    standard error only if both stores were also collected in parts (--part 1/8 to 8/8) and --parts gives the parts.
 
     \b
     collapse compare stores/a stores/b

@@ -133,8 +133,8 @@ def _launch_slurm(places: Mapping[str, str], parts: int, given: Mapping[str, Any
         record, said, is_running = submitted(folder.parent)
         if is_running and record["command"] != _command_line():
             raise CollapseError(
-                f"jobs of another command use {folder.parent}: {shlex.join(record['command'])}. Wait until they end, "
-                f"or cancel them: scancel {' '.join({job.partition('_')[0]: 0 for job in record['jobs']})}"
+                f"{folder.parent} is in use by jobs of another command ({shlex.join(record['command'])}). Wait until "
+                f"they end, or cancel them: scancel {' '.join({job.partition('_')[0]: 0 for job in record['jobs']})}"
             )
         if not is_running:
             if said:

@@ -1,7 +1,7 @@
 """collapse measure: find or collect stores, measure them, print a table.
 
 The command does not call ``collapse.measure``, but the functions that ``collapse.measure`` calls: the command also
-measures several models, layers, groups and nulls.
+measures several models, layers, groups and null baselines.
 """
 
 import os
@@ -70,13 +70,13 @@ def _readable(context: click.Context, _: click.Parameter, group_by: tuple[str, .
     "ood_text",
     multiple=True,
     metavar="FILES|DATASET|STORE",
-    help="Out-of-distribution text for NC5: the model is also collected on it; or a store of such a text. With --task, "
-    "give data; their labels are not read.",
+    help="Out-of-distribution text for NC5, whose embeddings are also collected; or a store of such a text. With "
+    "--task, give data; their labels are not read.",
 )
 @click.option("--all", "all_", is_flag=True, help="Print every measurement, not only the headlines.")
 @prints_a_table
 @click.option("--no-download", is_flag=True, help="Use only local and cached files.")
-@click.option("--null", is_flag=True, help="Also measure the nulls: the untrained model, and shuffled labels.")
+@click.option("--null", is_flag=True, help="Also measure two null baselines: the untrained model, and shuffled labels.")
 @collecting_options(besides=("part", "null"))
 @launching_options
 def command(
@@ -98,9 +98,10 @@ def command(
     """Measure models, stores or features files.
 
     MODEL is a causal language model (a local folder or Hub id), a store (a local folder or on the Hub), or a features
-    file (.safetensors). A model is collected first, unless its store is found in the cache, in the model's own
-    repository or in --store user/repo. It is an error if the store was collected with other options. If one of several
-    MODELs fails, the others are measured, the exit status is 1, and an existing --output file is not changed.
+    file (.safetensors). A model's embeddings are collected first, unless its store is found in the cache, in the
+    model's own repository or in --store user/repo. It is an error if the store was collected with other options. If
+    one of several MODELs fails, the others are measured, the exit status is 1, and an existing --output file is not
+    changed.
 
     --task measures a classifier of images, texts or tokens, or a masked language model, on --data.
 
@@ -161,7 +162,7 @@ def command(
         by_row = (revisions or given.get("layers") or group_by) and not null
         deliver(format_, output, (table_by_step if by_row else whole_table_of)(rows, shown))
         if null and output and Path(output).suffix.lower() in (".csv", ".parquet"):
-            say_aside(f"{output} does not contain the nulls: write a .json file to keep them")
+            say_aside(f"{output} does not contain the null baselines: write a .json file to keep them")
         say_failures(rows)
     if failed:
         say_error(f"{failed} of {len(names)} models are not measured, for the reasons above")

@@ -1,1 +1,1 @@
-"""Collect a model and a text, or features, into a store, in two passes over slices; measure models and nulls."""
+"""Collect a model and a text, or features, into a store, in two passes; measure models and null baselines."""

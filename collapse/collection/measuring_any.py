@@ -56,8 +56,8 @@ def measure(
 
     Args:
         model: What to measure: a store, its folder or its name on the Hub; an :class:`collapse.EmbeddingStatistics`; a
-            model, a features file or a loaded model. A model without a store is collected first, as by
-            :func:`collapse.collect`. None to measure ``features``.
+            model, a features file or a loaded model. If a model has no store, its embeddings are
+            collected first (see :func:`collapse.collect`). None to measure ``features``.
         store: Folder of the model's store, or a repository of stores on the Hub; None for the local cache. Without
             ``model``, the store to measure.
         metrics: Measurement names or prefixes (``"gnc2"``, ``["nc1.cdnv", "nc2"]``), or functions that are decorated
@@ -66,10 +66,10 @@ def measure(
             affected.
         classes_of: Keep only the classes that this store (or each of these stores) also has. This makes texts of
             unequal length comparable.
-        ood_text: An out-of-distribution text for NC5, on which the model is also collected; or the store or
-            :class:`collapse.EmbeddingStatistics` of such a text.
-        device: Device for the model and the computation. None: "auto" for the model, and the device of the statistics
-            for the computation.
+        ood_text: An out-of-distribution text for NC5; the model's embeddings of this text are also collected. Or the
+            store or :class:`collapse.EmbeddingStatistics` of such a text.
+        device: Device for the model and the computation. None means "auto" for the model, and the device of the
+            statistics for the computation.
         progress: Called as progress(what, done, total[, note]).
         step: The model's training step; None for the step in the model's name, if there is one.
         features: Training embeddings, shape (N, d), torch or numpy, instead of a store. Give them with ``labels`` and,
@@ -122,7 +122,7 @@ def _collected(given: Mapping[str, Any], name: str) -> Measured:
     if "classifier" in given:
         return collect_arrays(**given, name=name)
     if len(given) > 2:
-        raise UsageError("measure() needs a classifier for a bias or validation features: give classifier=")
+        raise UsageError("bias= and validation_features= need a classifier: give classifier= too")
     h = array_tensor(name, "train_features", given["features"])
     y = integer_labels(array_tensor(name, "train_labels", given["labels"]), name, "train_labels")
     # collect_arrays() needs a classifier: pass zeros, and remove them from the statistics

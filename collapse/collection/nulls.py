@@ -1,4 +1,4 @@
-"""Measure nulls beside a model: the same model before training, and its embeddings with shuffled labels.
+"""Measure null baselines beside a model: the same model before training, and its embeddings with shuffled labels.
 
 inputs/shuffling.py permutes the labels.
 """
@@ -34,19 +34,19 @@ def measure_with_nulls(
     progress: Report | None = None,
     **options: Any,
 ) -> Row:
-    """Measure a model beside its nulls on the same text: the untrained model, and shuffled labels.
+    """Measure a model beside two null baselines on the same text: the untrained model, and shuffled labels.
 
-    The nulls are collected into the local cache and reused from there; nulls of a features file are in memory.
-    Published nulls are never used.
+    The stores of the null baselines are made in the local cache and reused from there; for a features file, they are
+    in memory. Published stores of null baselines are never used.
 
     Args:
-        model: A local folder, a Hub id, a GGUF file, or a features file; the last two have no untrained null.
+        model: A local folder, a Hub id, a GGUF file, or a features file; for the last two, there is no untrained model.
         metrics, min_count: As in :func:`collapse.measure`.
         progress: Called as progress(what, done, total[, note]).
         {options}
 
     Returns:
-        The row of the model; its ``nulls`` hold the measurements of each null.
+        The row of the model; its ``nulls`` hold the measurements of each null baseline.
 
     Raises:
         UsageError: An option is invalid, or a store is given.
@@ -60,10 +60,10 @@ def measure_with_nulls(
 
 
 def with_nulls(row: Row, nulls: Mapping[str, Store | str], how: Mapping[str, Any], progress: Report | None) -> Row:
-    """Add the measurements of null stores to a row, and a note for each null that is not available.
+    """Add the measurements of null baselines to a row, and a note for each one that is not available.
 
-    ``nulls`` maps the name of each null to its store, or to the reason why it has none. ``how`` holds arguments of
-    ``measure_store()``.
+    ``nulls`` maps the name of each null baseline to its store, or to the reason why it has none. ``how`` has arguments
+    of ``measure_store()``.
     """
     stores = {name: store for name, store in nulls.items() if isinstance(store, Store)}
     values = {name: measure_store(store, progress=progress, **how).measurements for name, store in stores.items()}
@@ -74,7 +74,7 @@ def with_nulls(row: Row, nulls: Mapping[str, Store | str], how: Mapping[str, Any
 def collect_nulls(
     store: Store, model: str | Path, options: Mapping[str, Any], progress: Report | None
 ) -> dict[str, Store | str]:
-    """Collect the nulls of a store on the same text; return, for each null's name, its store or why it has none."""
+    """Collect a store's null baselines on the same text; return each one's store, or why it has no store, by name."""
     if is_features_file(model):
         return {"untrained": _NO_MODEL, "shuffled": collect(model, null="shuffled", progress=progress)}
     given = {name: value for name, value in options.items() if value is not None and name not in ("part", "null")}
@@ -88,7 +88,7 @@ def collect_nulls(
         differ = differences(store.identity, found.identity, ignoring=KNOWN_LATER | {"null"})
         if differ:
             raise CollapseError(
-                f"cannot collect the null of {store.model}: the model or text found now differs from the "
+                f"cannot collect a null baseline of {store.model}: the model or text found now differs from the "
                 f"store's in {'; '.join(differ)}. Give the model and text from which the store was collected"
             )
         made[null] = found

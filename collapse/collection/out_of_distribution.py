@@ -26,7 +26,7 @@ _OF_ONE_TEXT = (
 
 
 def check_ood(model: Any, ood_text: Any, options: Mapping[str, Any]) -> None:
-    """Check that an out-of-distribution text exists, before the model is collected; arguments as in :func:`open_ood`.
+    """Check that an out-of-distribution text exists, before a collection; for arguments see :func:`open_ood`.
 
     Raises:
         UsageError: There is no such file or store, or ``model`` is a store, which cannot be run on a text.
@@ -51,7 +51,7 @@ def check_ood(model: Any, ood_text: Any, options: Mapping[str, Any]) -> None:
 def open_ood(
     store: Store | EmbeddingStatistics, model: Any, ood_text: Any, options: Mapping[str, Any], report: Report | None
 ) -> Store | EmbeddingStatistics | None:
-    """Open the store of an out-of-distribution text, or collect the model on this text; return None if none is given.
+    """Open the store of an out-of-distribution text, or collect embeddings of it; return None without such a text.
 
     Args:
         store: The store to compare with.

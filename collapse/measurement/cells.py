@@ -1,4 +1,4 @@
-"""The values of a table as text: numbers with four digits, and LaTeX."""
+"""The values of a table as text: rounded numbers, and LaTeX."""
 
 import math
 import re
@@ -27,7 +27,9 @@ _NUMBERS = re.compile(r"(≤ )?([−–∞\-\d.,e+]+( to |$)|nan|)*")  # the out
 
 
 def number(value: float | int | None) -> str:
-    """Format a number with four significant digits; None becomes –.
+    """Format a number: with four significant digits; from 1,000 on, with one decimal; whole numbers in full.
+
+    None becomes –. From 10⁹ on, numbers have four significant digits again; whole numbers are in full up to 10¹².
 
     >>> [number(value) for value in (0.000106839, 1.1, 29233, 36599.66, None, float("-inf"))]
     ['0.0001068', '1.100', '29,233', '36,599.7', '–', '−∞']

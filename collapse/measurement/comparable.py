@@ -74,7 +74,7 @@ def limit_of(row: "Row") -> str:
 
 
 def is_crossed(rows: Sequence["Row"]) -> bool:
-    """Whether every store was measured with the same two or more values of ``--min-count``."""
+    """Whether all stores were measured with the same values of ``--min-count``, and these are two or more."""
     limits = list(_limits(rows).values())
     return all(each == limits[0] and len(set(each)) > 1 for each in limits)
 
@@ -87,7 +87,7 @@ def _limits(rows: Sequence["Row"]) -> dict[str, list[int]]:
 
 
 def mixed(rows: Iterable["Row | dict[str, Any]"], *, apart: Container[str] = ()) -> list[str]:
-    """Return a remark for each field that must be equal in rows to be compared, but differs between these rows.
+    """Return a remark for each text or setting that must be equal to compare rows, but differs between these rows.
 
     Args:
         rows: Rows, or the records of a table. A missing field is ignored, unless it means no limit, or all classes.

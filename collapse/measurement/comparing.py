@@ -49,17 +49,17 @@ def compare(
 
     Measurements of the validation text have a standard error over its blocks (runs of whole texts with at least a
     chunk's tokens). Blocks are paired: a block's effect on both models cancels. Measurements of the training text have
-    a standard error if both collections were also made in ``parts``: the jackknife of B − A over the K parts.
+    a standard error if both stores were also collected in ``parts``: the jackknife of B − A over the K parts.
 
     Args:
         a, b: Stores or their folders.
         metrics: Measurement names or prefixes, as in :func:`collapse.measure`; None means all.
         min_count: Keep the classes with at least this many samples, also in each part.
         classes_of: Keep the classes that A, B and this store (or each of these stores) all have.
-        parts: All parts (``--part 1/K`` to ``K/K``) of A, and all parts of B; for each of the two, the folder
-            that holds its parts, or a list of parts or their folders.
+        parts: All parts (``--part 1/K`` to ``K/K``) of A, and all parts of B; for each of the two, give the folder
+            that holds all its parts, or a list of the parts or of their folders.
         seeds: A results table, or its file or name, with models that differ from A and B only in their seed. "paper",
-            for example, has 21 published models of 2 layers and width 768. None: there is no column seeds_sd.
+            for example, has 21 published models of 2 layers and width 768. With None, there is no column seeds_sd.
         anyway: Compare stores of different texts too; their blocks are not paired.
         device: As in :func:`collapse.measure`.
         progress: Called as progress(what, done, total[, note]).
@@ -67,7 +67,8 @@ def compare(
     Returns:
         A row per measurement with the columns measurement, A, B, difference (B − A), standard_error, t (difference ÷
         standard error), seeds_sd (standard deviation over ``seeds``), meaning (whether B is better, worse, higher or
-        lower than A beyond noise) and caveats. A value that is not available is None; a caveat says why.
+        lower than A, if B − A is larger than the noise) and caveats. A value that is not available
+            is None; a caveat says why.
 
     Raises:
         UsageError: A name is unknown, or the parts are not parts of A and B.

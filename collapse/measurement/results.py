@@ -40,13 +40,13 @@ class Results:
     def __init__(self, rows: Iterable[Row] = ()) -> None:
         given = [rows] if isinstance(rows, Row) or not isinstance(rows, Iterable) else list(rows)
         if not all(isinstance(each, Row) for each in given):  # stores, for example
-            raise UsageError("Results needs rows: give the results of collapse.measure")
+            raise UsageError("Results() takes rows (collapse.Row): give what collapse.measure() returns")
         self.lines: list[Row | None] = [*given]
         self._frame: pd.DataFrame | None = None
 
     @property
     def rows(self) -> list[Row]:
-        """The rows, as :func:`collapse.measure` returns them, with notes and nulls."""
+        """The rows, as :func:`collapse.measure` returns them, with notes and null baselines."""
         return [row for row in self.lines if row is not None]
 
     def __len__(self) -> int:
@@ -127,7 +127,11 @@ class Results:
         write_table(path, self)
 
     def data(self) -> list[dict[str, Any]]:
-        """Return the rows for JSON; if another program wrote the table, a value per column (None if missing)."""
+        """Return a list of dictionaries for JSON.
+
+        For rows that collapse measured, each has the fields of :class:`collapse.Row`. For a table from a DataFrame, a
+        .csv or a .parquet file, each has a value for every column; a missing value is None.
+        """
         if self._frame is None:
             return [row.to_dict() for row in self.rows]
         # notna() is True for a list, even for a list of missing values
@@ -165,7 +169,7 @@ def join(
     frame = _concatenated([each.frame() for each in read])
     named = with_parts(frame)
     kept = choose_rows(named, where)
-    if not columns and not parts:  # keep rows, which also have notes and nulls
+    if not columns and not parts:  # keep rows, which also have notes and null baselines
         return _beside(kept[list(frame.columns)], [row for each in read for row in each.lines], kept.index)
     frame = kept if parts else kept[list(frame.columns)]
     for name, value in (columns or {}).items():

@@ -34,8 +34,8 @@ def whole_table_of(
     """Return a table of rows with the same measurements: a title per model, the values, and all notes except errors.
 
     Args:
-        rows: A row per model. If a row has nulls, the last columns are the values of the nulls, and the model's values
-            divided by those of the nulls.
+        rows: A row per model. If a row has null baselines, the last columns are their values, and the model's
+            values divided by theirs.
         shown: The measurements to show; None for all. CSV and JSON always have all.
         more: Text for a note: how to see the other measurements.
     """

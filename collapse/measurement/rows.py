@@ -154,7 +154,10 @@ class Row(Mapping[str, float | None]):
         """
         schema = row.get("schema", SCHEMA)
         if schema != SCHEMA:
-            raise TypeError(f"it has schema {schema!r}, but this version reads {SCHEMA}: upgrade linguistic-collapse")
+            raise TypeError(
+                f"a row has schema {schema!r}, but this version of collapse reads {SCHEMA}: run pip install -U "
+                "linguistic-collapse"
+            )
         made = cls(**{each.name: row[each.name] for each in fields(cls) if each.name in row})
         notes = tuple(Note(each["measurement"], each["kind"], each["text"]) for each in row.get("notes", ()))
         return replace(made, notes=notes)

@@ -57,7 +57,7 @@ def save_figures(
 
     Args:
         sources: Results tables or their files, which are joined; stores, their folders, or their names on the Hub; or
-            parts of collections (``--part k/n``), only for figures of parts, such as ``convergence``.
+            parts of collections (``--part k/n``), only for figures that draw parts, such as ``convergence``.
         folder: Folder for a file per figure and format, such as ``loss.pdf``, and for ``figures.json`` with titles and
             captions.
         formats: "pdf", "svg", "png" (300 pixels per inch), or "csv" for the drawn numbers.
