@@ -188,7 +188,7 @@ def _remembered(tokenizer: str) -> Path:
 
 
 def locate(name: str, revision: str | None, what: str, model_args: Mapping[str, Any] = {}) -> ModelReference:
-    """Find a folder or repository, without its fingerprints; raises the exceptions of :func:`find_model`.
+    """Find a folder or repository, but compute no fingerprints; raises the exceptions of :func:`find_model`.
 
     ``what`` is the kind of thing that the name refers to, for messages.
     """

@@ -1,4 +1,4 @@
-"""Measure a fixed sample of a data set and keep a row per step in a file, for the callbacks of all trainers."""
+"""Measure the same samples of a data set at several steps, and keep a row per step, for the callbacks of trainers."""
 
 import logging
 from collections.abc import Iterator
@@ -61,7 +61,10 @@ class Recorder:
         return values
 
     def _batches(self, loader: Any, dataset: Any) -> Iterator[Any]:
-        """Yield this rank's share of the sample: random if possible, because many data sets are sorted by class."""
+        """Yield this rank's share of the batches to measure, the same at each call.
+
+        The samples are random, because many data sets are sorted by class; those of an IterableDataset are the first.
+        """
         (rank, ranks), size = rank_and_size(), loader.batch_size or loader.batch_sampler.batch_size
         trained = getattr(loader.dataset, "column_names", None)  # the columns that the Trainer has kept
         if trained and hasattr(dataset, "select_columns"):

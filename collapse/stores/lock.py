@@ -1,7 +1,8 @@
 """Lock a folder for one writer at a time; readers need no lock. filelock releases the lock of a process that dies.
 
 Processes may collect the parts of a store into one folder. Each process holds the lock of its part; it holds the
-folder's lock only while it checks what is done and while it folds shards. Any other writer waits until no part runs.
+folder's lock only while it checks what is done and while it folds shards. Any other writer waits until no process
+collects a part.
 """
 
 import logging
@@ -41,7 +42,7 @@ def locked(
         option: The option that names the folder, for messages.
         wait: Wait until another holder releases the lock, with a warning.
         part: Hold only the lock of the k-th of n parts, so that other processes can hold the locks of other parts.
-        beside_parts: Do not wait for running parts.
+        beside_parts: Do not wait for processes that collect parts into the folder.
 
     Raises:
         InUseError: Another process, or another thread of this process, holds the lock, and ``wait`` is false.
@@ -70,7 +71,11 @@ def _name(part: tuple[int, int] | None) -> str:
 
 
 def _acquire(lock: BaseFileLock, folder: Path, option: str, wait: bool, *, without_parts: bool) -> None:
-    """Acquire a lock; if ``without_parts``, at a time when no part of the folder runs."""
+    """Acquire a lock; if it is not available, wait or, if ``wait`` is false, raise InUseError.
+
+    With ``without_parts``, the lock is also not available while a process collects a part into the folder. ``option``
+    is the option that names the folder, for the message.
+    """
     timeout = _PATIENCE_SECONDS
     while True:
         folder.mkdir(parents=True, exist_ok=True)
@@ -85,7 +90,7 @@ def _acquire(lock: BaseFileLock, folder: Path, option: str, wait: bool, *, witho
             time.sleep(_PATIENCE_SECONDS)
         said = f"{folder} is in use by another process"
         if not wait:
-            raise InUseError(f"{said}: wait for it, or use another {option}")
+            raise InUseError(f"{said}: wait until it ends, or use another {option}")
         if timeout > 0:
             log.warning("%s: waiting until it ends", said)
         timeout = -1

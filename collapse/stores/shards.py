@@ -1,4 +1,4 @@
-"""Shards: the mergeable state of some slices of one phase, each in one safetensors file.
+"""Shards: the mergeable state of some slices of the training or validation pass (the phase), a safetensors file each.
 
 (Not the shards of ``--shards``, into which packing.py splits a text.)
 
@@ -33,7 +33,7 @@ log = logging.getLogger("collapse")
 
 @dataclass(frozen=True)
 class Shard:
-    """The state of the slices [start, stop) of a phase.
+    """The state of the slices [start, stop) of a phase, that is of the training or validation pass.
 
     Attributes:
         phase: "train" or "validation".

@@ -34,7 +34,7 @@ class ClassNames:
 
 
 def find_tokenizer_of(store: Store | None, given: Any = None) -> tuple[Any, str | None]:
-    """Return the tokenizer that gives a store's classes their texts, and a remark on it (None without a remark).
+    """Return the tokenizer that gives a store's classes their texts, and a remark on it, or None.
 
     A store records the fingerprint of its tokenizer and, if the tokenizer is on the Hub, the address there. A local
     tokenizer is found if a collection on this machine used its folder, if the folder is beside the store, or if the
@@ -109,7 +109,7 @@ def _named(name: str, arguments: Mapping[str, Any], held: str) -> ModelReference
 
 
 def _difference(found: ModelReference, held: str) -> str | None:
-    """Return a remark if a tokenizer is not, or may not be, the store's tokenizer; otherwise None."""
+    """Return a remark if a tokenizer differs from the store's, or the store records no tokenizer; otherwise None."""
     if held == found.tokenizer:
         return None
     if not held:
