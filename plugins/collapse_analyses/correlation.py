@@ -195,7 +195,7 @@ def _explain(
     notes = [
         f"intervals: jackknife that leaves out one {values if clusters else 'row'} at a time, with {student}",
         f"p: {how}; Holm, BH: corrected for {counted(len(records) - len(without), 'column')}",
-        predicted_note(chosen.goal.label),
+        predicted_note(chosen.goal.label, len(chosen.groupings)),
     ]
     if without:
         constant = f"the column or {chosen.goal.label} is constant"

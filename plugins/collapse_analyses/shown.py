@@ -22,9 +22,11 @@ def table_of(
     return Table(title, list(records[0]), values, list(notes), shown=Table("", list(headings), rows, keys=keys))
 
 
-def predicted_note(goal: str) -> str:
-    """Return the note on the column of predicted signs."""
-    sign = f"predicted: the sign of r if better {goal} goes with more collapse; –: no prediction"
+def predicted_note(goal: str, effects: int) -> str:
+    """Return the note on the column of predicted signs, given the number of effects that are subtracted."""
+    if effects > 1:
+        return "predicted: no sign is predicted if the effects of several columns are subtracted"
+    sign = f"predicted: the sign of r if better {goal} goes with more collapse; none: no prediction"
     return f"{sign}; ✗: r has the opposite sign, and its interval excludes 0"
 
 
@@ -36,7 +38,7 @@ def _cell(record: Record, cell: Cell) -> Any:
     ('-0.500 to +0.250', '< 1e-06', '≤ 0.0003')
     """
     if cell == "predicted":
-        return f"{record[cell] or '–'}{' ✗' if record['agrees'] is False else ''}"
+        return f"{record[cell] or 'none'}{' ✗' if record['agrees'] is False else ''}"
     if isinstance(cell, str):
         return record[cell]
     *names, form = cell

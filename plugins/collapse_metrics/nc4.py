@@ -45,10 +45,11 @@ def agreement(agreed: Tensor, validation: ValidationStatistics, ids: Tensor, see
     with_mean = ids if seen is None else seen  # --min-count does not affect the note either
     unseen = int(v.counts[~torch.isin(v.classes, with_mean.cpu())].sum())
     if unseen:
-        remarks.append(f"{unseen:,} have a label without a mean (never seen in training)")
+        remarks.append(f"{unseen:,} whose label does not occur in training")
     if int(v.argmax_without_mean):
-        remarks.append(f"{int(v.argmax_without_mean):,} have a most probable token without a mean")
-    return Noted(agreed, f"of {v.samples:,} validation samples " + " and ".join(remarks)) if remarks else agreed
+        other = "the classifier then decides for its most probable token that has one"
+        remarks.append(f"{int(v.argmax_without_mean):,} whose most probable token has no class mean ({other})")
+    return Noted(agreed, f"the {v.samples:,} validation samples include {' and '.join(remarks)}") if remarks else agreed
 
 
 @metric("nc4.chance_agreement", translation=False, scale=None)

@@ -36,14 +36,15 @@ def test_agreement_says_for_how_many_samples_there_is_no_mean():
     several = given(agreement, validated(classes=[0, 2], argmax_without_mean=[1]))
     assert (several.value, several.text) == (
         0.75,
-        "of 4 validation samples 2 have a label without a mean (never seen in training) "
-        "and 1 have a most probable token without a mean",
+        "the 4 validation samples include 2 whose label does not occur in training "
+        "and 1 whose most probable token has no class mean "
+        "(the classifier then decides for its most probable token that has one)",
     )
     assert given(agreement, validated(classes=[0, 2], counts=[4, 0])) == 0.75  # predicted only
     three = replace(statistics_of(torch.eye(3)), validation=validated(classes=[1, 7]).validation)
     of_two = three.keep(1, torch.tensor([0, 2]))
     assert given(agreement, of_two) == given(agreement, three)  # of all classes in training
-    assert "2 have a label without a mean" in given(agreement, of_two).text
+    assert "2 whose label does not occur in training" in given(agreement, of_two).text
 
 
 def test_kappa_of_two_rules_that_always_say_the_same_class_is_undefined():
