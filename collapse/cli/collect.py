@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from collapse.cli.launching import JOBS, launch, launching_options
+from collapse.cli.launching import JOBS, handed_to_jobs, launching_options
 from collapse.cli.options import collecting_options, given_options
 from collapse.cli.several import for_each, named_models, revisions_option
 from collapse.cli.terminal import plugins_reporting_problems, say
@@ -51,7 +51,8 @@ def command(model: str, revisions: str | None, store: str, **options: Any) -> in
         made = collect(name, store=place_of(name), progress=report, **given)
         _say_what_is_there(made, place_of(name), given)
 
-    if launch(names, place_of, store, given):
+    # this also reads --launcher and its options, from click's context
+    if handed_to_jobs(names, place_of, store, given):
         return 0
     return 1 if for_each(names, collect_one, "collected") else 0
 

@@ -52,7 +52,7 @@ launching_options = with_options(
 )
 
 
-def launch(
+def handed_to_jobs(
     models: Sequence[str], place_of: Callable[[str], str | None], store: str | None, given: Mapping[str, Any]
 ) -> bool:
     """Collect models in parts if ``--launcher`` is given; return True if SLURM jobs do the rest of the command.
@@ -93,12 +93,12 @@ def launch(
                 commands = {k: _part_command(model, place, k, parts, given) for k in missing}
                 ended = run_parts(commands, expanded(place), phase, parts, folder)
                 for k in _missing(model, place, parts, given).get(phase, ()):
-                    raise CollapseError(f"{ended[k]}. Run the same command again to resume")
+                    raise CollapseError(f"part {k}/{parts} failed: {ended[k]}. Run the same command again to resume")
     shutil.rmtree(folder, ignore_errors=True)
     return False
 
 
-def submitted(store: Path) -> tuple[Mapping[str, Any], str, bool]:
+def jobs_of(store: Path) -> tuple[Mapping[str, Any], str, bool]:
     """Return the record of a store's last jobs, a description of their states, and whether any still wait or run.
 
     The keys of the record are "parts" (number of parts per store), "jobs" (ids of the jobs) and "command" (words of the
@@ -130,7 +130,7 @@ def _launch_slurm(places: Mapping[str, str], parts: int, given: Mapping[str, Any
         missing = {place: _missing(model, place, parts, given) for place, model in places.items()}
         if not any(missing.values()):
             return False
-        record, said, is_running = submitted(folder.parent)
+        record, said, is_running = jobs_of(folder.parent)
         if is_running and record["command"] != _command_line():
             raise CollapseError(
                 f"{folder.parent} is in use by jobs of another command ({shlex.join(record['command'])}). Wait until "
@@ -150,7 +150,7 @@ def _launch_slurm(places: Mapping[str, str], parts: int, given: Mapping[str, Any
             last = [*option_words(click.get_current_context().parent), *_command_line("launcher", "jobs", *_SLURM_ONLY)]
             about = {"parts": parts, "command": _command_line()}
             _submit([*stages, [last]], about, folder)
-            _, said, _ = submitted(folder.parent)
+            _, said, _ = jobs_of(folder.parent)
     say(f"{said}. For their progress: collapse status {folder.parent}")
     return True
 

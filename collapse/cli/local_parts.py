@@ -17,7 +17,7 @@ from collapse.stores.coverage import covered
 def run_parts(
     commands: Mapping[int, Sequence[str]], store: Path, phase: str, parts: int, folder: Path
 ) -> dict[int, str]:
-    """Run the command lines of parts in parallel and wait for them; return a message for each part, in case it failed.
+    """Run the command lines of parts in parallel and wait for them; return how each part ended.
 
     Args:
         commands: Words of the command lines by part. Each process gets its share of the threads, and one of the GPUs.
@@ -25,6 +25,9 @@ def run_parts(
         phase: The phase that the parts collect; its progress is shown.
         parts: Number of parts.
         folder: Folder to which the processes write their logs.
+
+    Returns:
+        The last error message of each part or, without one, its exit status; the caller finds out which parts failed.
     """
     import torch
 
@@ -52,7 +55,7 @@ def run_parts(
         for each in processes.values():
             each.kill()
             each.join()
-    return {k: f"part {k}/{parts} failed: {_why(logs[k], each.exitcode)}" for k, each in processes.items()}
+    return {k: _ending(logs[k], each.exitcode) for k, each in processes.items()}
 
 
 def _run(words: Sequence[str], log: Path) -> None:
@@ -73,7 +76,7 @@ def _end_with_parent() -> None:
     os._exit(1)
 
 
-def _why(log: Path, code: int | None) -> str:
+def _ending(log: Path, code: int | None) -> str:
     """Return the last error message in a process's log or, if there is none, the process's exit status."""
     lines = log.read_text(errors="replace").splitlines() if log.exists() else []
     said = [line.removeprefix("collapse: ") for line in lines if line.startswith("collapse: ")]

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from collapse.cli.formats import deliver, prints_a_table
-from collapse.cli.launching import launch, launching_options
+from collapse.cli.launching import handed_to_jobs, launching_options
 from collapse.cli.options import Counts, collecting_options, given_options
 from collapse.cli.several import for_each, named_models, revisions_option
 from collapse.cli.terminal import plugins_reporting_problems, say_aside, say_error
@@ -140,6 +140,7 @@ def command(
     how = how_to_measure(metrics, given.get("device", "auto"), classes_of=[load(each) for each in classes_of])
     names = named_models(models, revisions)
     if group_by and all(map(is_store, names)):
+        # only for the texts of groups: as an option of a collection, a finished store would refuse it
         how["tokenizer"] = given.pop("tokenizer", None)
     for model in names:
         check_options(model, given, null=null, ood_text=ood_text)  # before any work is done
@@ -149,7 +150,7 @@ def command(
         several = revisions or len(names) > 1
         return store_among(model, store, store_by_weights, given) if store and several else store
 
-    if launch([model for model in names if not is_store(model)], place_of, store, given):
+    if handed_to_jobs([model for model in names if not is_store(model)], place_of, store, given):
         return 0
     rows, failed = _measure_each(names, place_of, bool(revisions), given, how, min_counts, null, group_by, ood_text)
     if ranks.rank():  # the table is the same in all ranks
@@ -210,7 +211,8 @@ def _measure_each(
                 made += [with_nulls(row, nulls, {**how, "min_count": least}, report) for row in found]
         rows.extend(of_revision(row, model) if of_revisions else row for row in made)
         top = next(row for row in made if row.layer == TOP)
-        if ranks.rank() == 0 and not (top.class_set or top.group or top.ood):  # a plain measurement
+        # a row of all classes or one --min-count, without --classes-of, --group-by and --ood-text
+        if ranks.rank() == 0 and not (top.class_set or top.group or top.ood):
             keep_row(opened, top)
         if opened.path is not None and opened.path.parent == home() / "stores":
             say_aside(f"{model}: its store is {opened.path}")

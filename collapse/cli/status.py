@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from collapse.cli.formats import deliver, prints_a_table
-from collapse.cli.launching import submitted
+from collapse.cli.launching import jobs_of
 from collapse.errors import CollapseError, UsageError
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ def command(stores: tuple[str, ...], format_: str | None, output: str | None) ->
     table, jobs = list[list[Any]](), list[str]()
     for folder in map(expanded, stores):
         try:
-            record, said, _ = submitted(folder)
+            record, said, _ = jobs_of(folder)
         except CollapseError as error:  # SLURM may not be on this machine
             record, said = {}, str(error)
         rows_of = {each: covered(each, record.get("parts")) for each in (folder, *sorted(folder.glob("*/")))}
