@@ -52,7 +52,11 @@ def is_given(context: click.Context, name: str | None) -> bool:
 
 
 def given_options(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the options given on the command line, as keyword arguments of :func:`collapse.collect`."""
+    """Return the options given on the command line, as keyword arguments of :func:`collapse.collect`.
+
+    Raises:
+        UsageError: The value of an option is invalid.
+    """
     context = click.get_current_context()
     given: dict[str, Any] = {}
     for each in fields(CollectionSpec):
@@ -60,7 +64,7 @@ def given_options(options: Mapping[str, Any]) -> dict[str, Any]:
             value = options[each.name]
             # a --no-… flag that is given means False
             given[each.name] = not value if each.default is True else parsed(each.name, value)
-    CollectionSpec(**given)  # report an invalid value before any work is done
+    CollectionSpec(**given)  # raises the error, before any work is done
     return given
 
 
