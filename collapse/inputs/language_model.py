@@ -159,24 +159,24 @@ class LanguageModel:
 
     def embeddings(self, tokens_BT: Int[Tensor, "B T"]) -> Float[Tensor, "B T d"]:
         """Return h, the input of the output embedding at each position, without computing logits."""
-        return self.layers(tokens_BT, (TOP,))[TOP]
+        return self.embeddings_by_layer(tokens_BT, (TOP,))[TOP]
 
     @torch.no_grad()  # not inference_mode: a model may keep tensors, and be trained afterwards
-    def layers(
-        self, tokens_BT: Int[Tensor, "B T"], layers: Sequence[str], stop: int | None = None
+    def embeddings_by_layer(
+        self, tokens_BT: Int[Tensor, "B T"], names: Sequence[str], stop: int | None = None
     ) -> dict[str, Float[Tensor, "B S d"]]:
-        """Return h for each of ``layers``, which must be in order of depth: a block's input or, for top, the head's.
+        """Return h for each of the named layers, in order of depth: a block's input or, for top, the head's.
 
         Without FSDP, the run stops at the last of these layers. Only S positions, those before ``stop``, are returned.
         """
         modules = {}
-        for layer in layers:
+        for layer in names:
             modules[layer] = self.model.get_output_embeddings()
             if layer != TOP:
                 assert self.blocks is not None  # find_layers() was called
                 modules[layer] = self.blocks[int(layer)]
         found = inputs_of(modules, lambda: self.run(tokens_BT), stops=not self._is_sharded)
-        if layers[-1] in found:
+        if names[-1] in found:
             return {layer: h_BTd[:, :stop].to(self.device) for layer, h_BTd in found.items()}
         raise CollapseError(
             f"{type(self.model).__name__} cannot be measured: it does not call its output embedding. Give its "

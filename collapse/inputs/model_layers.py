@@ -26,7 +26,7 @@ def find_layers(loaded: "LanguageModel", tokens_BT: Int[Tensor, "B T"], layers: 
     states = getattr(loaded.run(tokens, output_hidden_states=True), "hidden_states", None) or ()
     for blocks in _candidates(loaded):
         loaded.blocks = blocks
-        found = loaded.layers(tokens, [*map(str, range(len(blocks))), TOP])
+        found = loaded.embeddings_by_layer(tokens, [*map(str, range(len(blocks))), TOP])
         inputs = [found.get(str(at)) for at in range(len(blocks))]
         if _agree(inputs, states) or _agree(inputs[1:], states):  # a few models list the outputs of blocks
             break

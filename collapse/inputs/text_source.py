@@ -71,7 +71,7 @@ class TextPhase(Phase):
 
     def embeddings(self, start: int, stop: int, layers: Sequence[str]) -> dict[str, Tensor]:
         """Return the embeddings of chunks ``start`` to ``stop − 1``, without last tokens, which have no next token."""
-        found = self.model.layers(self.tokens(start, stop), layers, stop=-1)
+        found = self.model.embeddings_by_layer(self.tokens(start, stop), layers, stop=-1)
         return {layer: h_BTd.reshape(-1, h_BTd.shape[-1]) for layer, h_BTd in found.items()}
 
     def labels_at(self, places: Tensor) -> Tensor:
