@@ -12,7 +12,7 @@ from benchmarks.timing import in_turn, peak_growth
 from collapse import EmbeddingStatistics
 from collapse.measurement.measuring import by_metric
 from collapse.numerics.evaluating import evaluate
-from collapse.numerics.pairs import tile_of, tiles
+from collapse.numerics.pairs import tile_side, tiles
 from collapse.numerics.values import values_of
 from collapse.plugin.plugin_manager import plugins
 
@@ -62,9 +62,9 @@ def statistics(classes: int, dim: int, device: str) -> EmbeddingStatistics:
 
 def products(means: torch.Tensor) -> None:
     """Compute the bare products of the same tiles, each into the same preallocated matrix."""
-    tile = tile_of(means.device)
-    gram = torch.empty(tile * tile, dtype=means.dtype, device=means.device)
-    for rows, columns in tiles(len(means), tile):
+    side = tile_side(means.device)
+    gram = torch.empty(side * side, dtype=means.dtype, device=means.device)
+    for rows, columns in tiles(len(means), side):
         a, b = means[rows], means[columns]
         torch.mm(a, b.T, out=gram[: len(a) * len(b)].view(len(a), len(b)))
 

@@ -101,13 +101,14 @@ def swept(s, *functions, measures=None, **options):
     seed=st.integers(0, 10_000),
     classes=st.integers(2, 70),
     dim=st.integers(3, 9),
-    tile=st.integers(1, 80),
+    side=st.integers(1, 80),
     offset=st.sampled_from([0.0, 5.0]),
 )
-def test_any_tiling_equals_all_pairs_at_once(seed, classes, dim, tile, offset):
+def test_any_tiling_equals_all_pairs_at_once(seed, classes, dim, side, offset):
     s = random_statistics(classes, dim, seed, offset)
     known = plugins().measurements()
-    found = evaluate(lambda: values_of(s), [(known[name][0], [known[name][1]]) for name in PAIRWISE], tile=tile).metrics
+    wanted = [(known[name][0], [known[name][1]]) for name in PAIRWISE]
+    found = evaluate(lambda: values_of(s), wanted, tile_side=side).metrics
     raw = {name: getattr(s, name).numpy() for name in ("means", "variances", "counts")} | {"within": np.eye(dim)}
     expected = reference.geometry(raw, s.means.numpy())
     for name, each in zip(PAIRWISE, found, strict=True):
@@ -116,8 +117,8 @@ def test_any_tiling_equals_all_pairs_at_once(seed, classes, dim, tile, offset):
 
 def test_any_tiling_leaves_out_the_same_pairs():
     s = statistics()
-    for tile in (1, 2, 3, 4, 8, 9, 100):
-        found = swept(s, *LEFT_OUT, tile=tile, by_class=True)
+    for side in (1, 2, 3, 4, 8, 9, 100):
+        found = swept(s, *LEFT_OUT, tile_side=side, by_class=True)
         # equal bits are no rounding
         assert found.pair_counts == {"sqdist": 1, "unit_sqdist": 1, "uncentred_unit_sqdist": 1, "close": len(CLOSE)}
         for left_out, each in zip(LEFT_OUT.values(), found.metrics, strict=True):
@@ -146,8 +147,8 @@ def test_any_tiling_leaves_out_the_same_pairs():
 @pytest.mark.parametrize("value", [0.0, 1.0])
 def test_of_means_that_are_all_the_same_no_pair_is_left(value):
     functions = [each for each in LEFT_OUT if each is not everywhere]
-    for tile in (1, 3):
-        for each in swept(statistics(torch.full((3, 2), value)), *functions, tile=tile, by_class=True).metrics:
+    for side in (1, 3):
+        for each in swept(statistics(torch.full((3, 2), value)), *functions, tile_side=side, by_class=True).metrics:
             assert set(each.left_out.values()) == {3}
             assert all(math.isnan(number) for number in each.numbers.values())
             assert all(bool(values.isnan().all()) for _, values in each.by_class.values())
@@ -158,8 +159,8 @@ def test_close_is_what_the_dtype_of_the_embeddings_rounds(dtype, bits):
     near = 4 * 2.0**-bits  # 4: the largest norm of a mean
     for factor, close in ((0.7, 1), (1.0, 0), (1.4, 0)):
         means = torch.tensor([[0, 4.0], [0, 0], [factor * near, 0], [0, -3]], dtype=torch.float64)
-        for tile in (1, 4):
-            assert swept(statistics(means, dtype=dtype), distinct, tile=tile).pair_counts["close"] == close
+        for side in (1, 4):
+            assert swept(statistics(means, dtype=dtype), distinct, tile_side=side).pair_counts["close"] == close
 
 
 @pytest.mark.parametrize("scale", [1.0, 2.0**20, 2.0**-20])
@@ -190,8 +191,8 @@ def test_directions_of_short_means_keep_their_digits_beside_a_long_one(far, scal
     kernel = -torch.cdist(units, units, compute_mode="donot_use_mm_for_euclid_dist")[others].log()
     wanted = [(declaration(gnc2.uncentred_log_kernel), [Mean("mean"), Std("std")])]
     s = statistics(means)
-    for tile in (20, 6):
-        (found,) = evaluate(lambda: values_of(s), wanted, tile=tile).metrics
+    for side in (20, 6):
+        (found,) = evaluate(lambda: values_of(s), wanted, tile_side=side).metrics
         expected = {"mean": float(kernel.mean()), "std": float(kernel.std(correction=0))}
         assert found.numbers == pytest.approx(expected, rel=1e-9)
 
@@ -231,8 +232,8 @@ def nearly_equal():
 
 @pytest.mark.parametrize(("function", "means", "rounded", "left_out"), [*nearly_equal()])
 def test_points_are_equal_up_to_the_rounding_of_float64(function, means, rounded, left_out):
-    for tile in (1, 2, 3, 4, 6):
-        found = swept(statistics(means, dtype="float64"), function, tile=tile)
+    for side in (1, 2, 3, 4, 6):
+        found = swept(statistics(means, dtype="float64"), function, tile_side=side)
         assert found.pair_counts[FIELD[function]] == rounded
         assert found.metrics[0].left_out["m.mean"] == left_out
 
@@ -284,9 +285,9 @@ def test_values_of_any_size_keep_their_digits(scale):
 
     values = [float(i + j) for i in range(9) for j in range(i)]
     expected = {"m.mean": np.mean(values) * scale, "m.std": np.std(values) * scale}
-    for tile in (1, 4, 9):
+    for side in (1, 4, 9):
         s = statistics(torch.eye(9), torch.arange(9))
-        (found,) = swept(s, sums, measures=[Mean("m.mean"), Std("m.std")], tile=tile).metrics
+        (found,) = swept(s, sums, measures=[Mean("m.mean"), Std("m.std")], tile_side=side).metrics
         assert found.numbers == pytest.approx(expected, rel=1e-12, abs=0)
 
 

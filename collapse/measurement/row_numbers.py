@@ -64,8 +64,8 @@ def numbers_of(found: Evaluation) -> Numbers:
 def _number(made: Numbers, each: MetricResult, measure: Measure, reasons: dict[str, str]) -> int | float | None:
     """Return a measurement's number, or None if it has none, and note why."""
     name = measure.name
-    if each.failed is not None:
-        made.note(name, "error", _failure(each.metric, each.failed))
+    if each.failure is not None:
+        made.note(name, "error", _failure(each.metric, each.failure))
         return None
     if each.remark is not None:
         made.note(name, str(each.remark.kind), each.remark.text)

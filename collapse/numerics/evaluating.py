@@ -54,7 +54,7 @@ def evaluate(
     *,
     by_class: bool = False,
     top: int = 0,
-    tile: int | None = None,
+    tile_side: int | None = None,
     progress: Report | None = None,
 ) -> Evaluation:
     """Evaluate metrics; all pair metrics share one sweep.
@@ -66,33 +66,38 @@ def evaluate(
         chosen: Metrics, each with its measures.
         by_class: Also keep the values behind each measurement, one per class.
         top: Also keep this many pairs with the largest values of each pair metric.
-        tile: Classes per side of a tile of pairs; None for the default of :func:`collapse.numerics.pairs.sweep`.
+        tile_side: Classes per side of a tile of pairs; None for the default of :func:`collapse.numerics.pairs.sweep`.
         progress: Called as progress(what, done, total[, note]).
     """
     wrote: dict[int, Failed | None] = {}
     while True:  # each turn but the last excludes at least one more metric that wrote to a shared tensor
         values = new_values()
         made = [
-            MetricResult(metric, measures, remark=missing(values.s, metric), failed=wrote.get(id(metric)))
+            MetricResult(metric, measures, remark=missing(values.s, metric), failure=wrote.get(id(metric)))
             for metric, measures in chosen
         ]
-        running = [each for each in made if each.remark is None and each.failed is None]
+        running = [each for each in made if each.remark is None and each.failure is None]
         try:
-            counts = _evaluate_all(running, values, by_class, top, tile, progress)
-        except Wrote:  # raised by merge_ranks() on all ranks; on_its_own() has kept it in each.failed
-            wrote |= {id(each.metric): each.failed for each in running if isinstance(each.failed, Wrote)}
+            counts = _evaluate_all(running, values, by_class, top, tile_side, progress)
+        except Wrote:  # raised by merge_ranks() on all ranks; recording_failure() has kept it in each.failure
+            wrote |= {id(each.metric): each.failure for each in running if isinstance(each.failure, Wrote)}
         else:
             return Evaluation(made, values.s, counts)
 
 
 def _evaluate_all(
-    wanted: Sequence[MetricResult], values: Values, by_class: bool, top: int, tile: int | None, progress: Report | None
+    wanted: Sequence[MetricResult],
+    values: Values,
+    by_class: bool,
+    top: int,
+    tile_side: int | None,
+    progress: Report | None,
 ) -> Counter[str]:
     """Fill in ``wanted``, results of metrics whose needs are met; return the ``pair_counts`` of :class:`Evaluation`."""
     pairs, counts = [], Counter[str]()
     with suppress(Wrote):  # merge_ranks() raises it again, on all ranks
         for each in wanted:
-            with each.on_its_own():
+            with each.recording_failure():
                 if each.metric.kind == "scalar":
                     _scalar(each, values, by_class)
                     continue
@@ -104,12 +109,12 @@ def _evaluate_all(
                     each.top = TopPairs(top, values.s.means.device) if top else None
                     pairs.append(each)
         if pairs:
-            counts = sweep(values, pairs, tile=tile, progress=progress)
+            counts = sweep(values, pairs, side=tile_side, progress=progress)
     counts = merge_ranks(wanted, counts)
     for each in pairs:
-        with each.on_its_own():
+        with each.recording_failure():
             has_values = each.remark is None or each.remark.value is not None  # a remark without a value says why
-            if has_values and not each.failed:
+            if has_values and not each.failure:
                 each.reduce()
                 if each.class_tally is not None:
                     of_class = each.class_tally.numbers

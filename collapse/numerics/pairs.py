@@ -24,35 +24,35 @@ from collapse.plugin.parameters import closure, functions_of_pairs, of_tiles
 
 
 def sweep(
-    values: Values, wanted: Sequence[MetricResult], *, tile: int | None = None, progress: Report | None = None
+    values: Values, wanted: Sequence[MetricResult], *, side: int | None = None, progress: Report | None = None
 ) -> Counter[str]:
     """Compute pair metrics over this rank's share of all pairs c < c′, and add the values to their tallies.
 
     Args:
         values: The statistics, and the values of functions of classes. The sweep runs on the device of the statistics.
         wanted: The metrics, with empty tallies.
-        tile: Classes per side of a tile; None for the result of :func:`tile_of`.
+        side: Classes per side of a tile; None for the result of :func:`tile_side`.
         progress: Called as progress(what, tiles done, tiles).
 
     Returns:
         The ``pair_counts`` of :class:`collapse.numerics.tiles.ClassGeometry`.
     """
     means = values.s.means
-    tile = tile or tile_of(means.device)
+    side = side or tile_side(means.device)
     asked_for = set().union(*(functions_of_pairs(each.metric.function) for each in wanted))
     for each in wanted:
-        with each.on_its_own():
+        with each.recording_failure():
             _prepare(values, each.metric.function)
     geometry = ClassGeometry(values.s)
     keep_freed_memory()
     with torch.inference_mode():
-        memory = torch.empty(tile * tile, dtype=torch.float64, device=means.device)
-    walk = list(tiles(len(means), tile))[ranks.rank() :: ranks.count()]
+        memory = torch.empty(side * side, dtype=torch.float64, device=means.device)
+    walk = list(tiles(len(means), side))[ranks.rank() :: ranks.count()]
     for done, (rows, columns) in enumerate(walk, start=1):
         piece = Tile(geometry, values, rows, columns, _product(geometry.means, rows, columns, memory), asked_for)
         for each in wanted:
-            if each.failed is None:
-                with each.on_its_own():
+            if each.failure is None:
+                with each.recording_failure():
                     _add(each, piece)
         ranks.heed()
         if progress:
@@ -92,14 +92,14 @@ def _add(result: MetricResult, tile: Tile) -> None:
     result.tally.add(values.view(1, -1))
 
 
-def tile_of(device: torch.device) -> int:
+def tile_side(device: torch.device) -> int:
     """Return the classes per side of a tile on a device, enough for a fast product."""
     return 768 if device.type == "cpu" else 4096
 
 
-def tiles(n: int, tile: int) -> Iterator[tuple[slice, slice]]:
+def tiles(n: int, side: int) -> Iterator[tuple[slice, slice]]:
     """Yield the rows and columns of the tiles of the upper triangle, including the diagonal."""
-    runs = [slice(start, min(start + tile, n)) for start in range(0, n, tile)]
+    runs = [slice(start, min(start + side, n)) for start in range(0, n, side)]
     for index, rows in enumerate(runs):
         for columns in runs[index:]:
             yield rows, columns

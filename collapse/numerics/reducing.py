@@ -74,12 +74,12 @@ class Tally:
                 held = self._states[key][:, run]
                 held.copy_(measure.merge(held, measure.state(values, sums)))
 
-    def held(self) -> tuple[Any, ...]:
+    def counts_and_states(self) -> tuple[Any, ...]:
         """Return the counts and the states, in the order of the measures."""
         return self.added, self.nan, self.infinite, [each.cpu() for each in self._states.values()]
 
-    def hold(self, parts: Sequence[tuple[Any, ...]]) -> None:
-        """Replace counts and states by the merged states of several parts. A part is a result of :meth:`held`."""
+    def replace_by_merged(self, parts: Sequence[tuple[Any, ...]]) -> None:
+        """Replace counts and states by those of several parts, merged; a part is :meth:`counts_and_states`."""
         *counts, states = zip(*parts, strict=True)
         self.added, self.nan, self.infinite = map(sum, counts)
         for (key, measure), of_parts in zip(self._by_key.items(), zip(*states, strict=True), strict=True):
@@ -125,9 +125,9 @@ class TopPairs:
         found = enough.nonzero()
         if len(found):
             start = torch.tensor([rows.start, columns.start], device=found.device)
-            self.hold([(self.pairs, self.values), (found + start, values[enough].double())])
+            self.keep_largest([(self.pairs, self.values), (found + start, values[enough].double())])
 
-    def hold(self, parts: Sequence[tuple[Tensor, Tensor]]) -> None:
+    def keep_largest(self, parts: Sequence[tuple[Tensor, Tensor]]) -> None:
         """Keep only the largest of some distinct pairs, given as (pairs, values)."""
         pairs, values_n = (torch.cat(each).to(self.values.device) for each in zip(*parts, strict=True))
         order = ((pairs[:, 0] << 32) + pairs[:, 1]).argsort()
@@ -143,7 +143,7 @@ class MetricResult:
         metric, measures: The metric and the chosen measures.
         remark: The function's remark on its value, or the reason for no value; its kind is "missing" if the statistics
             lack what the metric needs.
-        failed: The exception of the metric's function, of another function that is its parameter, or of a measure. The
+        failure: The exception of the metric's function, of another function that is its parameter, or of a measure. The
             metric then has no numbers. None if nothing failed.
         tally: The states of the measures for the values of all classes or pairs.
         class_tally: The same for the values of each class's pairs, if requested.
@@ -161,7 +161,7 @@ class MetricResult:
     metric: Metric
     measures: Sequence[Measure]
     remark: Noted | None = None
-    failed: Failed | None = None
+    failure: Failed | None = None
     tally: Tally | None = None
     class_tally: Tally | None = None
     numbers: dict[str, int | float] = field(default_factory=dict)
@@ -174,24 +174,27 @@ class MetricResult:
     error_failure: Failed | None = None
 
     def of_this_rank(self) -> tuple[Any, ...]:
-        """Return this rank's failure and, for a pair metric, its remark, tallies and largest pairs."""
-        if self.failed or self.tally is None or self.metric.kind != "pair":
-            return self.failed, None
+        """Return (failure, None) or, of a pair metric that did not fail, (None, remark, two tallies, largest pairs)."""
+        if self.failure or self.tally is None or self.metric.kind != "pair":
+            return self.failure, None
         # a remark's value is a tile, which the other ranks do not need; None says that there are no numbers
         remark = self.remark and replace(self.remark, value=None if self.remark.value is None else True)
-        of_classes = self.class_tally and self.class_tally.held()
-        return None, remark, self.tally.held(), of_classes, self.top and (self.top.pairs.cpu(), self.top.values.cpu())
+        of_classes = self.class_tally and self.class_tally.counts_and_states()
+        largest = self.top and (self.top.pairs.cpu(), self.top.values.cpu())
+        return None, remark, self.tally.counts_and_states(), of_classes, largest
 
     def merge(self, parts: Sequence[tuple[Any, ...]]) -> None:
         """Combine all ranks' results of :meth:`of_this_rank`; the metric failed if it failed on at least one rank."""
-        self.failed = next((each[0] for each in parts if each[0]), None)
-        if self.failed or len(parts[0]) == 2:  # not a pair metric
+        self.failure = next((each[0] for each in parts if each[0]), None)
+        if self.failure or len(parts[0]) == 2:  # not a pair metric
             return
         _, remarks, tallies, of_classes, tops = zip(*parts, strict=True)
         self.remark = next(filter(None, remarks), None)
-        for held, given in ((self.tally, tallies), (self.class_tally, of_classes), (self.top, tops)):
-            if held is not None:
-                held.hold(given)
+        for tally, given in ((self.tally, tallies), (self.class_tally, of_classes)):
+            if tally is not None:
+                tally.replace_by_merged(given)
+        if self.top is not None:
+            self.top.keep_largest(tops)
 
     def reduce(self) -> None:
         """Compute the numbers from the tally, after all values were added."""
@@ -201,18 +204,18 @@ class MetricResult:
             self.left_out[measure.name] = self.tally.left_out(measure.name)
 
     @contextmanager
-    def on_its_own(self) -> Iterator[None]:
-        """Record a plugin's exception in ``failed``; raise :class:`Wrote`, and errors that no plugin caused."""
+    def recording_failure(self) -> Iterator[None]:
+        """Record a plugin's exception in ``failure``; raise :class:`Wrote`, and errors that no plugin caused."""
         try:
             yield
         except Failed as error:
-            self.failed = error
+            self.failure = error
             if isinstance(error, Wrote):
                 raise
         except Exception as error:  # a plugin's measure can raise anything
             if isinstance(error, CollapseError) and not isinstance(error, PluginError):
                 raise
-            self.failed = Failed(self.metric.function, error_line(error))
+            self.failure = Failed(self.metric.function, error_line(error))
 
 
 def merge_ranks(results: Sequence[MetricResult], pair_counts: Counter[str]) -> Counter[str]:
@@ -223,9 +226,9 @@ def merge_ranks(results: Sequence[MetricResult], pair_counts: Counter[str]) -> C
     """
     found = ranks.meet(([each.of_this_rank() for each in results], pair_counts))
     for each, parts in zip(results, zip(*(of_rank for of_rank, _ in found), strict=True), strict=True):
-        with each.on_its_own():
+        with each.recording_failure():
             each.merge(parts)
     for each in results:
-        if isinstance(each.failed, Wrote):
-            raise each.failed
+        if isinstance(each.failure, Wrote):
+            raise each.failure
     return sum((counts for _, counts in found), Counter[str]())

@@ -125,7 +125,7 @@ class Tile:
     """One tile of class pairs: its fields, blocks of class values, and values of functions of pairs.
 
     Args:
-        of: Norms and points of the classes.
+        geometry: Norms and points of the classes.
         values: The values of functions of classes.
         rows, columns: The tile's classes.
         gram: ⟨μ_c − μ̄, μ_c′ − μ̄⟩, shape (R, S); computed if not given.
@@ -138,18 +138,18 @@ class Tile:
 
     def __init__(
         self,
-        of: ClassGeometry,
+        geometry: ClassGeometry,
         values: Values,
         rows: slice,
         columns: slice,
         gram: Float[Tensor, "R S"] | None = None,
         kept: Collection[Callable[..., Any]] = (),
     ) -> None:
-        self._of, self._values, self._kept = of, values, kept
+        self._geometry, self._values, self._kept = geometry, values, kept
         self.rows, self.columns = rows, columns
         self._held: dict[Any, Any] = {}
         with torch.inference_mode():
-            self.gram = of.means[rows] @ of.means[columns].T if gram is None else gram
+            self.gram = geometry.means[rows] @ geometry.means[columns].T if gram is None else gram
         self._held["gram"] = self.gram
 
     @property
@@ -209,32 +209,32 @@ class Tile:
         return values_C[self.rows].unsqueeze(1), values_C[self.columns]
 
     def _variance_sum(self) -> Tensor:
-        a_R1, b_S = self._sides(self._of.variances)
+        a_R1, b_S = self._sides(self._geometry.variances)
         return a_R1 + b_S
 
     def _sqdist(self) -> Tensor:
-        a_R1, b_S = self._sides(self._of.sqnorms)
-        return self._corrected("sqdist", (a_R1 + b_S).sub_(self.gram, alpha=2), self._of.mean_points)
+        a_R1, b_S = self._sides(self._geometry.sqnorms)
+        return self._corrected("sqdist", (a_R1 + b_S).sub_(self.gram, alpha=2), self._geometry.mean_points)
 
     def _distance(self) -> Tensor:
         return self.field("sqdist").sqrt()
 
     def _cosine(self) -> Tensor:
-        return self._cosines(self.gram, self._of.inverse_norms)
+        return self._cosines(self.gram, self._geometry.inverse_norms)
 
     def _unit_sqdist(self) -> Tensor:
-        return self._corrected("unit_sqdist", torch.rsub(self.field("cosine"), 2, alpha=2), self._of.directions)
+        return self._corrected("unit_sqdist", torch.rsub(self.field("cosine"), 2, alpha=2), self._geometry.directions)
 
     def _uncentred_unit_sqdist(self) -> Tensor:
         """Use ``gram``, unless means are short: ⟨μ, μ′⟩ = ⟨μ − μ̄, μ′ − μ̄⟩ + ⟨μ − μ̄, μ̄⟩ + ⟨μ′ − μ̄, μ̄⟩ + ‖μ̄‖²."""
-        of = self._of
-        if of.has_short_means:
-            product = of.uncentred[self.rows] @ of.uncentred[self.columns].T
+        geometry = self._geometry
+        if geometry.has_short_means:
+            product = geometry.uncentred[self.rows] @ geometry.uncentred[self.columns].T
         else:
-            a_R1, b_S = self._sides(of.projections)
-            product = (a_R1 + of.global_sqnorm + b_S).add_(self.gram)
-        cosine = self._cosines(product, of.inverse_lengths)
-        return self._corrected("uncentred_unit_sqdist", torch.rsub(cosine, 2, alpha=2), of.uncentred_directions)
+            a_R1, b_S = self._sides(geometry.projections)
+            product = (a_R1 + geometry.global_sqnorm + b_S).add_(self.gram)
+        cosine = self._cosines(product, geometry.inverse_lengths)
+        return self._corrected("uncentred_unit_sqdist", torch.rsub(cosine, 2, alpha=2), geometry.uncentred_directions)
 
     def _cosines(self, product: Tensor, inverse_C: Tensor) -> Tensor:
         """⟨a, b⟩ / (‖a‖ ‖b‖) from inverse norms, which are NaN for a zero vector."""
@@ -243,5 +243,5 @@ class Tile:
 
     def _corrected(self, name: str, sqdist: Tensor, points: Points) -> Tensor:
         rounded, close = points.correct(sqdist, self.rows, self.columns)
-        self._of.pair_counts.update({name: rounded, "close": close})
+        self._geometry.pair_counts.update({name: rounded, "close": close})
         return sqdist

@@ -84,12 +84,13 @@ class _Laws:
         return replace(found, previous=before, ood=statistics_of(ood.mean(dim=0, keepdim=True)))
 
     def numbers(
-        self, law: str, given: EmbeddingStatistics | Features, *, about: str = "", tile: int | None = None
+        self, law: str, given: EmbeddingStatistics | Features, *, about: str = "", tile_side: int | None = None
     ) -> Values:
         """Return values by measurement; record a failure as a breach of the given law."""
         s = given if isinstance(given, EmbeddingStatistics) else self.statistics(given)
         chosen = [(self.metric, self.metric.measures)]
-        made = numbers_of(evaluate(lambda: values_of(s), chosen, by_class=True, tile=tile))  # by_class calls vector=
+        found = evaluate(lambda: values_of(s), chosen, by_class=True, tile_side=tile_side)  # by_class calls vector=
+        made = numbers_of(found)
         self.reasons = {note.measurement: note.text for note in made.notes}
         for note in made.notes:
             if note.kind == "error":
@@ -133,7 +134,7 @@ class _Laws:
     def tiles(self) -> None:
         """Check that a pair metric does not depend on how the classes are cut into tiles."""
         for size in _TILES if self.metric.kind == "pair" else ():
-            cut = [self.numbers("tile size", features, tile=size) for features in self.draws]
+            cut = [self.numbers("tile size", features, tile_side=size) for features in self.draws]
             self.compare("tile size", self.before, cut, _changed)
 
     def simplex(self) -> None:
