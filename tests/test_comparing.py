@@ -16,7 +16,7 @@ import collapse
 from collapse import CollapseError, Results, Row
 from collapse.errors import UsageError
 from collapse.measurement.seeds import spread_of_seeds
-from collapse.stores.folding import statistics_of
+from collapse.stores.folding import statistics_of_shards
 
 NAMES = ["nc4", "val_loss", "val_accuracy", "perplexity", "nc2.norm"]
 ERRORS = ["nc4.agreement", "perplexity", "val_accuracy", "val_loss"]
@@ -208,7 +208,7 @@ def test_training_measurements_have_errors_from_parts(collected):
     parts = [[collected / "parts" / name / part for part in "21"] for name in "ab"]
     table = collapse.compare(collected / "a", collected / "b", metrics="nc1,nc2,nc4,val_loss", parts=parts)
     rows = records(table)
-    halves = [[statistics_of(collapse.Part.load(each).shards) for each in side[::-1]] for side in parts]
+    halves = [[statistics_of_shards(collapse.Part.load(each).shards) for each in side[::-1]] for side in parts]
     measured = [[collapse.measure(each, metrics="nc1,nc2") for each in side] for side in halves]
     for name in measured[0][0].measurements:
         if any(each[name] is None for side in measured for each in side):

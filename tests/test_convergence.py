@@ -8,7 +8,7 @@ import collapse
 from collapse.errors import CollapseError, StoreError, UsageError
 from collapse.plugin.figures import numbers_of
 from collapse.plugin.plugin_manager import plugins
-from collapse.stores.folding import statistics_of
+from collapse.stores.folding import statistics_of_shards
 from collapse.testing import check_figure
 from collapse_figures.tables import drawn_in
 
@@ -44,7 +44,7 @@ def test_rows_are_those_of_the_parts_alone(parts):
     table = collapse.convergence([parts[1], collapse.Part.load(parts[3])], metrics=["nc1.cdnv", "nc3.self_duality"])
     assert table.columns == ["parts", "samples", "classes", "nc1.cdnv", "nc3.self_duality"]
     alone = collapse.measure(
-        statistics_of(collapse.Part.load(parts[1]).shards), metrics=["nc1.cdnv", "nc3.self_duality"]
+        statistics_of_shards(collapse.Part.load(parts[1]).shards), metrics=["nc1.cdnv", "nc3.self_duality"]
     )
     assert table.rows[0] == [1, alone.samples, alone.classes, *map(pytest.approx, alone.measurements.values())]
     assert list(table.frame()["parts"]) == [1, 2]

@@ -29,7 +29,7 @@ def test_a_shard_is_read_as_it_was_written(tmp_path):
     made = shard(2, 3)
     made.write(tmp_path)
     (found,) = shards_in(tmp_path, "train")
-    assert (found.start, found.stop, found.header, found.slices) == (2, 3, made.header, 4)
+    assert (found.start, found.stop, found.header, found.slices_in_phase) == (2, 3, made.header, 4)
     assert found.path.name == "train-3.safetensors"
     for name, tensor in found.tensors().items():
         assert torch.equal(tensor, made.tensors()[name])

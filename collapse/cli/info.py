@@ -22,11 +22,11 @@ def command(path: str, as_json: bool) -> None:
     from collapse.measurement.table import Table
     from collapse.showing.report_tables import manifest_table
     from collapse.stores.manifest import is_part
-    from collapse.stores.shards import Part, runs_of
+    from collapse.stores.shards import Part, ranges_of
 
     if is_part(path):
         part = Part.load(path)
-        manifest: Mapping[str, Any] = {**part.about, "slices": runs_of(part.shards)}
+        manifest: Mapping[str, Any] = {**part.about, "slices": ranges_of(part.shards)}
         state: dict[str, Any] = {"part": path, "model": part.model, "state": f"part: {part.covered()}"}
         state["chunks per slice"] = part.about["coverage"].get("slice_chunks")
         made = {"provenance": {"parts": [shard.header["provenance"] for shard in part.shards]}}

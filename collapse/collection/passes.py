@@ -28,7 +28,6 @@ from collapse.plugin.filling import Filled
 from collapse.plugin.plugin_manager import plugins
 from collapse.stores.folding import Kinds, fold_training, fold_validation, training_hash, usable
 from collapse.stores.joining import checked_in_order
-from collapse.stores.layers import TOP
 from collapse.stores.manifest import OF_VALIDATION, differences, is_store
 from collapse.stores.provenance import Clock, device_name, versions
 from collapse.stores.request import refuse_if_shards_differ
@@ -156,7 +155,7 @@ class Collection:
         fields |= {"model": self.source.model, "corpus": self.source.corpus, "coverage": phase.coverage()}
         fields |= {"layers": list(layers)}
         kinds = [kind for kind in self.kinds if kind.phase == phase.name]
-        if store is not None and not store.lacking(phase.name, [TOP]):
+        if store is not None and store.holds(phase.name):
             kinds, _ = usable(kinds, store.manifest)
             self._refuse_other_text(store, phase)
         shards = ranks.once(partial(self._shards_unless_folded, phase.name, layers))
@@ -211,7 +210,7 @@ class Collection:
         batch = min(phase.batch_units(self.batch_size), phase.slice_units)
         begins = start if before is None else before.start
         if before is not None:
-            log.info("%s: resuming after slice %d of %d", phase.name, before.stop, before.slices)
+            log.info("%s: resuming after slice %d of %d", phase.name, before.stop, before.slices_in_phase)
             kinds, unfit = usable(kinds, before.header)
             for name, why in unfit.items():
                 log.warning("statistic %s is not collected: the interrupted run %s. Later, add --recollect", name, why)

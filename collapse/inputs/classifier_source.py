@@ -27,7 +27,6 @@ from collapse.inputs.tasks import TASKS
 from collapse.inputs.text_pair import Texts
 from collapse.inputs.units import MASKED, MASKING_SEED, Units, prepare
 from collapse.measurement.comparable import MATCHED_IN_ORDER, SAME_TEXTS, same_texts
-from collapse.stores.layers import TOP
 from collapse.stores.request import Request
 from collapse.stores.store import Store
 
@@ -84,7 +83,7 @@ def _open(
     """Load a model and read its data; the arguments are those of :func:`collapse.inputs.text_source.open_texts`."""
     task = TASKS[str(spec.task)]
     check_kind(reference, {**reference.json("config.json"), **reference.model_args}, task)  # before the data are read
-    trains = trained is None or bool(trained.lacking("train", [TOP]))
+    trains = trained is None or not trained.holds("train")
     validates = not trains or spec.part is None  # parts may be validated after merging
     with ranks.in_turn():
         train = read_data(data.training, task, report) if trains and data.training else None

@@ -7,7 +7,7 @@ from collapse.errors import counted
 from collapse.measurement.measuring import measure_store
 from collapse.measurement.table import Table
 from collapse.plugin.plugin_manager import plugins
-from collapse.stores.folding import statistics_of
+from collapse.stores.folding import statistics_of_shards
 from collapse.stores.joining import Parts, joined
 
 
@@ -40,7 +40,7 @@ def convergence(
     part, names = joined(parts), plugins().select(metrics)
     shards, records = part.shards, list[dict[str, float | None]]()
     for done in range(1, len(shards) + 1):
-        row = measure_store(statistics_of(shards[:done]), metrics=names, min_count=min_count)
+        row = measure_store(statistics_of_shards(shards[:done]), metrics=names, min_count=min_count)
         records.append({"parts": done, "samples": row.samples, "classes": row.classes, **row.measurements})
         if progress:
             progress("measuring growing text", done, len(shards))

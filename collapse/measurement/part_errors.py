@@ -13,7 +13,7 @@ from collapse.errors import CollapseError, UsageError, counted
 from collapse.measurement.measuring import measured
 from collapse.numerics.standard_errors import jackknife_error
 from collapse.plugin.plugin_manager import plugins
-from collapse.stores.folding import statistics_of
+from collapse.stores.folding import statistics_of_shards
 from collapse.stores.joining import Parts, joined
 from collapse.stores.manifest import OF_VALIDATION, differences
 from collapse.stores.shards import Shard, gaps
@@ -71,6 +71,6 @@ def _without(parts: Sequence[Sequence[Shard]], at: int, **options: Any) -> dict[
     """Measure the training text without the part at this index."""
     known = plugins().measurements()
     shards = [shard for part in [*parts[:at], *parts[at + 1 :]] for shard in part]
-    row, *_ = measured(statistics_of(shards), **options)
+    row, *_ = measured(statistics_of_shards(shards), **options)
     of_text = [name for name in row.measurements if not {"validation", "n_params"} & {*known[name][0].needs}]
     return {name: row.measurements[name] for name in of_text}

@@ -48,10 +48,10 @@ def fold_training(
     """Make a store, not yet validated, from the shards of a training pass, or add their layers to a store.
 
     The shards cover the text, in the order of their slices, and the caller has locked the folder. Without a folder, the
-    store is in memory; with ``store``, the layers are added to it in place. ``kinds`` are the statistics to fold; None
-    for all that are registered.
+    store is in memory; with ``store``, the layers are added to it in place. Last, the shards in the folder are removed.
+    ``kinds`` are the statistics to fold; None for all that are registered.
     """
-    by_layer, head = _merged_moments(shards, _common(shards, kinds))
+    by_layer, head = _merged_statistics_and_head(shards, _common(shards, kinds))
     files: dict[str, Mapping[str, Tensor]] = {}
     for layer, s in by_layer.items():
         moments = {name: getattr(s, name) for name in ("classes", "counts", "means", "variances")}
@@ -72,7 +72,10 @@ def fold_training(
 
 
 def fold_validation(shards: Sequence[Shard], kinds: Kinds | None = None, *, store: Store) -> Store:
-    """Add the validation to a trained store from shards that cover its text; ``kinds`` as in :func:`fold_training`."""
+    """Add the validation to a trained store from shards that cover its text; ``kinds`` as in :func:`fold_training`.
+
+    Last, the shards in the store's folder are removed.
+    """
     kinds = _common(shards, kinds)
     states = [shard.tensors() for shard in shards]
     files: dict[str, Mapping[str, Tensor]] = {}
@@ -80,7 +83,7 @@ def fold_validation(shards: Sequence[Shard], kinds: Kinds | None = None, *, stor
     for layer in first["layers"]:
         counts, filled = merge_validation([state_of(layer, state) for state in states], kinds)
         files |= {file_of(name, layer): each for name, each in {"validation": vars(counts), **filled.tensors()}.items()}
-    if not store.lacking("validation", [TOP]):
+    if store.holds("validation"):
         return _extended(store, held, files, {"layers": _of_layers(store, shards)})
     about = {
         **held,
@@ -149,12 +152,12 @@ def training_hash(store: Store, layers: Sequence[str]) -> str:
     return sha256_of([files[name]["sha256"] for name in names])
 
 
-def statistics_of(shards: Sequence[Shard]) -> EmbeddingStatistics:
+def statistics_of_shards(shards: Sequence[Shard]) -> EmbeddingStatistics:
     """Return the merged class statistics of training shards, as a store made from these shards would hold them.
 
     The shards are in the order of their slices; they need not cover the text.
     """
-    by_layer, head = _merged_moments(shards, _common(shards))
+    by_layer, head = _merged_statistics_and_head(shards, _common(shards))
     about = shards[0].header
     return replace(
         by_layer[TOP],
@@ -165,8 +168,10 @@ def statistics_of(shards: Sequence[Shard]) -> EmbeddingStatistics:
     )
 
 
-def _merged_moments(shards: Sequence[Shard], kinds: Kinds) -> tuple[dict[str, EmbeddingStatistics], dict[str, Tensor]]:
-    """Return the merged moments of shards by layer, and the head's rows for the classes if top is collected."""
+def _merged_statistics_and_head(
+    shards: Sequence[Shard], kinds: Kinds
+) -> tuple[dict[str, EmbeddingStatistics], dict[str, Tensor]]:
+    """Return the merged statistics of shards by layer, and the head's rows for the classes if top is collected."""
     total: dict[str, ClassMoments] = {}
     heads: list[tuple[Tensor, dict[str, Tensor]]] = []
     for shard in shards:

@@ -52,6 +52,6 @@ def checked_in_order(shards: Sequence[Shard]) -> list[Shard]:
             shared = (other.start, min(first.stop, other.stop))
             raise StoreError(
                 f"{first.folder} and {other.folder} overlap: both hold {first.phase} slices {spans([shared])} of "
-                f"{first.slices}. Merge without one of them"
+                f"{first.slices_in_phase}. Merge without one of them"
             )
     return in_order

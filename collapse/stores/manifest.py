@@ -49,7 +49,7 @@ def is_store(path: str | Path) -> bool:
 
 
 def is_part(path: str | Path) -> bool:
-    """Whether a folder holds a part of a collection, or an interrupted collection."""
+    """Whether a folder has shards but no store: a part of a collection, or an interrupted collection."""
     return (Path(path) / SHARDS).is_dir() and not is_store(path)
 
 

@@ -33,7 +33,7 @@ def merge(parts: Parts, *, store: str | Path) -> Store:
     shards, target = joined(parts).shards, expanded(store)
     if missing := gaps(shards):
         raise StoreError(
-            f"training slices {spans(missing)} of {shards[0].slices} are missing from the parts: collect them "
+            f"training slices {spans(missing)} of {shards[0].slices_in_phase} are missing from the parts: collect them "
             "(--part k/n), then merge all parts"
         )
     with locked_store_folder(target):

@@ -165,7 +165,7 @@ class Request:
             missing["validation"] = list(range(1, n + 1))
         for phase in missing:
             if shards := shards_in(self.folder, phase):
-                missing[phase] = [k for k in missing[phase] if gaps(shards, part_of(shards[0].slices, (k, n)))]
+                missing[phase] = [k for k in missing[phase] if gaps(shards, part_of(shards[0].slices_in_phase, (k, n)))]
         return missing
 
     def _folder_to_recollect(self, folder: Path) -> Path:
@@ -218,7 +218,7 @@ class Request:
         store, shards = _store_in(folder), all_shards(folder)
         refuse_if_shards_differ(folder, self._shard_differences(shards, store))
         # without gaps, the whole text must still be folded
-        is_done = self.part and shards and gaps(shards) and not gaps(shards, part_of(shards[0].slices, self.part))
+        is_done = self.part and shards and gaps(shards) and not gaps(shards, part_of(shards[0].slices_in_phase, self.part))
         return (store or Part(folder, shards)) if is_done else None
 
     def _differences_in(self, folder: Path) -> list[str]:

@@ -21,7 +21,7 @@ from collapse.errors import StoreError
 from collapse.stores.files import canonical, sha256_of
 from collapse.stores.manifest import SHARDS, is_store
 from collapse.stores.naming import Named
-from collapse.stores.slice_ranges import Run, adjacent, part_of, spans
+from collapse.stores.slice_ranges import Range, adjacent, part_of, spans
 from collapse.stores.tensor_files import hash_of, tensor_bytes
 from collapse.stores.writing import write_atomic
 
@@ -56,7 +56,7 @@ class Shard:
         return {**vars(self), "held": None if self.path else self.held}
 
     @property
-    def slices(self) -> int:
+    def slices_in_phase(self) -> int:
         """Number of slices of the whole phase."""
         return int(self.header["coverage"]["slices"])
 
@@ -134,7 +134,7 @@ class Part(Named):
 
     def covered(self) -> str:
         """Describe which training slices the part holds."""
-        return f"training slices {spans(runs_of(self.shards))} of {self.shards[0].slices}"
+        return f"training slices {spans(ranges_of(self.shards))} of {self.shards[0].slices_in_phase}"
 
     def __str__(self) -> str:
         return str(self.path)
@@ -149,9 +149,9 @@ def fields_to_compare(header: Mapping[str, Any]) -> dict[str, Any]:
     return {**header["identity"], "layers": layers, "slices": header["coverage"], "training": header.get("trained")}
 
 
-def gaps(shards: Sequence[Shard], window: Run | None = None) -> list[Run]:
+def gaps(shards: Sequence[Shard], window: Range | None = None) -> list[Range]:
     """Return the slices of a window, or of the whole phase, that no shard holds, as half-open ranges."""
-    start, stop = window or (0, shards[0].slices)
+    start, stop = window or (0, shards[0].slices_in_phase)
     missing = []
     for shard in shards:
         if shard.start >= stop:
@@ -162,7 +162,7 @@ def gaps(shards: Sequence[Shard], window: Run | None = None) -> list[Run]:
     return [*missing, (start, stop)] if start < stop else missing
 
 
-def runs_of(shards: Sequence[Shard]) -> list[Run]:
+def ranges_of(shards: Sequence[Shard]) -> list[Range]:
     """Return the slices that ordered shards hold, as half-open ranges; adjacent ranges are joined."""
     return adjacent((shard.start, shard.stop) for shard in shards)
 
@@ -188,7 +188,7 @@ def repair_shards(folder: Path, part: tuple[int, int] | None = None) -> None:
     for path in (folder / SHARDS).glob("*.safetensors"):
         try:
             shard = _opened(path)
-            if shard.start in range(*part_of(shard.slices, part)):
+            if shard.start in range(*part_of(shard.slices_in_phase, part)):
                 shard.tensors()
         except StoreError as error:
             aside = path.with_suffix(".damaged")

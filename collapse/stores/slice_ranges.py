@@ -3,45 +3,45 @@
 from collections.abc import Iterable, Sequence
 from itertools import pairwise
 
-Run = tuple[int, int]
+Range = tuple[int, int]
 """Adjacent slices, as a half-open range."""
 
 
-def dealt(runs: Sequence[Run], n_ranks: int) -> list[list[Run]]:
+def dealt(ranges: Sequence[Range], n_ranks: int) -> list[list[Range]]:
     """Divide slices among ranks in order, so that the ranks' numbers of slices differ by at most one.
 
     >>> dealt([(0, 4), (6, 8)], 2)
     [[(0, 3)], [(3, 4), (6, 8)]]
     """
-    slices = [each for start, stop in runs for each in range(start, stop)]
+    slices = [each for start, stop in ranges for each in range(start, stop)]
     bounds = pairwise(rank * len(slices) // n_ranks for rank in range(n_ranks + 1))
     return [adjacent((each, each + 1) for each in slices[low:high]) for low, high in bounds]
 
 
-def adjacent(runs: Iterable[Run]) -> list[Run]:
+def adjacent(ranges: Iterable[Range]) -> list[Range]:
     """Join adjacent ranges of ordered ranges.
 
     >>> adjacent([(0, 1), (1, 3), (4, 5)])
     [(0, 3), (4, 5)]
     """
-    found: list[Run] = []
-    for start, stop in runs:
+    found: list[Range] = []
+    for start, stop in ranges:
         if found and found[-1][1] == start:
             start, _ = found.pop()
         found.append((start, stop))
     return found
 
 
-def spans(runs: Sequence[Run]) -> str:
+def spans(ranges: Sequence[Range]) -> str:
     """Return ranges of slices as text, counted from 1 and with both ends.
 
     >>> spans([(0, 4), (6, 7)])
     '1–4, 7'
     """
-    return ", ".join(f"{start + 1}–{stop}" if stop > start + 1 else f"{start + 1}" for start, stop in runs)
+    return ", ".join(f"{start + 1}–{stop}" if stop > start + 1 else f"{start + 1}" for start, stop in ranges)
 
 
-def part_of(slices: int, part: tuple[int, int] | None) -> Run:
+def part_of(slices: int, part: tuple[int, int] | None) -> Range:
     """Return the slices of part k of n, as a half-open range. It can be empty if n is larger than the number of slices.
 
     >>> part_of(10, None), part_of(10, (1, 3)), part_of(10, (3, 3))

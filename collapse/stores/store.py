@@ -105,8 +105,12 @@ class Store(Named):
         """Return the layers that the store holds or that ``--layers`` names, in order of depth."""
         return by_depth([*self.layers, *layers_of(asked, self.depth())])
 
+    def holds(self, phase: str) -> bool:
+        """Whether the phase is collected for the layer ``top``."""
+        return file_of(phase) in self.manifest["files"]
+
     def lacking(self, phase: str, layers: Iterable[str]) -> list[str]:
-        """Return the given layers that the phase has not collected, but could collect."""
+        """Return which layers have no file of this phase, except those that cannot be validated (no lens)."""
         no_lens = phase == "validation" and NO_LENS in self.manifest["model"]
         possible = [layer for layer in layers if layer == TOP or not no_lens]
         return [layer for layer in possible if file_of(phase, layer) not in self.manifest["files"]]
