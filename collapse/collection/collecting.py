@@ -158,7 +158,7 @@ def _requested(
             yield text_request(reference, _checked(spec, store), folder=folder)
     elif isinstance(model, str | Path):
         spec = _checked(CollectionSpec(**options), store)
-        with ranks.in_turn():
+        with ranks.first_rank_first():
             found = resolve(str(model), spec, folder)
         yield found
     else:
@@ -184,15 +184,15 @@ def _checked(spec: CollectionSpec, store: str | Path | None) -> CollectionSpec:
 def _with_all_ranks(request: Request, report: Report | None) -> Store | Part:
     """Open or collect a request's store or part: rank 0 locks the folder, and all ranks collect what it lacks."""
     if ranks.rank() > 0:
-        claim = cast("Claim", ranks.shared(None))
+        claim = cast("Claim", ranks.from_first_rank(None))
         if claim.done is None:
             _check_shared(request.folder)
             _collect(request, claim, report)
-        return cast("Store | Part", ranks.shared(None))
+        return cast("Store | Part", ranks.from_first_rank(None))
     with request.claimed() as claim, ranks.together():  # if one rank fails, all stop before the folder is unlocked
-        ranks.shared(claim)
+        ranks.from_first_rank(claim)
         done = claim.done or _collect(request, claim, report)
-    return ranks.shared(request.result(done))
+    return ranks.from_first_rank(request.result(done))
 
 
 def _check_shared(folder: Path | None) -> None:
@@ -210,7 +210,7 @@ def _collect(request: Request, claim: Claim, report: Report | None) -> Store | P
     kinds = [kind for name, kind in sorted(known.items()) if name not in request.without]
     with exact_arithmetic(deterministic=request.deterministic):  # before the first product, which configures cuBLAS
         source = request.load(claim.store, report)
-    if differ := differences(ranks.shared(source.identity), source.identity, sides=("rank 0", "this rank")):
+    if differ := differences(ranks.from_first_rank(source.identity), source.identity, sides=("rank 0", "this rank")):
         raise CollapseError(f"the ranks differ in {'; '.join(differ)}: give all of them the same model and texts")
     with exact_arithmetic(deterministic=request.deterministic):  # again: loading the model may reset it
         run = Collection(source, claim.folder, kinds, request.batch_size, request.part, report, clock).run

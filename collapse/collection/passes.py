@@ -88,7 +88,7 @@ class Collection:
             assert source.train is not None  # the training samples are needed
             identity = source.identity if store is None else self._identity_for_next_pass(store)
             shards = self._pass(source.train, missing, partial(Training, source, missing), store, identity=identity)
-            trained = ranks.once(partial(self._fold_if_whole, "train", missing, shards, store))
+            trained = ranks.on_first_rank(partial(self._fold_if_whole, "train", missing, shards, store))
             if trained is None:
                 assert self.folder is not None  # arrays have no parts
                 return store or Part(self.folder, shards)
@@ -98,7 +98,7 @@ class Collection:
             identity, trained_hash = self._identity_for_next_pass(store), training_hash(store, missing)
             new = partial(Validation, source, deciders_of(store, source, missing))
             shards = self._pass(source.validation, missing, new, store, identity=identity, trained_hash=trained_hash)
-            store = ranks.once(partial(self._fold_if_whole, "validation", missing, shards, store)) or store
+            store = ranks.on_first_rank(partial(self._fold_if_whole, "validation", missing, shards, store)) or store
         return store
 
     def _fold_if_whole(
@@ -158,7 +158,7 @@ class Collection:
         if store is not None and store.holds(phase.name):
             kinds, _ = usable(kinds, store.manifest)
             self._refuse_other_text(store, phase)
-        shards = ranks.once(partial(self._shards_unless_folded, phase.name, layers))
+        shards = ranks.on_first_rank(partial(self._shards_unless_folded, phase.name, layers))
         if shards is None:  # another part has folded them: _fold_if_whole() finds its store and ignores this list
             return []
         for shard in shards:
@@ -227,7 +227,7 @@ class Collection:
         return run_slices(phase, start, stop, batch=batch, add=add, save=save, layers=layers, report=self._report)
 
     def _report(self, what: str, done: int, total: int | None, note: str = "") -> None:
-        ranks.heed()
+        ranks.raise_others_error()
         if self.report:
             self.report(what, done, total, note)
 

@@ -2,7 +2,7 @@
 
 Ranks exchange objects at meetings, which all of them attend in the same order. An exception of one rank is raised in
 all ranks at the next meeting. A process that did not call :func:`join` counts as the only rank, and its meetings do
-nothing.
+nothing. slice_ranges.dealt divides slices among ranks, pairs.sweep tiles.
 """
 
 import logging
@@ -35,7 +35,7 @@ class RankLost(CollapseError):
 
 @dataclass
 class _Joined:
-    """This process as a rank, its number of meetings, whether the last one raised, and when :func:`heed` checked."""
+    """This process as a rank: its meetings, whether the last one raised, when :func:`raise_others_error` checked."""
 
     rank: int
     size: int
@@ -147,18 +147,18 @@ def meet(value: T) -> list[T]:
     return found
 
 
-def shared(value: T) -> T:
+def from_first_rank(value: T) -> T:
     """Return rank 0's ``value`` in all ranks."""
     return meet(value if rank() == 0 else None)[0]  # type: ignore[return-value]
 
 
-def once(function: Callable[[], T]) -> T:
+def on_first_rank(function: Callable[[], T]) -> T:
     """Call a function on rank 0, and return its result in all ranks."""
-    return shared(function() if rank() == 0 else None)  # type: ignore[return-value]
+    return from_first_rank(function() if rank() == 0 else None)  # type: ignore[return-value]
 
 
 @contextmanager
-def in_turn() -> Iterator[None]:
+def first_rank_first() -> Iterator[None]:
     """Run a block on rank 0, then on one rank of each other machine, then on the rest, which find the files cached.
 
     Use it inside :func:`together`, which reports an exception to the other ranks.
@@ -191,7 +191,7 @@ def together() -> Iterator[None]:
         raise
 
 
-def heed() -> None:
+def raise_others_error() -> None:
     """Raise the error of another rank if one has failed; check at most once a second."""
     if _joined is None or time.monotonic() < _joined.looked + 1:
         return

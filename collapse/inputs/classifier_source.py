@@ -85,7 +85,7 @@ def _open(
     check_kind(reference, {**reference.json("config.json"), **reference.model_args}, task)  # before the data are read
     trains = trained is None or not trained.holds("train")
     validates = not trains or spec.part is None  # parts may be validated after merging
-    with ranks.in_turn():
+    with ranks.first_rank_first():
         train = read_data(data.training, task, report) if trains and data.training else None
         validation = data.pack_validation(partial(read_data, task=task, report=report)) if validates else None
     model = load_pretrained(reference, spec, report, task)

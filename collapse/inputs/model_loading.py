@@ -88,7 +88,7 @@ def _trained(
     import transformers
 
     gguf_file, names = arguments.get("gguf_file"), weight_files(reference.files, arguments)
-    with ranks.in_turn():
+    with ranks.first_rank_first():
         files = [reference.files.fetch(name, report) for name in names]  # download errors are reported in one line
     if not gguf_file:  # otherwise transformers tries the other format after a lost connection
         arguments = {**arguments, "use_safetensors": all(name.endswith(".safetensors") for name in names)}

@@ -148,7 +148,7 @@ def open_texts(
     trains = trained is None or bool(trained.lacking("train", trained.layers_with(spec.layers)))
     validates_now = not trains or spec.part is None  # the validation needs the means of all parts
     validation = None
-    with ranks.in_turn():
+    with ranks.first_rank_first():
         train = packed(texts.training, spec) if trains and texts.training else None
         if validates_now:
             validation = texts.pack_validation(lambda corpus: packed(corpus, spec.of_validation))

@@ -54,7 +54,7 @@ def sweep(
             if each.failure is None:
                 with each.recording_failure():
                     _add(each, piece)
-        ranks.heed()
+        ranks.raise_others_error()
         if progress:
             progress("sweeping pairs", done, len(walk))
     return geometry.pair_counts
