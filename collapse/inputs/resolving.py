@@ -97,8 +97,8 @@ def _chosen(stores: Iterable[Store], request: Request) -> Store | None:
     """Return the preferred store among those that match: whole texts first, then the longest chunks."""
 
     def order(store: Store) -> tuple[bool, bool, int, str]:
-        shares = [store.identity.get(name) is not None for name in ("max_chunks", "max_validation_chunks")]
-        return shares[0], shares[1], -int(store.identity.get("chunk_length") or 0), str(store)
+        limited = [store.identity.get(name) is not None for name in ("max_chunks", "max_validation_chunks")]
+        return limited[0], limited[1], -int(store.identity.get("chunk_length") or 0), str(store)
 
     fitting = []
     for store in stores:

@@ -97,17 +97,17 @@ class ClassMoments:
         """
         labels = y_B if isinstance(y_B, Labels) else Labels.of(y_B, self.device)
         h_Bd = h_Bd.detach()
-        size = largest(h_Bd)
-        if not size < LARGEST:  # also for NaN
+        magnitude = largest(h_Bd)
+        if not magnitude < LARGEST:  # also for NaN
             check_finite(h_Bd)
-        rows_K, before = self._before(labels.classes)
-        batch, squares_K = self._by_class(h_Bd, labels, before, size)
-        self._update(rows_K, before, batch.side, squares_K)
+        rows_K, before = self._ensure_rows_with_moments(labels.classes)
+        batch, added_squares_K = self._by_class(h_Bd, labels, before, magnitude)
+        self._update(rows_K, before, batch.side, added_squares_K)
         if self.filled:
             self.filled.take(batch)
 
     @torch.inference_mode()  # so that torch refuses a write by a statistic
-    def _by_class(self, h_Bd: Tensor, labels: Labels, before: Side, size: float) -> tuple[Batch, Tensor]:
+    def _by_class(self, h_Bd: Tensor, labels: Labels, before: Side, magnitude: float) -> tuple[Batch, Tensor]:
         """Return a :class:`Batch`, in memory that the next batch reuses, and the increase of each class's squares.
 
         A class has n_b samples in the batch, with mean m_b, and had n_a before; n = n_a + n_b, and δ is m_b minus the
@@ -119,13 +119,13 @@ class ClassMoments:
         y_B, classes_K, inverse_B, counts_K = labels
         means_Kd = h_Bd.new_zeros(len(classes_K), self.dim)
         means_Kd.index_add_(0, inverse_B, h_Bd).div_(counts_K.unsqueeze(1))
-        share_K1 = (before.counts / (before.counts + counts_K)).sqrt_().unsqueeze(1)
-        points_Kd = torch.lerp(means_Kd, before.means, share_K1)
+        root_share_K1 = (before.counts / (before.counts + counts_K)).sqrt_().unsqueeze(1)
+        points_Kd = torch.lerp(means_Kd, before.means, root_share_K1)
         # this memory first holds the point t of each sample's class, then the deviation from it
         torch.index_select(points_Kd, 0, inverse_B, out=deviations_Bd)
         torch.sub(h_Bd, deviations_Bd, out=deviations_Bd)
-        squares_K = h_Bd.new_zeros(len(classes_K))
-        squares_K.index_add_(0, inverse_B, row_squares(deviations_Bd))
+        added_squares_K = h_Bd.new_zeros(len(classes_K))
+        added_squares_K.index_add_(0, inverse_B, row_squares(deviations_Bd))
         batch = Batch(
             h=h_Bd,
             y=y_B,
@@ -135,12 +135,12 @@ class ClassMoments:
             means=means_Kd,
             deviations=deviations_Bd,
         )
-        if _may_be_constant(squares_K, counts_K, self.dim * size**2):
-            self._average_again(batch, squares_K, points_Kd, before.means, share_K1)
-        return batch, squares_K
+        if _may_be_constant(added_squares_K, counts_K, self.dim * magnitude**2):
+            self._average_again(batch, added_squares_K, points_Kd, before.means, root_share_K1)
+        return batch, added_squares_K
 
     def _average_again(
-        self, batch: Batch, squares_K: Tensor, points_Kd: Tensor, before_Kd: Tensor, share_K1: Tensor
+        self, batch: Batch, added_squares_K: Tensor, points_Kd: Tensor, before_Kd: Tensor, root_share_K1: Tensor
     ) -> None:
         """Correct the rounding errors in the means of classes with almost equal samples.
 
@@ -148,7 +148,7 @@ class ClassMoments:
         distance to the mean of another such class. The point from which deviations are taken is so near to the samples
         that the deviations are exact. So this point plus the mean deviation is the exact mean.
         """
-        constant_K = (squares_K <= batch.counts * _CONSTANT**2 * row_squares(batch.means)) & (batch.counts > 1)
+        constant_K = (added_squares_K <= batch.counts * _CONSTANT**2 * row_squares(batch.means)) & (batch.counts > 1)
         if not bool(constant_K.any()):
             return
         here = constant_K[batch.inverse].nonzero().squeeze(1)
@@ -156,16 +156,16 @@ class ClassMoments:
         sums_Kd = torch.zeros_like(batch.means).index_add_(0, which, batch.deviations[here])
         exact_Kd = points_Kd + sums_Kd / batch.counts.unsqueeze(1)
         batch.means[constant_K] = exact_Kd[constant_K]
-        points_Kd = torch.lerp(batch.means, before_Kd, share_K1)
+        points_Kd = torch.lerp(batch.means, before_Kd, root_share_K1)
         batch.deviations[here] = batch.h[here] - points_Kd[which]
-        squares_K[constant_K] = 0
-        squares_K.index_add_(0, which, row_squares(batch.deviations[here]))
+        added_squares_K[constant_K] = 0
+        added_squares_K.index_add_(0, which, row_squares(batch.deviations[here]))
 
     def merge(self, other: "ClassMoments") -> None:
         """Merge another accumulator, as if its samples had been added here."""
         used = other._used
         side = Side(classes=other._classes[:used], counts=other._counts[:used].double(), means=other._means[:used])
-        rows_K, before = self._before(side.classes)
+        rows_K, before = self._ensure_rows_with_moments(side.classes)
         # Chan et al. 1983: M2 = M2a + M2b + ‖δ‖² na nb / n
         between_K = (
             row_squares(side.means - before.means) * before.counts * (side.counts / (before.counts + side.counts))
@@ -174,16 +174,16 @@ class ClassMoments:
         if self.filled:
             self.filled.merge(other.filled, before, side)
 
-    def _before(self, classes_K: Tensor) -> tuple[Tensor, Side]:
+    def _ensure_rows_with_moments(self, classes_K: Tensor) -> tuple[Tensor, Side]:
         """Return the row of each class, with its count and mean so far; new classes get a row."""
         rows_K = self._ensure_rows(classes_K)
         means_Kd = self._means.index_select(0, rows_K)
         return rows_K, Side(classes=classes_K, counts=self._counts[rows_K].double(), means=means_Kd)
 
-    def _update(self, rows_K: Tensor, before: Side, theirs: Side, squares_K: Tensor) -> None:
+    def _update(self, rows_K: Tensor, before: Side, theirs: Side, added_squares_K: Tensor) -> None:
         """Add counts and squares, and move the means by δ n_b / n; a new class gets exactly the mean in ``theirs``."""
         total_K = before.counts + theirs.counts
-        self._squares[rows_K] += squares_K
+        self._squares[rows_K] += added_squares_K
         self._means[rows_K] = torch.lerp(before.means, theirs.means, (theirs.counts / total_K).unsqueeze(1))
         self._counts[rows_K] = total_K.long()
 
@@ -243,13 +243,13 @@ class ClassMoments:
         )
 
 
-def _may_be_constant(squares_K: Tensor, counts_K: Tensor, most: float) -> bool:
+def _may_be_constant(added_squares_K: Tensor, counts_K: Tensor, most: float) -> bool:
     """Test quickly whether a class may need :meth:`ClassMoments._average_again`; few batches have such a class.
 
-    It selects every class that the exact test in ``_average_again`` selects, since ‖μ‖² ≤ ``most`` = d·size².
+    It selects every class that the exact test in ``_average_again`` selects, since ‖μ‖² ≤ ``most`` = d·magnitude².
     """
-    # double(): integers times a Python float give float32, in which the square of a small size underflows to 0
-    return bool(((squares_K <= counts_K.double() * (_CONSTANT**2 * most)) & (counts_K > 1)).any())
+    # double(): integers times a Python float give float32, in which the square of a small magnitude underflows to 0
+    return bool(((added_squares_K <= counts_K.double() * (_CONSTANT**2 * most)) & (counts_K > 1)).any())
 
 
 def row_squares(rows_nd: Tensor) -> Tensor:
