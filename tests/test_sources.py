@@ -138,7 +138,10 @@ def test_numpy_names_of_classes_and_names_of_samples(tmp_path):
     h, y = DATA["train_features"].numpy(), DATA["train_labels"].numpy()
     both = collapse.Samples("all", y, lambda start, stop: h[start:stop])
     names = {4: "e", 5: "f", 0: "a", 1: "b", 2: "c", 3: "d"}
-    source = made(**arrays, train=both, validation=both, model={"name": "mine", "classes": names})
+    identity = {"weights": "one", "corpus": "points"}
+    source = made(**arrays, identity=identity, train=both, validation=both, model={"name": "mine", "classes": names})
+    assert identity == {"weights": "one", "corpus": "points"}
+    assert source.identity["corpus"] == {"name": "points"}
     store = collapse.collect_source(source, store=tmp_path / "store")
     assert store.state == "complete"
     for opened in (store, collapse.Store.load(tmp_path / "store")):

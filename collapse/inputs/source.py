@@ -65,7 +65,10 @@ class Phase(ABC):
 
     @abstractmethod
     def batch_units(self, asked: int | str) -> int:
-        """Return the initial number of units per batch for the batch size of :func:`collapse.collect`."""
+        """Return the initial number of units per batch for the batch size of :func:`collapse.collect`.
+
+        Return 1 if the last unit is shorter: a batch must not mix units of different lengths.
+        """
 
     def samples(
         self, start: int, stop: int, layers: Sequence[str] = (TOP,)
@@ -86,7 +89,7 @@ class Phase(ABC):
         return self.labels_at(permuted(places, self.n_samples) if self.shuffled else places)
 
     def blocks(self, start: int, stop: int) -> Int[Tensor, " n"]:
-        """Return the number of each sample's block, for standard errors over blocks; by default a unit is a block."""
+        """Return the id of each sample's block, for standard errors over blocks; by default a unit is a block."""
         return self._places(start, stop) // self.unit_samples
 
     def _places(self, start: int, stop: int) -> Int[Tensor, " n"]:
@@ -126,7 +129,7 @@ class Source:
         lens: Maps the embeddings of an inner layer to what the classifier reads; None if that is not possible.
         command: A command line that repeats the collection, for the provenance.
         logits: How the model makes logits from ⟨w, h⟩ + b.
-        exact_loss: Whether the loss is summed in float64.
+        exact_loss: Whether the loss is summed in float64; texts set it from ``--exact-loss``.
 
     Raises:
         UsageError: The identity is empty, a name is missing, or the weight, the bias or ``classes`` have a wrong shape.
@@ -163,7 +166,8 @@ class Source:
         if "classes" in self.model:
             self.model = {**self.model, "classes": _names_of(self.model["classes"], len(self.weight))}
         texts = {name: {"name": self.identity[name]} for name in ("corpus", "validation") if name in self.identity}
-        self.identity |= {name: each for name, each in texts.items() if isinstance(each["name"], str)}
+        named: dict[str, Any] = {name: each for name, each in texts.items() if isinstance(each["name"], str)}
+        self.identity = {**self.identity, **named}
         self.corpus = {"validation": self.corpus["name"] if self.validation else None, **self.corpus}
         for name in ("train", "validation"):
             if (phase := getattr(self, name)) is not None:
