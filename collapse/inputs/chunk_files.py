@@ -59,7 +59,7 @@ class Chunks:
         return Chunks(tokens, self.starts, sha256(tokens.data).hexdigest())
 
     def blocks(self, start: int, stop: int) -> np.ndarray:
-        """Return the block number of each token in chunks ``start`` to ``stop − 1``, shape (stop − start, T)."""
+        """Return the id of each token's block in chunks ``start`` to ``stop − 1``, shape (stop − start, T)."""
         places = np.arange(start * self.chunk_length, stop * self.chunk_length)
         return (np.searchsorted(self._begins, places, side="right") - 1).reshape(-1, self.chunk_length)
 

@@ -115,7 +115,7 @@ class Decider:
             kept_K = self.has_mean[row_K]
             _, with_mean_B = highest(len(h_Bd), sample_K[kept_K], row_K[kept_K], score_K[kept_K])
         own_B = self._head.scores_of(h_Bd, torch.arange(len(h_Bd), device=h_Bd.device), y_B, scale)
-        best_B, own_B = capped(best_B), capped(own_B)
+        best_B, own_B = capped(best_B), capped(own_B)  # before rest(), which takes the capped score
         rest_B = found.rest(best_B)
         loss_B = (best_B - own_B).clamp(min=0) + rest_B.log1p()
         return LinearDecisions(with_mean_B, vocabulary_B, 1 / (1 + rest_B), loss_B)
@@ -166,7 +166,7 @@ class ValidationTally:
     Args:
         decider: The classifiers.
         filled: Plugin statistics of the validation phase.
-        blocks: Function of (start, stop) that returns the block number of each sample in these units (chunks or
+        blocks: Function of (start, stop) that returns the id of each sample's block in these units (chunks or
             samples), ascending; None if each unit is a block.
         kept: Function of (start, stop) that returns a mask of the samples of these units that :meth:`add` gets, or None
             if ``add`` gets all of them; None instead of a function if ``add`` always gets all samples.

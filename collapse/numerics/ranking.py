@@ -43,7 +43,7 @@ class Found:
 
     Attributes:
         samples, rows: The sample and the row of the matrix of each candidate, each of shape (K,).
-        top: The highest score of each sample, in the precision of the pass.
+        top: The highest score of each sample, in the precision of the pass; with ``sums`` and a cap, the capped score.
         others: The sum of exp(score − top) over all rows except one with the top score; 0 if not requested.
     """
 
@@ -53,7 +53,10 @@ class Found:
     others: Float[Tensor, " B"]
 
     def rest(self, best_B: Float[Tensor, " B"]) -> Float[Tensor, " B"]:
-        """Return the sum of exp(score − best) over all rows but the best one, whose exact score is ``best_B``."""
+        """Return the sum of exp(score − best) over all rows but the best one, whose exact score is ``best_B``.
+
+        With a cap, ``best_B`` is the capped score.
+        """
         # top and best differ by float32 rounding, far below 1; the clamp is for logits so huge that float64 rounds more
         return self.others * (self.top - best_B).clamp(-1, 1).exp()
 

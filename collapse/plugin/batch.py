@@ -52,7 +52,7 @@ class ValidationBatch(Batch):
             exact with ``--exact-loss``.
         loss: Cross-entropy of each label in nats, shape (B,), as accurate as ``confidence``.
         chunk: Index of each sample's chunk, shape (B,). A chunk of a features file is a run of 8,192 rows.
-        block: Number of each sample's block, ascending, shape (B,). A block is a run of whole texts, at least as long
+        block: Id of each sample's block, ascending, shape (B,). A block is a run of whole texts, at least as long
             as a chunk; in a features file it is a chunk. Blocks are treated as independent.
         position: Position of each sample in its chunk, from 0, shape (B,).
     """
