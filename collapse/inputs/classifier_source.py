@@ -64,7 +64,7 @@ def classifier_request(reference: ModelReference, spec: CollectionSpec, folder: 
         shown_names={"model": reference.shown_name, "revision": reference.revision, **data.shown_names},
         load=partial(_open, identity=identity, spec=spec, reference=reference, tokenizer=tokenizer, data=data),
         validates=data.validation is not None,
-        split_may_be_absent=data.optional,
+        split_may_be_absent=data.may_be_absent,
         folder=folder,
         **spec.beside_identity,
     )

@@ -51,7 +51,7 @@ def find_data(spec: CollectionSpec, task: Task) -> Texts:
     if spec.validation_data or spec.validation_split or (training.remote and not _is_unlabelled(training.column)):
         named = spec.validation_data or spec.data
         validation = _find(named, spec, task, spec.validation_split, validation=True)
-    return Texts(training, validation, optional=not (spec.validation_data or spec.validation_split))
+    return Texts(training, validation, may_be_absent=not (spec.validation_data or spec.validation_split))
 
 
 def _find(names: TextNames, spec: CollectionSpec, task: Task, split: str | None, *, validation: bool = False) -> Corpus:

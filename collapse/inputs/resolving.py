@@ -43,11 +43,11 @@ def resolve(model: str, spec: CollectionSpec, folder: Path | None) -> Request | 
 
 
 def _request(
-    reference: ModelReference, spec: CollectionSpec, *, folder: Path | None = None, leave_open: bool = False
+    reference: ModelReference, spec: CollectionSpec, *, folder: Path | None = None, accept_any_text: bool = False
 ) -> Request:
     if spec.task:
         return classifier_request(reference, spec, folder)
-    return text_request(reference, spec, folder=folder, leave_open=leave_open)
+    return text_request(reference, spec, folder=folder, accept_any_text=accept_any_text)
 
 
 def find_store(reference: ModelReference, spec: CollectionSpec) -> Store | None:
@@ -65,7 +65,7 @@ def find_store(reference: ModelReference, spec: CollectionSpec) -> Store | None:
             log.warning("ignoring a store: %s", error)
     if not stores:
         return None
-    request = _request(reference, spec, leave_open=not reference.is_local)
+    request = _request(reference, spec, accept_any_text=not reference.is_local)
     return _chosen(stores, request)
 
 
@@ -80,7 +80,7 @@ def find_store_at(place: str, model: str, spec: CollectionSpec) -> Store | None:
     stores = [remote.open(each) for each in in_folder(remote.stores(), split_name(place)[1])]
     if not stores:
         return None
-    request = _request(asked_model(model, spec), spec, leave_open=True)
+    request = _request(asked_model(model, spec), spec, accept_any_text=True)
     if (found := _chosen(stores, request)) is not None:
         return found
     others = []

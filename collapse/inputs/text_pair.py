@@ -23,12 +23,13 @@ class Texts:
         training: The training text. None if a store of any text is accepted, or if the existing store determines the
             text.
         validation: The validation text, or None.
-        optional: Whether the validation split may be absent, because the user did not name it.
+        may_be_absent: Whether the validation split may be absent, because the options do not name it: it is that of the
+            training data set or of the existing store.
     """
 
     training: Corpus | None
     validation: Corpus | None = None
-    optional: bool = False
+    may_be_absent: bool = False
 
     @property
     def shown_names(self) -> dict[str, str | None]:
@@ -53,7 +54,7 @@ class Texts:
         return replace(spec, **{name: each for name, each in held.items() if each and getattr(spec, name) is None})
 
     def pack_validation(self, pack: Callable[[Corpus], Packed]) -> Packed | None:
-        """Pack the validation text; return None if there is none, or if an optional split is absent.
+        """Pack the validation text; return None if there is none, or if its split may be absent and is.
 
         Raises:
             NoSplit: The user named a split that does not exist.
@@ -62,7 +63,7 @@ class Texts:
         try:
             return None if self.validation is None else pack(self.validation)
         except NoSplit as error:
-            if not self.optional:
+            if not self.may_be_absent:
                 raise
             log.warning("skipping the validation: %s", error)
             return None
@@ -78,8 +79,8 @@ def find_texts(spec: CollectionSpec) -> Texts:
         validation = None
     if validation is None:
         _refuse_unused(spec)
-    optional = not (spec.validation_text or spec.validation_split or training.packed)
-    return Texts(training, validation, optional=optional and validation is not None)
+    unnamed = not (spec.validation_text or spec.validation_split or training.packed)
+    return Texts(training, validation, may_be_absent=unnamed and validation is not None)
 
 
 def find_named_validation(spec: CollectionSpec) -> Corpus | None:

@@ -46,7 +46,7 @@ def asked_model(name: str, spec: CollectionSpec) -> ModelReference:
 
 
 def text_request(
-    reference: ModelReference, spec: CollectionSpec, *, folder: Path | None = None, leave_open: bool = False
+    reference: ModelReference, spec: CollectionSpec, *, folder: Path | None = None, accept_any_text: bool = False
 ) -> Request:
     """Return the request for the store of a model and of the texts that ``spec`` names.
 
@@ -55,28 +55,28 @@ def text_request(
         spec: The options.
         folder: Folder of the store, or None. If there is already a store in it, its texts and limits are used where
             ``spec`` gives none.
-        leave_open: Accept a store with any texts, chunk length and limits, if ``spec`` gives none of these.
+        accept_any_text: Accept a store with any texts, chunk length and limits, if ``spec`` gives none of these.
     """
-    held = Store.load(folder) if folder and is_store(folder) and not spec.recollect else None
+    store = Store.load(folder) if folder and is_store(folder) and not spec.recollect else None
     tokenizer = find_tokenizer(spec.tokenizer) if spec.tokenizer else reference
-    full, texts, of_store, open_fields = spec, Texts(None), dict[str, Any](), _OPEN_FIELDS
-    if not leave_open or spec.given.keys() & _OF_TEXTS:
+    completed, texts, identity_from_store, open_fields = spec, Texts(None), dict[str, Any](), _OPEN_FIELDS
+    if not accept_any_text or spec.given.keys() & _OF_TEXTS:
         open_fields = frozenset()
-        full = _with_known_texts(spec, reference, held)
-        texts, of_store = _texts_of(spec, full, reference, held)
-        full = texts.fitted(full)  # a packed text has a chunk length and limits of its own
-        if full.chunk_length is None and reference.position_limit is None:
+        completed = _with_known_texts(spec, reference, store)
+        texts, identity_from_store = _texts_of(spec, completed, reference, store)
+        completed = texts.fitted(completed)  # a packed text has a chunk length and limits of its own
+        if completed.chunk_length is None and reference.position_limit is None:
             _check_kind(reference)
-        full = replace(full, chunk_length=chunk_length_of(reference, full.chunk_length))
-    # a validation text, if any, is then the held store's
-    if held is not None and spec.validation_text is None and spec.validation_split is None:
-        texts = replace(texts, optional=True)
+        completed = replace(completed, chunk_length=chunk_length_of(reference, completed.chunk_length))
+    # a validation text, if any, is then the existing store's
+    if store is not None and spec.validation_text is None and spec.validation_split is None:
+        texts = replace(texts, may_be_absent=True)
     identity = {
         "tokenizer": tokenizer.tokenizer,
         **texts.identity(),
-        **full.identity,
-        **model_identity(full, reference, tokenizer),
-        **of_store,
+        **completed.identity,
+        **model_identity(completed, reference, tokenizer),
+        **identity_from_store,
     }
     if same_texts(identity):
         log.warning(SAME_TEXTS)
@@ -96,13 +96,13 @@ def text_request(
         load=partial(
             open_texts,
             identity=identity,
-            spec=full,
+            spec=completed,
             reference=reference,
             tokenizer_reference=tokenizer,
             texts=texts,
         ),
         validates=texts.validation is not None,
-        split_may_be_absent=texts.optional,
+        split_may_be_absent=texts.may_be_absent,
         folder=folder,
         open_fields=open_fields,
         **spec.beside_identity,
@@ -110,33 +110,33 @@ def text_request(
 
 
 def _texts_of(
-    spec: CollectionSpec, full: CollectionSpec, reference: ModelReference, held: Store | None
+    spec: CollectionSpec, completed: CollectionSpec, reference: ModelReference, store: Store | None
 ) -> tuple[Texts, dict[str, Any]]:
     """Return the texts of a request, and the identities of texts that are known only from the store ``held``.
 
-    ``full`` has ``spec`` and the options that the store or a plugin adds. The texts are those of the store, of the
-    options or of the model's card.
+    ``completed`` has ``spec`` and the options that the store or a plugin adds. The texts are those of the store, of
+    the options or of the model's card.
     """
-    if held is not None and full.text is None:  # a local text: the store has its identity, but not its place
-        # use spec, because the store's limits in ``full`` do not apply to a newly given text
-        texts = Texts(None, find_named_validation(full if full.validation_text else spec))
-        layers = layers_of(spec.layers, held.depth())
-        if missing := held.lacking("train", layers):
+    if store is not None and completed.text is None:  # a local text: the store has its identity, but not its place
+        # use spec, because the store's limits in ``completed`` do not apply to a newly given text
+        texts = Texts(None, find_named_validation(completed if completed.validation_text else spec))
+        layers = layers_of(spec.layers, store.depth())
+        if missing := store.lacking("train", layers):
             raise UsageError(
-                f"{held} lacks {counted(len(missing), 'layer')} ({', '.join(missing)}), and collecting layers needs "
-                f"the training text: repeat the command that collected {held}, and add --layers"
+                f"{store} lacks {counted(len(missing), 'layer')} ({', '.join(missing)}), and collecting layers needs "
+                f"the training text: repeat the command that collected {store}, and add --layers"
             )
-        if held.lacking("validation", layers) and held.identity.get("validation") and not texts.validation:
+        if store.lacking("validation", layers) and store.identity.get("validation") and not texts.validation:
             raise UsageError(
-                f"{held} lacks the validation of these layers: give the validation text again with --validation-text"
+                f"{store} lacks the validation of these layers: give the validation text again with --validation-text"
             )
         keys = ["corpus"] if texts.validation else ["corpus", "validation"]
-        return texts, {key: held.identity[key] for key in keys if key in held.identity}
+        return texts, {key: store.identity[key] for key in keys if key in store.identity}
     # the given text, or the text in the model's card
-    return find_texts(full if full.text else replace(full, text=_text_of_card(reference))), {}
+    return find_texts(completed if completed.text else replace(completed, text=_text_of_card(reference))), {}
 
 
-def _with_known_texts(spec: CollectionSpec, model: ModelReference, held: Store | None) -> CollectionSpec:
+def _with_known_texts(spec: CollectionSpec, model: ModelReference, store: Store | None) -> CollectionSpec:
     """Add texts to options that name none: a store's texts, or the training texts that a plugin knows for the model.
 
     A plugin's text that differs from the store's text is ignored. So the same command uses the same texts before,
@@ -149,18 +149,18 @@ def _with_known_texts(spec: CollectionSpec, model: ModelReference, held: Store |
         known: Mapping[str, Any] = next((known for _, known in answers if known), {})
         if spec.validation_text:  # the known validation split belongs to the known text
             known = {name: value for name, value in known.items() if not name.startswith("validation_")}
-        if known and held is not None:
+        if known and store is not None:
             texts = find_texts(CollectionSpec(**known))
-            same = texts.training and texts.training.identity() == held.identity["corpus"]
-            known = {**known, **options_held(held.identity, {}, texts_only=True)} if same else {}
+            same = texts.training and texts.training.identity() == store.identity["corpus"]
+            known = {**known, **options_held(store.identity, {}, texts_only=True)} if same else {}
         if known:
             return CollectionSpec(**{**known, **spec.given})
-    if held is None:
+    if store is None:
         return spec
     for name in ("split",) if spec.validation_text else ("split", "text_column"):
         if name in spec.given:
-            raise UsageError(f"{held} determines the training text: remove {flag_of(name)}, or also give --text")
-    return CollectionSpec(**options_held(held.identity, spec.given, texts_only=True))
+            raise UsageError(f"{store} determines the training text: remove {flag_of(name)}, or also give --text")
+    return CollectionSpec(**options_held(store.identity, spec.given, texts_only=True))
 
 
 def _check_kind(reference: ModelReference) -> None:

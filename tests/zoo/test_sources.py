@@ -41,7 +41,7 @@ def test_a_run_is_named_after_its_text(tiny, tmp_path, names, label):
 )
 def test_a_run_is_collected_on_the_texts_that_it_was_trained_on(tiny, options, optional):
     source = find_source(tokenizer=str(tiny.model), **options)
-    assert source.texts.optional == optional
+    assert source.texts.may_be_absent == optional
     collecting = source.collecting(64)
     texts = find_texts(CollectionSpec(**collecting))
     assert texts == source.texts

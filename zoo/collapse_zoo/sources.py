@@ -86,7 +86,7 @@ class Source:
         options = {name: getattr(self.spec, name) for name in (*_CUT, "special_tokens")}
         options["chunk_length"] = chunk_length
         options |= {"text": _again(corpus), "split": corpus.split, "text_column": corpus.column}
-        if validation is not None and not self.texts.optional:  # collect() finds an optional split itself
+        if validation is not None and not self.texts.may_be_absent:  # collect() finds an unnamed split itself
             options |= {"validation_text": _again(validation), "validation_split": validation.split}
         return {name: value for name, value in options.items() if value is not None}
 
