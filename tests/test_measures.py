@@ -123,7 +123,7 @@ def test_a_measure_of_its_own_has_a_value_a_class_and_a_failing_one_costs_its_me
 
     own, s = declaration(function), tiny_statistics()
     others = torch.cdist(s.means, s.means) + torch.eye(s.n_classes)  # the log of 1 is 0
-    (found,) = evaluate(lambda: values_of(s), [(own, own.measures[:1])], tile_side=2, by_class=True).metrics
+    (found,) = evaluate(lambda: values_of(s), [(own, own.measures[:1])], tile_side=2, by_class=True).results
     of_all = (others.log().sum() / (s.n_classes * (s.n_classes - 1))).exp()
     assert found.numbers["mine.a"] == pytest.approx(float(of_all))
     torch.testing.assert_close(found.by_class["mine.a"][1], (others.log().sum(dim=1) / (s.n_classes - 1)).exp())

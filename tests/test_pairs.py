@@ -108,7 +108,7 @@ def test_any_tiling_equals_all_pairs_at_once(seed, classes, dim, side, offset):
     s = random_statistics(classes, dim, seed, offset)
     known = plugins().measurements()
     wanted = [(known[name][0], [known[name][1]]) for name in PAIRWISE]
-    found = evaluate(lambda: values_of(s), wanted, tile_side=side).metrics
+    found = evaluate(lambda: values_of(s), wanted, tile_side=side).results
     raw = {name: getattr(s, name).numpy() for name in ("means", "variances", "counts")} | {"within": np.eye(dim)}
     expected = reference.geometry(raw, s.means.numpy())
     for name, each in zip(PAIRWISE, found, strict=True):
@@ -121,7 +121,7 @@ def test_any_tiling_leaves_out_the_same_pairs():
         found = swept(s, *LEFT_OUT, tile_side=side, by_class=True)
         # equal bits are no rounding
         assert found.pair_counts == {"sqdist": 1, "unit_sqdist": 1, "uncentred_unit_sqdist": 1, "close": len(CLOSE)}
-        for left_out, each in zip(LEFT_OUT.values(), found.metrics, strict=True):
+        for left_out, each in zip(LEFT_OUT.values(), found.results, strict=True):
             kept = [pair for pair in combinations(range(9), 2) if pair not in left_out]
             values = torch.stack([s.variances[i] + s.variances[j] for i, j in kept])
             zeros = int((values == 0).sum())
@@ -148,7 +148,7 @@ def test_any_tiling_leaves_out_the_same_pairs():
 def test_of_means_that_are_all_the_same_no_pair_is_left(value):
     functions = [each for each in LEFT_OUT if each is not everywhere]
     for side in (1, 3):
-        for each in swept(statistics(torch.full((3, 2), value)), *functions, tile_side=side, by_class=True).metrics:
+        for each in swept(statistics(torch.full((3, 2), value)), *functions, tile_side=side, by_class=True).results:
             assert set(each.left_out.values()) == {3}
             assert all(math.isnan(number) for number in each.numbers.values())
             assert all(bool(values.isnan().all()) for _, values in each.by_class.values())
@@ -192,7 +192,7 @@ def test_directions_of_short_means_keep_their_digits_beside_a_long_one(far, scal
     wanted = [(declaration(gnc2.uncentred_log_kernel), [Mean("mean"), Std("std")])]
     s = statistics(means)
     for side in (20, 6):
-        (found,) = evaluate(lambda: values_of(s), wanted, tile_side=side).metrics
+        (found,) = evaluate(lambda: values_of(s), wanted, tile_side=side).results
         expected = {"mean": float(kernel.mean()), "std": float(kernel.std(correction=0))}
         assert found.numbers == pytest.approx(expected, rel=1e-9)
 
@@ -235,7 +235,7 @@ def test_points_are_equal_up_to_the_rounding_of_float64(function, means, rounded
     for side in (1, 2, 3, 4, 6):
         found = swept(statistics(means, dtype="float64"), function, tile_side=side)
         assert found.pair_counts[FIELD[function]] == rounded
-        assert found.metrics[0].left_out["m.mean"] == left_out
+        assert found.results[0].left_out["m.mean"] == left_out
 
 
 def test_vectors_are_the_measure_over_each_classes_pairs():
@@ -272,7 +272,7 @@ def test_a_class_whose_pairs_are_all_alike_has_a_std_of_zero():
     for C in range(4, 20):
         variances = torch.full((C,), 1 / 3).double()
         variances[0] = 0.1
-        (found,) = swept(statistics(torch.eye(C), variances), everywhere, by_class=True).metrics
+        (found,) = swept(statistics(torch.eye(C), variances), everywhere, by_class=True).results
         stds = found.by_class["m.std"][1]
         assert float(stds[0]) == pytest.approx(0, abs=1e-7)  # neither more than rounding nor the root of less than 0
         assert stds[1:].tolist() == pytest.approx([(1 / 3 - 0.1) * math.sqrt(C - 2) / (C - 1)] * (C - 1))
@@ -287,7 +287,7 @@ def test_values_of_any_size_keep_their_digits(scale):
     expected = {"m.mean": np.mean(values) * scale, "m.std": np.std(values) * scale}
     for side in (1, 4, 9):
         s = statistics(torch.eye(9), torch.arange(9))
-        (found,) = swept(s, sums, measures=[Mean("m.mean"), Std("m.std")], tile_side=side).metrics
+        (found,) = swept(s, sums, measures=[Mean("m.mean"), Std("m.std")], tile_side=side).results
         assert found.numbers == pytest.approx(expected, rel=1e-12, abs=0)
 
 

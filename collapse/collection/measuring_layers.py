@@ -79,7 +79,7 @@ def rows_of_layers(
             ``of_models``, otherwise "".
         ood: The store of an out-of-distribution text.
         of_models: The previous row is the same layer of another model or checkpoint, not another layer of this model.
-        **how: Arguments of :func:`collapse.measurement.measuring.measured`.
+        **how: Arguments of :func:`collapse.measurement.measuring.row_and_results`.
     """
     store: Store = open_measurable(opened, Store)
     rows, layers = [], layers_held(store, asked)

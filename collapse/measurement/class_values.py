@@ -15,7 +15,7 @@ from torch import Tensor
 from collapse.core.precision import exact_arithmetic
 from collapse.core.progress import Report
 from collapse.errors import CollapseError, PluginError, UsageError, near_names
-from collapse.measurement.measuring import Measurable, by_metric, evaluate_store, measured
+from collapse.measurement.measuring import Measurable, by_metric, evaluate_store, row_and_results
 from collapse.measurement.row_numbers import numbers_of
 from collapse.measurement.rows import Row
 from collapse.numerics.reducing import TopPairs
@@ -66,7 +66,7 @@ def vectors(store: Measurable, name: str, *, min_count: int = 1) -> Vector:
     _, found = evaluate_store(store, chosen, min_count, by_class=True)
     if name in VECTORS:
         return Vector(found.s.classes.clone(), getattr(found.s, name).clone())
-    (each,) = found.metrics
+    (each,) = found.results
     if each.remark and each.remark.kind == "missing":
         raise CollapseError(f"{name} is not available: {each.remark.text}")
     if name not in each.by_class:
@@ -110,10 +110,12 @@ def measure_classes(
         UsageError: There is no such measurement.
         CollapseError: The store cannot be measured.
     """
-    row, found = measured(store, metrics=names, min_count=min_count, progress=progress, by_class=by_class, top=top)
+    row, found = row_and_results(
+        store, metrics=names, min_count=min_count, progress=progress, by_class=by_class, top=top
+    )
     values: dict[str, Tensor] = {}
     pairs: dict[str, TopPairs] = {}
-    for each in found.metrics:
+    for each in found.results:
         values |= {name: _at(found.s.classes, *given) for name, given in each.by_class.items()}
         pairs |= {measure.name: each.top for measure in each.measures if each.top}
     return ClassValues(row, found.s, values, pairs)

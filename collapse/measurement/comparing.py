@@ -12,7 +12,7 @@ from collapse.core.progress import Report, shows_progress
 from collapse.errors import CollapseError
 from collapse.measurement.comparable import COMPARED, ONE_TEXT, differing
 from collapse.measurement.meaning import NOISE, SEEDS, Errors, caveats_of, meaning_of, notes_on
-from collapse.measurement.measuring import Classes, measured, open_measurable
+from collapse.measurement.measuring import Classes, open_measurable, row_and_results
 from collapse.measurement.part_errors import Error, errors_of_parts
 from collapse.measurement.results import Results, Row
 from collapse.measurement.row_tables import by_property, titles_of
@@ -83,7 +83,7 @@ def compare(
         raise CollapseError(f"{they}: compare stores of one text, or add --anyway (anyway=True)")
     how: dict[str, Any] = {"metrics": metrics, "min_count": min_count, "classes_of": _common(classes_of, stores)}
     how |= {"device": device, "progress": progress}
-    made = [measured(each, **how) for each in stores]
+    made = [row_and_results(each, **how) for each in stores]
     rows = [row for row, _ in made]
     if rows[0].classes != rows[1].classes:
         different["classes"] = f"numbers of classes: {rows[0].classes:,} and {rows[1].classes:,}"

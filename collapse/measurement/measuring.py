@@ -1,6 +1,6 @@
 """Measure a store with metrics: the result is a row. If a metric fails, only its own measurements are missing.
 
-``measured`` → ``evaluate_store`` (opens the store, keeps classes) → numerics/evaluating.py (all metrics) →
+``row_and_results`` → ``evaluate_store`` (opens the store, keeps classes) → numerics/evaluating.py (all metrics) →
 numerics/pairs.py (pair metrics, one sweep) → row_numbers.py (numbers and notes) → ``Row``.
 """
 
@@ -41,13 +41,13 @@ Other = tuple[Store | EmbeddingStatistics, str]
 
 
 def measure_store(store: Measurable, **options: Any) -> Row:
-    """Measure a store with the registered metrics; see :func:`measured` for options and exceptions."""
-    return measured(store, **options)[0]
+    """Measure a store with the registered metrics; see :func:`row_and_results` for options and exceptions."""
+    return row_and_results(store, **options)[0]
 
 
 @outside_inference_mode
 @exact_arithmetic()
-def measured(
+def row_and_results(
     store: Measurable,
     *,
     layer: str = TOP,
@@ -94,12 +94,12 @@ def measured(
         dim=s.dim,
         samples=int(s.counts.sum()),
         measurements={name: made.values[name] for name in wanted},
-        versions={measure.name: each.metric.version for each in found.metrics for measure in each.measures},
+        versions={measure.name: each.metric.version for each in found.results for measure in each.measures},
         made_by=plugins().made_by(wanted),
         excluded=made.excluded,
         notes=tuple(made.notes),
         standard_errors={
-            each.measures[0].name: each.standard_error for each in found.metrics if each.standard_error is not None
+            each.measures[0].name: each.standard_error for each in found.results if each.standard_error is not None
         },
     )
     return row, found
@@ -131,7 +131,7 @@ def evaluate_store(
     """Evaluate metrics on some classes of a store; return the opened store and the results.
 
     ``chosen`` has each metric with its measures, ``group`` the ids of the classes to keep. All other arguments are as
-    for :func:`measured`.
+    for :func:`row_and_results`.
 
     Raises:
         CollapseError: Memory ran out. (Inside a metric's function, this costs only the metric's own value.)

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from collapse.errors import CollapseError, UsageError, counted
-from collapse.measurement.measuring import measured
+from collapse.measurement.measuring import row_and_results
 from collapse.numerics.standard_errors import jackknife_error
 from collapse.plugin.plugin_manager import plugins
 from collapse.stores.folding import statistics_of_shards
@@ -29,7 +29,7 @@ def errors_of_parts(
     """Return the standard errors of differences B − A of training measurements, from the parts of A and those of B.
 
     The parts are paired if ``one_text`` is true and A and B have the same slices. The options are those of
-    :func:`collapse.measurement.measuring.measured`.
+    :func:`collapse.measurement.measuring.row_and_results`.
 
     Raises:
         UsageError: A store has fewer than two parts, or a part is of another collection.
@@ -71,6 +71,6 @@ def _without(parts: Sequence[Sequence[Shard]], at: int, **options: Any) -> dict[
     """Measure the training text without the part at this index."""
     known = plugins().measurements()
     shards = [shard for part in [*parts[:at], *parts[at + 1 :]] for shard in part]
-    row, *_ = measured(statistics_of_shards(shards), **options)
+    row, *_ = row_and_results(statistics_of_shards(shards), **options)
     of_text = [name for name in row.measurements if not {"validation", "n_params"} & {*known[name][0].needs}]
     return {name: row.measurements[name] for name in of_text}

@@ -34,7 +34,7 @@ class Numbers:
 
     Attributes:
         values: One number per measurement, or None.
-        excluded: Number of excluded classes or pairs of classes, by measurement, if any.
+        excluded: As in :class:`collapse.measurement.rows.Row`.
         notes: Remarks on measurements.
     """
 
@@ -50,7 +50,7 @@ class Numbers:
 def numbers_of(found: Evaluation) -> Numbers:
     """Return the numbers of an evaluation with their notes."""
     made = Numbers()
-    for each in found.metrics:
+    for each in found.results:
         reasons = _reasons_left_out(each, found)
         for measure in each.measures:
             name = measure.name
@@ -74,7 +74,7 @@ def _number(made: Numbers, each: MetricResult, measure: Measure, reasons: dict[s
     for kind, text in reasons.items():
         made.note(name, kind, text)
     number = each.numbers[name]
-    if each.tally is not None and not _note_excluded(made, name, each.tally, each.left_out[name], each.metric.kind):
+    if each.tally is not None and not _has_a_value(made, name, each.tally, each.left_out[name], each.metric.kind):
         return None
     if isinstance(measure, CoV) and math.isnan(number):
         made.note(name, "zero", "the mean is 0, so std/mean is undefined: use the std")
@@ -91,9 +91,9 @@ def _number(made: Numbers, each: MetricResult, measure: Measure, reasons: dict[s
     return None
 
 
-def _note_excluded(made: Numbers, name: str, tally: Tally, left_out: int, noun: str) -> bool:
-    """Record how many classes or pairs a number excludes; return whether at least one is not excluded."""
-    # the notes on a class metric already count the classes without a finite value
+def _has_a_value(made: Numbers, name: str, tally: Tally, left_out: int, noun: str) -> bool:
+    """Whether a number has at least one class or pair; record how many it excludes, and note if it has none."""
+    # of a class metric, a note already counts the classes without a finite value
     if excluded := left_out - (tally.nan + tally.infinite if noun == "class" else 0):
         made.excluded[name] = excluded
     if left_out == tally.added:
@@ -147,7 +147,7 @@ def _note_singletons(made: Numbers, found: Evaluation) -> None:
     said = {note.measurement for note in made.notes if note.kind == "singletons"}  # the metric itself skips them
     share = f"{alone:,} of {counted(found.s.n_classes, 'class')} ({alone / found.s.n_classes:.1%})"
     text = f"{share} have one sample, so variance 0: rare classes look collapsed (see --min-count)"
-    for each in found.metrics:
+    for each in found.results:
         for measure in each.measures if "variances" in each.metric.needs else ():
             if made.values[measure.name] is not None and measure.name not in said:
                 made.note(measure.name, "singletons", text)

@@ -30,21 +30,21 @@ class Evaluation:
     """The results of metrics.
 
     Attributes:
-        metrics: One result per metric, in the given order.
+        results: One result per metric, in the given order.
         s: The statistics.
         pair_counts: Numbers of pairs by kind. The name of a field of pairs (see tiles.py) counts the pairs that this
             field treats as equal because of float64 rounding. "close" (if a metric uses ``sqdist``) counts the pairs of
             unequal means that are closer than the embeddings' rounding.
     """
 
-    metrics: list[MetricResult]
+    results: list[MetricResult]
     s: EmbeddingStatistics
     pair_counts: Counter[str] = field(default_factory=Counter)
 
     @property
     def influences(self) -> dict[str, Float[Tensor, " S"]]:
         """The influence of each validation block on each measurement that has a standard error."""
-        having = [each for each in self.metrics if each.standard_error is not None]
+        having = [each for each in self.results if each.standard_error is not None]
         return {each.measures[0].name: each.influence for each in having if each.influence is not None}
 
 
