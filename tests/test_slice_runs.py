@@ -14,11 +14,11 @@ from collapse.inputs.text_source import TextPhase
 class Recorder(LanguageModel):
     """Records the chunks of each batch; memory runs out for more than ``fits`` chunks."""
 
-    def layers(self, tokens_BT, layers, stop):
+    def embeddings_by_layer(self, tokens_BT, names, stop):
         if len(tokens_BT) > self.model["fits"]:
             raise self.model["error"]
         self.model["seen"] += (tokens_BT[:, 0] // 10).tolist()
-        return {layer: tokens_BT[:, :stop].unsqueeze(2).float() for layer in layers}
+        return {layer: tokens_BT[:, :stop].unsqueeze(2).float() for layer in names}
 
 
 @pytest.fixture
