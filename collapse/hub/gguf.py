@@ -1,4 +1,8 @@
-"""GGUF files: read the context length, and find tensors that transformers does not read."""
+"""GGUF files: read the context length, and find tensors that transformers does not read.
+
+references.py recognises a GGUF file by its suffix, and reads its context length here; inputs/model_loading.py calls
+``check_gguf`` after loading. The file is a model argument, ``gguf_file``.
+"""
 
 from pathlib import Path
 from typing import Any

@@ -1,6 +1,7 @@
 """Call a plugin's function, and convert its exception, or its write to a shared tensor, to a PluginError.
 
 After a failed metric, numerics/reducing.py omits only its results. After a failed statistic, filling.py stops the run.
+Hooks (registry.py), limits (measures.py) and imports (plugin_manager.py) have their own handlers.
 
 This module does not import torch, because plugins that only add commands do not need it.
 """
