@@ -69,7 +69,8 @@ def run_slices(
         CollapseError: An embedding is not finite, or memory ran out with a single unit.
     """
     began = saved = time.perf_counter()
-    save_seconds = 0.0
+    save_seconds = 0.0  # so that the first slice is saved, which shows how long saving takes
+    slices = -(-phase.units // phase.slice_units)
     first, end = _units_of(phase, start)[0], _units_of(phase, stop - 1)[1]
     for index in range(start, stop):
         position, high = _units_of(phase, index)
@@ -93,7 +94,7 @@ def run_slices(
         now = time.perf_counter()
         if index + 1 == stop or save_seconds <= _SHARE * (now - saved):
             last = save(index + 1, batch)
-            log.debug("%s: slice %d of %d done", phase.name, index + 1, stop)
+            log.debug("%s: slice %d of %d done", phase.name, index + 1, slices)
             saved = time.perf_counter()
             save_seconds = saved - now
     level = logging.INFO if phase.is_text else logging.DEBUG  # collecting rows in memory is too fast to report
