@@ -25,8 +25,7 @@ def test_a_row_is_of_a_store():
     assert (row["model"], row["corpus"], row["validation"]) == ("model", "text.jsonl", "validation.jsonl")
     assert (row["store"], row["chunk_length"], row["max_chunks"]) == (store.digest, 32, 40)
     assert row["corpus_id"] == sha256_of(identity["corpus"])
-    store.with_names({"model": "m", "corpus": "c", "validation": None})
-    named = row_columns(store)
+    named = row_columns(store.with_names({"model": "m", "corpus": "c", "validation": None}))
     assert (named["model"], named["corpus"], named["validation"]) == ("m", "c", "validation.jsonl")
     without = row_columns(golden(validation=None, corpus=None, weights=None))
     assert without["validation_id"] is without["corpus_id"] is without["weights"] is None

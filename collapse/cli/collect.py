@@ -38,14 +38,14 @@ def command(model: str, revisions: str | None, store: str, **options: Any) -> in
     collapse collect runs/a --revisions 'step*' --text t.jsonl --store stores
     """
     from collapse.collection.collecting import collect
-    from collapse.collection.named_store import store_among
+    from collapse.collection.named_store import place_among
 
     plugins_reporting_problems()
     given, names = given_options(options), named_models([model], revisions)
     store_by_weights: dict[tuple[str, ...], str] = {}
 
     def place_of(name: str) -> str:
-        return store_among(name, store, store_by_weights, given) if revisions else store
+        return place_among(name, store, store_by_weights, given) if revisions else store
 
     def collect_one(name: str, report: "Report") -> None:
         made = collect(name, store=place_of(name), progress=report, **given)

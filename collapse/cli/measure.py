@@ -128,7 +128,7 @@ def command(
     if no_download:
         os.environ["HF_HUB_OFFLINE"] = "1"  # set before the first import of the client, which reads it
     from collapse.cli.rendering import say_failures
-    from collapse.collection.named_store import check_options, how_to_measure, store_among
+    from collapse.collection.named_store import check_options, how_to_measure, place_among
     from collapse.hub.opening import load
     from collapse.measurement.row_tables import table_by_step, whole_table_of
     from collapse.stores.manifest import is_store
@@ -148,7 +148,7 @@ def command(
 
     def place_of(model: str) -> str | None:
         several = revisions or len(names) > 1
-        return store_among(model, store, store_by_weights, given) if store and several else store
+        return place_among(model, store, store_by_weights, given) if store and several else store
 
     if handed_to_jobs([model for model in names if not is_store(model)], place_of, store, given):
         return 0

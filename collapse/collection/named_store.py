@@ -56,7 +56,8 @@ def open_or_collect(
     if isinstance(model, str | Path):
         given |= {"device": device} if device else {}  # a loaded model stays on its own device
         check_options(str(model), given, null=False, ood_text=ood_text)
-        opened = named_store(str(model), store=None if store is None else str(store), progress=progress, **given)
+        place = None if store is None else str(store)
+        opened = open_or_collect_named(str(model), store=place, progress=progress, **given)
     elif is_live(model):
         opened = collect(model, store=store, name=name, progress=progress, **given)
     else:
@@ -67,7 +68,7 @@ def open_or_collect(
     return opened, open_ood(opened, model, ood_text, given, progress)
 
 
-def named_store(name: str, *, store: str | None, progress: Report | None, **options: Any) -> Store:
+def open_or_collect_named(name: str, *, store: str | None, progress: Report | None, **options: Any) -> Store:
     """Open the store for a name, or collect it.
 
     ``store`` is the folder of a model's store, or a repository of stores on the Hub; None for the local cache.
@@ -88,7 +89,7 @@ def named_store(name: str, *, store: str | None, progress: Report | None, **opti
     return collect(name, store=store, progress=progress, **options)
 
 
-def store_among(
+def place_among(
     model: str, folder: str, store_by_weights: dict[tuple[str, ...], str] | None = None, options: Mapping[str, Any] = {}
 ) -> str:
     """Return where to find or collect the store of one of several models.
@@ -116,7 +117,7 @@ def store_among(
 
 
 def check_options(name: str, options: Mapping[str, Any], *, null: bool, ood_text: Any = None) -> None:
-    """Raise UsageError if options of :func:`named_store` do not apply, or if ``ood_text`` does not exist."""
+    """Raise UsageError if options of :func:`open_or_collect_named` do not apply, or if ``ood_text`` does not exist."""
     if is_store(name):
         if null:
             refuse_store(name)

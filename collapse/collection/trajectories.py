@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from collapse.collection.measuring_layers import rows_of_layers
-from collapse.collection.named_store import how_to_measure, open_or_collect, store_among
+from collapse.collection.named_store import how_to_measure, open_or_collect, place_among
 from collapse.core.progress import Report, numbered, shows_progress
 from collapse.errors import CollapseError
 from collapse.hub.references import find_revisions
@@ -65,7 +65,7 @@ def trajectory(
     before: dict[str, tuple[Store, str]] = {}
     for at, name in enumerate(names, 1):
         try:
-            place = None if store is None else store_among(name, str(store), store_by_weights, options)
+            place = None if store is None else place_among(name, str(store), store_by_weights, options)
             report = progress and numbered(progress, at, len(names))
             opened, ood = open_or_collect(name, ood_text, store=place, progress=report, layers=asked, **options)
             made = rows_of_layers(opened, asked, before, of_models=True, ood=ood, progress=report, **how)

@@ -1,6 +1,7 @@
 """The names by which a store's model is shown and found."""
 
 from collections.abc import Mapping
+from copy import copy
 from pathlib import PurePosixPath
 from typing import Any, TypeVar
 
@@ -23,9 +24,10 @@ class Named:
     named: dict[str, str]
 
     def with_names(self: N, names: Mapping[str, str | None]) -> N:
-        """Set :attr:`named` to the names in the user's request, without the None values."""
-        self.named = {kind: name for kind, name in names.items() if name is not None}
-        return self
+        """Return a copy with :attr:`named` set to the names in the user's request, without the None values."""
+        made = copy(self)
+        made.named = {kind: name for kind, name in names.items() if name is not None}
+        return made
 
     @property
     def identity(self) -> dict[str, Any]:
