@@ -10,7 +10,7 @@ from collapse.hub.corpus import find_corpus
 from collapse.hub.references import find_model
 from collapse.inputs.collection_spec import CollectionSpec, options_of
 from collapse.inputs.text_request import asked_model, text_request
-from collapse.stores.slice_ranges import part_of
+from collapse.stores.slice_ranges import slices_of_part
 
 
 @pytest.fixture
@@ -139,6 +139,6 @@ def test_a_data_set_is_validated_on_its_own_split(model, offline):
 def test_parts_are_runs_without_gaps():
     for slices in (1, 2, 7, 16):
         for n in range(1, slices + 4):
-            runs = [part_of(slices, (k, n)) for k in range(1, n + 1)]
+            runs = [slices_of_part(slices, (k, n)) for k in range(1, n + 1)]
             assert [each for run in runs for each in range(*run)] == list(range(slices))
             assert sum(start == stop for start, stop in runs) == max(0, n - slices)

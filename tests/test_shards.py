@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from collapse.errors import StoreError
 from collapse.stores.manifest import SHARDS, read_manifest
-from collapse.stores.shards import Part, Shard, gaps, remove_shards, repair_shards, shards_in
+from collapse.stores.shards import Part, Shard, gaps, remove_shards, set_damaged_shards_aside, shards_in
 
 ABOUT = {
     "identity": {"weights": "w", "chunk_length": 4},
@@ -77,7 +77,7 @@ def test_every_byte_is_checked_and_what_is_damaged_is_set_aside(tmp_path, caplog
     with pytest.raises(StoreError, match=rf"{path} (was altered|is damaged)"):
         [each.tensors() for each in shards_in(tmp_path, "train")]
     other = shard(2, 3).write(tmp_path)
-    repair_shards(tmp_path)
+    set_damaged_shards_aside(tmp_path)
     assert [each.path for each in shards_in(tmp_path, "train")] == [other.path]
     assert path.with_suffix(".damaged").read_bytes() == data
     assert "kept as train-1.damaged" in caplog.text

@@ -12,7 +12,7 @@ from collapse.numerics.decisions import Decider, ValidationTally
 from collapse.numerics.devices import float64_device
 from collapse.numerics.finite import NotFinite
 from collapse.plugin.filling import Filled
-from collapse.stores.folding import Kinds
+from collapse.stores.folding import StatisticTypes
 from collapse.stores.layers import TOP, joined_states, state_of
 from collapse.stores.store import Store
 
@@ -25,7 +25,7 @@ class Training:
     ``state`` is the result of :meth:`state` in the run to resume; None for a new run.
     """
 
-    def __init__(self, source: Source, layers: Sequence[str], kinds: Kinds, state: SavedState | None) -> None:
+    def __init__(self, source: Source, layers: Sequence[str], kinds: StatisticTypes, state: SavedState | None) -> None:
         self.source, self.device = source, float64_device(source.device)
         self.moments: dict[str, ClassMoments] = {}
         for layer in layers:
@@ -58,7 +58,9 @@ class Training:
 class Validation:
     """Accumulate decisions and loss of adjacent validation slices; inner layers use the logit lens (norm and head)."""
 
-    def __init__(self, source: Source, deciders: Mapping[str, Decider], kinds: Kinds, state: SavedState | None) -> None:
+    def __init__(
+        self, source: Source, deciders: Mapping[str, Decider], kinds: StatisticTypes, state: SavedState | None
+    ) -> None:
         phase = source.validation
         assert phase is not None
         self.lens, self.tallies = source.lens, dict[str, ValidationTally]()

@@ -26,19 +26,19 @@ from collapse.numerics.devices import explaining_out_of_memory, keep_freed_memor
 from collapse.numerics.finite import check_classifier
 from collapse.plugin.filling import Filled
 from collapse.plugin.plugin_manager import plugins
-from collapse.stores.folding import Kinds, fold_training, fold_validation, training_hash, usable
+from collapse.stores.folding import StatisticTypes, continuable, fold_training, fold_validation, training_hash
 from collapse.stores.joining import checked_in_order
 from collapse.stores.manifest import OF_VALIDATION, differences, is_store
 from collapse.stores.provenance import Clock, device_name, versions
 from collapse.stores.request import refuse_if_shards_differ
 from collapse.stores.shards import Part, Shard, fields_to_compare, gaps, shards_in
-from collapse.stores.slice_ranges import dealt, part_of
+from collapse.stores.slice_ranges import dealt, slices_of_part
 from collapse.stores.store import Store
 from collapse.stores.store_folder import exclusively
 
 log = logging.getLogger("collapse")
 
-NewAccumulator = Callable[[Kinds, SavedState | None], Training | Validation]
+NewAccumulator = Callable[[StatisticTypes, SavedState | None], Training | Validation]
 
 
 @dataclass
@@ -56,7 +56,7 @@ class Collection:
 
     source: Source
     folder: Path | None
-    kinds: Kinds
+    kinds: StatisticTypes
     batch_size: int | str = "auto"
     part: tuple[int, int] | None = None
     report: Report | None = None
@@ -80,14 +80,14 @@ class Collection:
             with explaining_large_model(source.model["name"], source.device):
                 first.check()
         with explaining_out_of_memory(message):
-            return self._run_passes(store)
+            return self._both_passes(store)
 
-    def _run_passes(self, store: Store | None) -> Store | Part:
+    def _both_passes(self, store: Store | None) -> Store | Part:
         source = self.source
         if missing := source.layers if store is None else store.lacking("train", source.layers):
             assert source.train is not None  # the training samples are needed
             identity = source.identity if store is None else self._identity_for_next_pass(store)
-            shards = self._pass(source.train, missing, partial(Training, source, missing), store, identity=identity)
+            shards = self._one_pass(source.train, missing, partial(Training, source, missing), store, identity=identity)
             trained = ranks.on_first_rank(partial(self._fold_if_whole, "train", missing, shards, store))
             if trained is None:
                 assert self.folder is not None  # arrays have no parts
@@ -97,7 +97,9 @@ class Collection:
         if source.validation is not None and (missing := store.lacking("validation", source.layers)):
             identity, trained_hash = self._identity_for_next_pass(store), training_hash(store, missing)
             new = partial(Validation, source, deciders_of(store, source, missing))
-            shards = self._pass(source.validation, missing, new, store, identity=identity, trained_hash=trained_hash)
+            shards = self._one_pass(
+                source.validation, missing, new, store, identity=identity, trained_hash=trained_hash
+            )
             store = ranks.on_first_rank(partial(self._fold_if_whole, "validation", missing, shards, store)) or store
         return store
 
@@ -135,7 +137,7 @@ class Collection:
         kept = {name: value for name, value in store.identity.items() if name not in OF_VALIDATION}
         return kept | {name: identity[name] for name in OF_VALIDATION & identity.keys()}
 
-    def _pass(
+    def _one_pass(
         self,
         phase: Phase,
         layers: Sequence[str],
@@ -147,6 +149,8 @@ class Collection:
     ) -> list[Shard]:
         """Collect the slices of this part that no shard in the folder holds; return all shards of the phase, in order.
 
+        The list is empty if another part has meanwhile folded the phase.
+
         The ranks divide the missing slices. Each range of adjacent slices is collected by one accumulator, which may
         continue a shard. ``identity`` and, in validation, ``trained_hash`` (of the training pass) enter the shard's
         header. If the store already has this phase for top, other layers get only the plugin statistics in the store.
@@ -156,7 +160,7 @@ class Collection:
         fields |= {"layers": list(layers)}
         kinds = [kind for kind in self.kinds if kind.phase == phase.name]
         if store is not None and store.holds(phase.name):
-            kinds, _ = usable(kinds, store.manifest)
+            kinds, _ = continuable(kinds, store.manifest)
             self._refuse_other_text(store, phase)
         shards = ranks.on_first_rank(partial(self._shards_unless_folded, phase.name, layers))
         if shards is None:  # another part has folded them: _fold_if_whole() finds its store and ignores this list
@@ -165,7 +169,7 @@ class Collection:
             differ = differences(fields_to_compare(shard.header), fields_to_compare(fields))
             refuse_if_shards_differ(self.folder, differ)
         slices = fields["coverage"]["slices"]
-        window = part_of(slices, self.part)
+        window = slices_of_part(slices, self.part)
         if self.part and phase is self.source.train and window[0] == window[1]:
             k, n = self.part
             raise UsageError(
@@ -175,7 +179,7 @@ class Collection:
         for start, stop in dealt(gaps(shards, window), ranks.count())[ranks.rank()]:
             # a run extends this part's shard that ends where the gap begins
             before = next((shard for shard in shards if shard.stop == start and shard.start >= window[0]), None)
-            made.append(self._run(phase, kinds, new_accumulator, fields, before, start, stop))
+            made.append(self._collect_range(phase, kinds, new_accumulator, fields, before, start, stop))
         by_start = {each.start: each for each in chain(shards, *ranks.meet(made))}
         return sorted(by_start.values(), key=lambda each: each.start)
 
@@ -196,10 +200,10 @@ class Collection:
                 "tokenizer are the same: install the versions of tokenizers and datasets that collapse info shows"
             )
 
-    def _run(
+    def _collect_range(
         self,
         phase: Phase,
-        kinds: Kinds,
+        kinds: StatisticTypes,
         new_accumulator: NewAccumulator,
         fields: Mapping[str, Any],
         before: Shard | None,
@@ -211,7 +215,7 @@ class Collection:
         begins = start if before is None else before.start
         if before is not None:
             log.info("%s: resuming after slice %d of %d", phase.name, before.stop, before.slices_in_phase)
-            kinds, unfit = usable(kinds, before.header)
+            kinds, unfit = continuable(kinds, before.header)
             for name, why in unfit.items():
                 log.warning("statistic %s is not collected: the interrupted run %s. Later, add --recollect", name, why)
         accumulator = new_accumulator(kinds, None if before is None else before.tensors())
@@ -227,6 +231,7 @@ class Collection:
         return run_slices(phase, start, stop, batch=batch, add=add, save=save, layers=layers, report=self._report)
 
     def _report(self, what: str, done: int, total: int | None, note: str = "") -> None:
+        """Report the progress; raise the error of another rank if one has failed."""
         ranks.raise_others_error()
         if self.report:
             self.report(what, done, total, note)

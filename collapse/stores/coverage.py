@@ -8,7 +8,7 @@ from typing import Any
 from collapse.stores.lock import is_locked, running_parts
 from collapse.stores.manifest import is_store, read_manifest
 from collapse.stores.shards import Shard, gaps, shards_in
-from collapse.stores.slice_ranges import part_of
+from collapse.stores.slice_ranges import slices_of_part
 
 
 @dataclass(frozen=True)
@@ -61,7 +61,7 @@ def covered(folder: Path, parts: int | None = None) -> list[Covered]:
 def _covered(phase: str, part: tuple[int, int] | None, shards: Sequence[Shard], running: bool) -> Covered:
     if not shards:
         return Covered(phase, part, 0, None, running)
-    start, stop = part_of(shards[0].slices_in_phase, part)
+    start, stop = slices_of_part(shards[0].slices_in_phase, part)
     missing = sum(high - low for low, high in gaps(shards, (start, stop)))
     rate = left = None
     if within := [each for each in shards if start <= each.start < stop]:

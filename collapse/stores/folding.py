@@ -36,14 +36,14 @@ from collapse.stores.tensor_files import check_tensors, manifest_entry, tensor_b
 
 log = logging.getLogger("collapse")
 
-Kinds = Sequence[type[Statistic]]
+StatisticTypes = Sequence[type[Statistic]]
 
 _ABOUT = ("identity", "model", "corpus", "coverage", "statistics", "statistics_by")
 """Fields of a manifest beside its files."""
 
 
 def fold_training(
-    folder: Path | None, shards: Sequence[Shard], kinds: Kinds | None = None, *, store: Store | None = None
+    folder: Path | None, shards: Sequence[Shard], kinds: StatisticTypes | None = None, *, store: Store | None = None
 ) -> Store:
     """Make a store, not yet validated, from the shards of a training pass, or add their layers to a store.
 
@@ -71,7 +71,7 @@ def fold_training(
     return build(folder, about, files, provenance=made)
 
 
-def fold_validation(shards: Sequence[Shard], kinds: Kinds | None = None, *, store: Store) -> Store:
+def fold_validation(shards: Sequence[Shard], kinds: StatisticTypes | None = None, *, store: Store) -> Store:
     """Add the validation to a trained store from shards that cover its text; ``kinds`` as in :func:`fold_training`.
 
     Last, the shards in the store's folder are removed.
@@ -169,7 +169,7 @@ def statistics_of_shards(shards: Sequence[Shard]) -> EmbeddingStatistics:
 
 
 def _merged_statistics_and_head(
-    shards: Sequence[Shard], kinds: Kinds
+    shards: Sequence[Shard], kinds: StatisticTypes
 ) -> tuple[dict[str, EmbeddingStatistics], dict[str, Tensor]]:
     """Return the merged statistics of shards by layer, and the head's rows for the classes if top is collected."""
     total: dict[str, ClassMoments] = {}
@@ -193,7 +193,7 @@ def _merged_statistics_and_head(
     return by_layer, head
 
 
-def usable(kinds: Kinds, held_by: Mapping[str, Any]) -> tuple[list[type[Statistic]], dict[str, str]]:
+def continuable(kinds: StatisticTypes, held_by: Mapping[str, Any]) -> tuple[list[type[Statistic]], dict[str, str]]:
     """Return the statistics that installed plugins can continue, and why they cannot continue the others, by name.
 
     ``held_by`` is the header of a shard or the manifest of a store.
@@ -210,7 +210,7 @@ def usable(kinds: Kinds, held_by: Mapping[str, Any]) -> tuple[list[type[Statisti
     return fit, unfit
 
 
-def _common(shards: Sequence[Shard], known: Kinds | None = None) -> list[type[Statistic]]:
+def _common(shards: Sequence[Shard], known: StatisticTypes | None = None) -> list[type[Statistic]]:
     """Return the known statistics that all shards hold; warn about statistics that are excluded."""
     installed = plugins().statistics if known is None else {kind.name: kind for kind in known}
     kinds = []
@@ -227,7 +227,7 @@ def _why_not(kind: type[Statistic] | None, shards: Sequence[Shard]) -> str | Non
     if kind is None:
         return "no installed plugin can merge it"
     for shard in shards:
-        _, unfit = usable([kind], shard.header)
+        _, unfit = continuable([kind], shard.header)
         if unfit:
             return f"{shard.path} {unfit[kind.name]}"
     return None

@@ -18,8 +18,8 @@ from collapse.errors import StoreError
 from collapse.stores.files import sha256_of
 from collapse.stores.layers import layers_of
 from collapse.stores.manifest import KNOWN_LATER, OF_VALIDATION, SHARDS, VERSION, differences, is_store
-from collapse.stores.shards import Part, Shard, all_shards, gaps, remove_shards, repair_shards, shards_in
-from collapse.stores.slice_ranges import part_of
+from collapse.stores.shards import Part, Shard, all_shards, gaps, remove_shards, set_damaged_shards_aside, shards_in
+from collapse.stores.slice_ranges import slices_of_part
 from collapse.stores.store import Store, another_store
 from collapse.stores.store_folder import RECOLLECTED, exclusively, locked_store_folder, replace_by_recollected
 
@@ -136,7 +136,7 @@ class Request:
                 replace_by_recollected(folder)
                 return
             with exclusively(folder, self.part):  # look again: another process may have finished meanwhile
-                repair_shards(folder, self.part)
+                set_damaged_shards_aside(folder, self.part)
                 if (store := _store_in(folder)) is not None:
                     _remove_folded(folder, store)
                 done = self._checked_store(folder) or self._part_if_done(folder)
@@ -165,7 +165,9 @@ class Request:
             missing["validation"] = list(range(1, n + 1))
         for phase in missing:
             if shards := shards_in(self.folder, phase):
-                missing[phase] = [k for k in missing[phase] if gaps(shards, part_of(shards[0].slices_in_phase, (k, n)))]
+                missing[phase] = [
+                    k for k in missing[phase] if gaps(shards, slices_of_part(shards[0].slices_in_phase, (k, n)))
+                ]
         return missing
 
     def _folder_to_recollect(self, folder: Path) -> Path:
@@ -187,7 +189,7 @@ class Request:
         else:
             refuse_if_shards_differ(folder, self._differences_in(folder))  # shards of another collection are kept
         new = folder / RECOLLECTED
-        repair_shards(new)
+        set_damaged_shards_aside(new)
         if differ := self._differences_in(new):
             discarding = "%s: discarding an unfinished collection of --recollect: %s. Collecting again from the start"
             log.warning(discarding, folder, "; ".join(differ))
@@ -217,9 +219,10 @@ class Request:
         """
         store, shards = _store_in(folder), all_shards(folder)
         refuse_if_shards_differ(folder, self._shard_differences(shards, store))
-        # without gaps, the whole text must still be folded
-        is_done = self.part and shards and gaps(shards) and not gaps(shards, part_of(shards[0].slices_in_phase, self.part))
-        return (store or Part(folder, shards)) if is_done else None
+        if not self.part or not shards or not gaps(shards):  # without gaps, the whole text must still be folded
+            return None
+        missing = gaps(shards, slices_of_part(shards[0].slices_in_phase, self.part))
+        return None if missing else store or Part(folder, shards)
 
     def _differences_in(self, folder: Path) -> list[str]:
         """Describe how the store in a folder, or else its training shards, differ from the request."""

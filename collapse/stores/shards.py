@@ -21,7 +21,7 @@ from collapse.errors import StoreError
 from collapse.stores.files import canonical, sha256_of
 from collapse.stores.manifest import SHARDS, is_store
 from collapse.stores.naming import Named
-from collapse.stores.slice_ranges import Range, adjacent, part_of, spans
+from collapse.stores.slice_ranges import Range, adjacent, slices_of_part, spans
 from collapse.stores.tensor_files import hash_of, tensor_bytes
 from collapse.stores.writing import write_atomic
 
@@ -180,7 +180,7 @@ def shards_in(folder: Path, phase: str) -> list[Shard]:
     return sorted(found, key=lambda shard: shard.start)
 
 
-def repair_shards(folder: Path, part: tuple[int, int] | None = None) -> None:
+def set_damaged_shards_aside(folder: Path, part: tuple[int, int] | None = None) -> None:
     """Check the shards in a collection's folder; rename damaged ones, with a warning.
 
     With ``part``, only the headers of other parts' shards are checked, because other processes may be writing them.
@@ -188,7 +188,7 @@ def repair_shards(folder: Path, part: tuple[int, int] | None = None) -> None:
     for path in (folder / SHARDS).glob("*.safetensors"):
         try:
             shard = _opened(path)
-            if shard.start in range(*part_of(shard.slices_in_phase, part)):
+            if shard.start in range(*slices_of_part(shard.slices_in_phase, part)):
                 shard.tensors()
         except StoreError as error:
             aside = path.with_suffix(".damaged")

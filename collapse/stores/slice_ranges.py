@@ -41,10 +41,10 @@ def spans(ranges: Sequence[Range]) -> str:
     return ", ".join(f"{start + 1}–{stop}" if stop > start + 1 else f"{start + 1}" for start, stop in ranges)
 
 
-def part_of(slices: int, part: tuple[int, int] | None) -> Range:
+def slices_of_part(slices: int, part: tuple[int, int] | None) -> Range:
     """Return the slices of part k of n, as a half-open range. It can be empty if n is larger than the number of slices.
 
-    >>> part_of(10, None), part_of(10, (1, 3)), part_of(10, (3, 3))
+    >>> slices_of_part(10, None), slices_of_part(10, (1, 3)), slices_of_part(10, (3, 3))
     ((0, 10), (0, 3), (6, 10))
     """
     k, n = part or (1, 1)
