@@ -3,6 +3,7 @@
 import re
 import shlex
 import shutil
+import subprocess
 from glob import glob
 from pathlib import Path
 
@@ -49,7 +50,10 @@ SMALLER = {
     "1/16": "1/3",
     "(k, 16)": "(k, 3)",
     "range(1, 17)": "range(1, 4)",
-    "--part 1/8": "--part 1/2",
+    "seq 8": "seq 2",
+    "$k/8": "$k/2",
+    "seq 16": "seq 3",
+    "$k/16": "$k/3",
     "--generated": "--generated --stories 200 --heads 4 --max-steps 2",
     "--max-steps 300": "",
     "2x128_03d": "2x16_03d --heads 2 --max-steps 2 --batch-size 2 --chunk-length 32",
@@ -70,7 +74,10 @@ def blocks() -> list[tuple[str, str, str]]:
 
 
 def command_lines(code: str) -> list[str]:
-    """The command lines of a block, each in one line and without prompt or output."""
+    """The command lines of a block, each in one line and without prompt or output. The shell unrolls its loops."""
+    if code.startswith("for "):
+        shown = "collapse() { printf '%q ' collapse \"$@\"; echo; }\n" + code
+        return subprocess.run(["bash", "-c", shown], check=True, capture_output=True, text=True).stdout.splitlines()
     lines = code.replace("\\\n", " ").splitlines()
     prompted = [line[2:] for line in lines if line.startswith("$ ")]
     return prompted or [line for line in lines if line.strip() and not line.startswith("|")]
