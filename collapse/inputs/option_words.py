@@ -7,7 +7,6 @@ from typing import Any
 
 from collapse.errors import UsageError
 from collapse.inputs.collection_spec import CollectionSpec, flag_of, record
-from collapse.stores.provenance import shown_word
 
 
 def parsed(name: str, words: Any) -> Any:
@@ -47,6 +46,8 @@ def typed(spec: CollectionSpec) -> str:
     >>> typed(CollectionSpec(text=["/home/ann/a b.txt", "c.txt"], chunk_length=64, fast_attention=False))
     "--text 'a b.txt' --text c.txt --chunk-length 64 --no-fast-attention"
     """
+    from collapse.stores.provenance import shown_word
+
     words: list[str] = []
     for name, value in spec.given.items():
         if isinstance(value, bool):
