@@ -6,7 +6,7 @@ pairs). Each metric's measures (mean, std, …) reduce its values.
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -17,7 +17,7 @@ from collapse.core import ranks
 from collapse.core.progress import Report
 from collapse.numerics.devices import keep_freed_memory
 from collapse.numerics.reducing import MetricResult
-from collapse.numerics.tiles import ClassGeometry, Tile
+from collapse.numerics.tiles import ClassGeometry, Tile, tile_side, tiles
 from collapse.numerics.values import Values, plain
 from collapse.plugin.metrics import Noted
 from collapse.plugin.parameters import closure, functions_of_pairs, of_tiles
@@ -31,7 +31,7 @@ def sweep(
     Args:
         values: The statistics, and the values of functions of classes. The sweep runs on the device of the statistics.
         wanted: The metrics, with empty tallies.
-        side: Classes per side of a tile; None for the result of :func:`tile_side`.
+        side: Classes per side of a tile; None for the result of :func:`~collapse.numerics.tiles.tile_side`.
         progress: Called as progress(what, tiles done, tiles).
 
     Returns:
@@ -90,19 +90,6 @@ def _add(result: MetricResult, tile: Tile) -> None:
         row_n, column_n = torch.triu_indices(len(values), len(values), 1, device=values.device)
         values = values[row_n, column_n]
     result.tally.add(values.view(1, -1))
-
-
-def tile_side(device: torch.device) -> int:
-    """Return the classes per side of a tile on a device, enough for a fast product."""
-    return 768 if device.type == "cpu" else 4096
-
-
-def tiles(n: int, side: int) -> Iterator[tuple[slice, slice]]:
-    """Yield the rows and columns of the tiles of the upper triangle, including the diagonal."""
-    runs = [slice(start, min(start + side, n)) for start in range(0, n, side)]
-    for index, rows in enumerate(runs):
-        for columns in runs[index:]:
-            yield rows, columns
 
 
 @torch.inference_mode()

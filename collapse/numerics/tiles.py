@@ -1,4 +1,4 @@
-"""One tile of class pairs, which functions of pairs receive; all its fields are derived from one Gram product.
+"""Tiles of class pairs. Functions of pairs receive a tile; all its fields are derived from one Gram product.
 
 A small squared distance loses digits when it is computed from a product. So near pairs are computed again by direct
 difference, and pairs of equal points are set to exactly 0.
@@ -8,7 +8,7 @@ Shapes: a tile has R rows and S columns, each a run of classes; C classes, d dim
 
 import math
 from collections import Counter
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -27,6 +27,19 @@ _TOGETHER = 1 << 11  # near pairs that are recomputed at a time
 
 _CLOSE = {"float64": 2.0**-51, "float32": 2.0**-22, "float16": 2.0**-9, "bfloat16": 2.0**-7}
 """By the embeddings' dtype: a distance below this share of the largest ‖μ‖ can be a rounding error of embeddings."""
+
+
+def tile_side(device: torch.device) -> int:
+    """Return the classes per side of a tile on a device, enough for a fast product."""
+    return 768 if device.type == "cpu" else 4096
+
+
+def tiles(n: int, side: int) -> Iterator[tuple[slice, slice]]:
+    """Yield the rows and columns of the tiles of the upper triangle, including the diagonal."""
+    runs = [slice(start, min(start + side, n)) for start in range(0, n, side)]
+    for index, rows in enumerate(runs):
+        for columns in runs[index:]:
+            yield rows, columns
 
 
 @dataclass(frozen=True)
