@@ -29,12 +29,12 @@ def hook(line: str) -> str:
 # Each plugin's text, and what the line about it says: plugin, function, remedy.
 UNUSABLE = {
     "import": ("import nothing_of_this_name", "nothing_of_this_name"),
-    "nothing": ("import math\n", "it declares nothing: decorate a function with"),
+    "nothing": ("import math\n", "the module declares nothing: decorate a function with"),
     "newer": ("COLLAPSE_API = 3\n" + scalar("return 1.0", "bad.newer"), "needs plugin API 3, but"),
     "misspelt_hook": (hook("collapse_result()"), "unknown hook 'collapse_result'"),
     "keyword": (
         scalar("return 1.0", "bad.keyword", "maens"),
-        "value has a parameter for the unknown value 'maens'; did you mean means",
+        "value has the parameter 'maens', which names no known value; did you mean means",
     ),
     "circle": (
         "from collapse import derived\n@derived\ndef a(b): return b\n@derived\ndef b(a): return a",
@@ -126,7 +126,7 @@ def test_a_plugin_that_is_not_there_ends_the_command(run):
 
 
 WRONG = {
-    "a limit of c": (lambda: metric("a.x", towards=lambda c: 1 / c), "has the unknown parameter 'c'"),
+    "a limit of c": (lambda: metric("a.x", towards=lambda c: 1 / c), "has an unknown parameter 'c'"),
     "no measure": (lambda: class_metric("a.x"), r"needs measures, such as Mean\('mine.distance'\), got \('a.x',\)"),
     "a name with a space": (lambda: metric("A x"), "'A x' is not a measurement name"),
 }

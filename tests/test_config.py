@@ -105,7 +105,7 @@ def test_the_analysis_of_a_plugin_in_the_file_is_found(here, run):
 @pytest.mark.parametrize(
     ("held", "said"),
     [
-        ("max-chunk: 3", "run.yaml: collapse measure has no 'max-chunk'; did you mean max-chunks"),
+        ("max-chunk: 3", "run.yaml: collapse measure has no parameter 'max-chunk'; did you mean max-chunks"),
         ("null: 3", "run.yaml: null must be true or false, got '3'"),
         ("max-chunks: [1, 2]", "run.yaml: max-chunks must be a text"),
         ("text: {a: b}", "run.yaml: text must be one or several texts"),

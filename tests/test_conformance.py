@@ -116,7 +116,9 @@ def test_a_metric_that_breaks_a_law_is_told_which(name):
 def test_what_cannot_be_checked_is_refused():
     with pytest.raises(CollapseError, match="not declared"):
         check_metric(lambda norms: 1.0)
-    with pytest.raises(CollapseError, match="has a parameter for the unknown value 'maens'; did you mean means"):
+    with pytest.raises(
+        CollapseError, match="has the parameter 'maens', which names no known value; did you mean means"
+    ):
         check_metric(scalar(lambda maens: 1.0))
     with pytest.raises(CollapseError, match="cannot be the name of a statistic"):
         check_statistic(statistic(lambda self, batch: None, name="No Name"))

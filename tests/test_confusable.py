@@ -90,7 +90,7 @@ def test_neighbours_are_the_nearest_and_the_most_interfering(seed, classes, dim,
 
 
 def test_what_is_wrong_is_said():
-    with pytest.raises(UsageError, match="no measurement of pairs is called"):
+    with pytest.raises(UsageError, match="is not a measurement of pairs"):
         collapse.confusable_pairs(GOLDEN, 5, by="nc2.norm")
     with pytest.raises(UsageError, match="no token is given"):
         collapse.neighbours(GOLDEN)

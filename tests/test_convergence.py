@@ -69,7 +69,7 @@ def test_what_is_no_two_parts_is_refused(tiny, parts, tmp_path):
 def test_the_figure_keeps_every_law(parts):
     function = plugins().figures["convergence"].function
     check_figure(function, stores=[collapse.Part.load(path) for path in parts.values()])
-    with pytest.raises(UsageError, match="is a figure of parts: give two or more parts"):
+    with pytest.raises(UsageError, match="draws parts of a collection: give stores= two or more"):
         check_figure(function)
 
 

@@ -101,7 +101,7 @@ def test_a_figure_shows_headlines_against_depth(models):
     assert {row["nc1_cdnv"] for row in rows} == {row["nc1.cdnv"] for row in layered.rows}
     of_rules = [each["layer"] for each in drawing.spec["concat"] if "layer" in each]
     assert all(line["encoding"]["y"]["axis"] == rule["encoding"]["y"]["axis"] for line, rule in of_rules)
-    with pytest.raises(CollapseError, match="needs layer, depth"):
+    with pytest.raises(CollapseError, match="needs values of layer, depth"):
         collapse.draw("depth", top)
     with pytest.raises(CollapseError, match="needs two layers of one model"):
         collapse.draw("depth", [row for row in layered.rows if row.layer == "2"])

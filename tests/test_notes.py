@@ -158,7 +158,7 @@ def test_vectors_are_of_classes():
     assert (ids.tolist(), values.tolist()) == ([0, 1], [1.0, 2.0])
     with pytest.raises(collapse.CollapseError, match=r"nc3\.dot is not available: no classifier"):
         collapse.vectors(s, "nc3.dot")
-    with pytest.raises(collapse.CollapseError, match="no measurement with a value per class is called 'perplexity'"):
+    with pytest.raises(collapse.CollapseError, match="'perplexity' is not a measurement with a value per class"):
         collapse.vectors(tiny_statistics(), "perplexity")
 
 

@@ -61,7 +61,10 @@ def test_beside_a_running_part(runner, start, stopped, out, told, tiny, tmp_path
     assert shown[1].startswith(f"{store},train,1/2,0,")
     assert ",running," in shown[1]
     refused = told(1, "collect", *tiny.words("--store", store, "--part", "2/3"))
-    assert refused == f"collapse: another process collects part 1/2 into {store}: wait for it, or give --part k/2\n"
+    assert refused == (
+        f"collapse: another process collects part 1/2 into {store}: wait until it ends, or divide the collection into "
+        "2 parts too: --part k/2\n"
+    )
     others = [start(*words, log="waits") for words in (("--part", "1/2"), ())]
     eventually(lambda: (tmp_path / "waits").read_text().count("in use by another process: waiting until it ends") == 2)
     assert runner.wait(start("--part", "2/2")) == 0

@@ -145,7 +145,7 @@ def test_a_name_on_the_hub_is_known_by_its_commit(hub):
     assert (found.revision, found.files.online, found.is_local) == (A, False, False)
     assert find_model(name="owner/m", revision="v1").revision == find_model("owner/m@v1").revision == B
     assert find_model("owner/m@v1", revision="v1").revision == B
-    with pytest.raises(UsageError, match="owner/m@v1 and --revision main name two revisions"):
+    with pytest.raises(UsageError, match=r"two revisions are given, v1 \(in owner/m@v1\) and main"):
         find_model("owner/m@v1", revision="main")
     assert found.json("config.json") == {"of": "a"}
     deep = find_model("owner/m", model_args={"subfolder": "s"})
@@ -166,7 +166,7 @@ def test_what_is_neither_a_folder_nor_on_the_hub_is_told_with_near_names(hub, mo
     for name in ("smal-model", "./smal-model"):
         with pytest.raises(CollapseError, match=r"smal-model\b.*did you mean .*small-model\?"):
             find_model(name)
-    with pytest.raises(UsageError, match=r"is called a/b/c$"):
+    with pytest.raises(UsageError, match=r"is called a/b/c: check the name$"):
         find_model("a/b/c")
     for suffix in (".safetensors", ".gguf", ".bin", ".json", ".csv"):
         with pytest.raises(UsageError, match=r"is called owner/m"):

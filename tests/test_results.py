@@ -96,7 +96,7 @@ def test_a_foreign_csv_is_a_table_without_rows_of_ours(tmp_path):
         ("t.csv", b"model,val_loss\na,b,1.5\n", "a row has more values than the heading has names"),
         ("t.parquet", b"\xff\xfe\x00bad\x00", "cannot be read as a"),
         ("t.json", b"", r"cannot be read as a \.json results table: "),
-        *(("t.json", each, "it is not a list of rows") for each in (b"5", b"[[1, 2]]", b'{"model": "x"}')),
+        *(("t.json", each, "the file does not hold a list of rows") for each in (b"5", b"[[1, 2]]", b'{"model": "x"}')),
     ],
 )
 def test_a_file_that_is_something_else_is_refused(name, content, said, tmp_path):

@@ -81,7 +81,7 @@ def test_ranks_are_of_any_column_and_nan_has_none():
         ({"top": 3, "by": "nc1.cdvn"}, "did you mean nc1.cdnv"),
         ({"ids": []}, "no token is given"),
         ({"ids": [20, 511]}, "^not a class of this store: 511"),
-        ({"top": 1, "by": "nc1.trace_ratio"}, "no measurement with a value per class is called 'nc1.trace_ratio'"),
+        ({"top": 1, "by": "nc1.trace_ratio"}, "'nc1.trace_ratio' is not a measurement with a value per class"),
         ({"ids": [20], "min_count": 1000}, "needs two|not a class of"),
         ({"tokens": "the"}, "tokens cannot be found by text .* --ids"),
         ({"tokens": "a", "tokenizer": "/no/such/folder"}, "no tokenizer is called"),

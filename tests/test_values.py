@@ -92,10 +92,10 @@ def test_blocks_of_vectors_are_the_rows_of_a_tiles_classes():
 @pytest.mark.parametrize(
     ("function", "pairs", "told"),
     [
-        (lambda nroms: nroms, False, "parameter for the unknown value 'nroms'; did you mean norms"),
-        (lambda row_nroms: row_nroms, True, "parameter for the unknown value 'nroms'; did you mean norms"),
-        (lambda gram: gram, False, "only functions of pairs get"),
-        (lambda halved: halved, False, "only functions of pairs get"),
+        (lambda nroms: nroms, False, "parameter 'nroms', which names no known value; did you mean norms"),
+        (lambda row_nroms: row_nroms, True, "parameter 'nroms', which names no known value; did you mean norms"),
+        (lambda gram: gram, False, "which is a value of class pairs"),
+        (lambda halved: halved, False, "which is a value of class pairs"),
         (lambda means: means, True, "use row_means and column_means"),
         (lambda asks_nothing: asks_nothing, True, "use row_asks_nothing and column_asks_nothing"),
     ],

@@ -36,7 +36,7 @@ def with_config(cli: click.Group, words: list[str]) -> list[str]:
     before, options, arguments = list[str](), list[str](), list[str]()
     for key, value in held.items():
         if key not in known:
-            raise UsageError(f"{path}: {context.command_path} has no {key!r}; {near_names(key, known)}")
+            raise UsageError(f"{path}: {context.command_path} has no parameter {key!r}; {near_names(key, known)}")
         if not _is_given(given.get(known[key].name)):
             more = arguments if isinstance(known[key], click.Argument) else before if key in everywhere else options
             more += _as_words(key, known[key], value, str(path))
@@ -121,9 +121,9 @@ def _read(path: str) -> dict[str, Any]:
     try:
         held = yaml.load(expanded(path).read_bytes(), yaml.BaseLoader)  # texts, lists and dictionaries only
     except FileNotFoundError as error:
-        raise UsageError(f"--config {path}: there is no such file") from error
+        raise UsageError(f"--config {path}: there is no such file: check its path") from error
     except yaml.YAMLError as error:
-        raise CollapseError(f"{path} cannot be read as YAML: {' '.join(str(error).split())}") from error
+        raise CollapseError(f"{path} cannot be read as YAML: {' '.join(str(error).split())}. Correct it") from error
     if not isinstance(held or {}, dict):
         raise UsageError(f"{path} must hold an option or argument per line, such as max-chunks: 100")
     return held or {}

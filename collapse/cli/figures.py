@@ -43,9 +43,9 @@ def command(sources: tuple[str, ...], out: str | None, listing: bool, **options:
         print_table(Table("", ["figure", "of", "needs", "title"], rows))
         return
     if not sources:
-        raise UsageError("no results: name results files or stores")
+        raise UsageError("there are no results to draw: give results files or stores")
     if out is None:
-        raise UsageError("no folder for the figures: name one with --out DIR")
+        raise UsageError("the folder for the figures is missing: give --out DIR")
     given = {name: value for name, value in options.items() if value}
     with progress() as report:
         saved = save_figures(sources, out, progress=report, **given)

@@ -26,5 +26,5 @@ def command(stores: tuple[str, ...]) -> None:
     if problems:
         raise StoreError(
             f"{counted(len(problems), 'file')} {'differs' if len(problems) == 1 else 'differ'} from the manifest: "
-            "pull it again, or collect it with --recollect"
+            "pull each damaged store again, or collect it again with --recollect"
         )

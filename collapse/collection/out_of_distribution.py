@@ -75,7 +75,9 @@ def open_ood(
     elif is_features_file(names[0]):
         other = collect(names[0], progress=report)
     elif not isinstance(store, Store) or not {"chunk_length", "task"} & store.identity.keys():
-        raise UsageError(f"--ood-text {names[0]}: {model} takes no text: give --ood-text a store or features file")
+        raise UsageError(
+            f"--ood-text {names[0]}: {model} is not measured on a text: give a store or features file as --ood-text"
+        )
     else:
         given = {name: each for name, each in options.items() if name not in _OF_ONE_TEXT}
         if store.identity.get("chunk_length"):

@@ -49,7 +49,7 @@ def at_revision(name: str, revision: str | None) -> str:
     """
     repo, own = split_revision(name)
     if own and revision and own != revision:
-        raise UsageError(f"{name} and --revision {revision} name two revisions: give only one")
+        raise UsageError(f"two revisions are given, {own} (in {name}) and {revision} (--revision): give only one")
     return f"{repo}@{revision or own}" if revision or own else repo
 
 

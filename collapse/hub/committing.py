@@ -30,7 +30,8 @@ def read_branch(repo: str, revision: str | None = None) -> Remote:
     remote = reach(f"{repo}@{revision}" if revision else repo)
     if not remote.online:
         raise CollapseError(
-            f"nothing was committed to {repo}, because the Hub cannot be reached: run the same command again"
+            f"nothing was committed to {repo}, because the Hub cannot be reached: check the network, and run the same "
+            "command again"
         )
     return remote
 

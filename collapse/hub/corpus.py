@@ -266,7 +266,7 @@ def files_of_split(corpus: Corpus, remote: Remote) -> tuple[str, ...]:
                 raise UsageError(
                     f"{remote.name} has {wrong} (known: {known}): give --text {remote.name}:CONFIGURATION"
                 ) from error
-            raise CollapseError(f"{corpus.name} cannot be loaded: {said}") from error
+            raise CollapseError(f"{corpus.name} cannot be loaded as a data set: {said}") from error
         splits = {str(split): [Path(each).relative_to(place).as_posix() for each in found[split]] for split in found}
     if corpus.split not in splits:
         hint = near_names(str(corpus.split), splits)

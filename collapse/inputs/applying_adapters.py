@@ -64,5 +64,6 @@ def refuse_prompts(name: str, config: Any) -> None:
     """Raise CollapseError for a configuration of peft that adds virtual tokens to each text."""
     if config is not None and config.is_prompt_learning:
         raise CollapseError(
-            f"{name} adds tokens to each text ({config.peft_type}), so it cannot be measured: use LoRA, for example"
+            f"{name} adds tokens to each text ({config.peft_type}), so it cannot be measured: use an adapter of "
+            "another type, such as LoRA"
         )

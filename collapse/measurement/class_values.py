@@ -61,7 +61,7 @@ def vectors(store: Measurable, name: str, *, min_count: int = 1) -> Vector:
         UsageError: There is no such measurement, or it has no value per class.
         CollapseError: The store lacks what the measurement needs, or a plugin's function failed.
     """
-    check_name(name, [*class_measurements(), *VECTORS], "no measurement with a value per class")
+    check_name(name, [*class_measurements(), *VECTORS], "a measurement with a value per class")
     chosen = [] if name in VECTORS else by_metric({name: plugins().measurements()[name]})
     _, found = evaluate_store(store, chosen, min_count, by_class=True)
     if name in VECTORS:
@@ -132,9 +132,9 @@ def pair_measurements() -> list[str]:
 
 
 def check_name(name: str, known: Sequence[str], what: str) -> None:
-    """Raise UsageError if a name is unknown. The message begins with ``what``, and suggests similar names."""
+    """Raise UsageError if a name is unknown. The message says that it is not ``what``, and suggests similar names."""
     if name not in known:
-        raise UsageError(f"{what} is called {name!r}; {near_names(name, known)}")
+        raise UsageError(f"{name!r} is not {what}; {near_names(name, known)}")
 
 
 def _at(classes: Tensor, ids: Tensor, values: Tensor) -> Float[Tensor, " C"]:

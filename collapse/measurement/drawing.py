@@ -80,7 +80,7 @@ def _stores(source: Any, found: Figure) -> Sequence[Store | Part]:
     alone = isinstance(source, str | Path) or not isinstance(source, Iterable)
     stores = [kind.load(each) if isinstance(each, str | Path) else each for each in ([source] if alone else source)]
     if not stores or not all(isinstance(each, kind) for each in stores):
-        raise UsageError(f"figure {found.name} needs {found.of}: give the folders of {found.of}")
+        raise UsageError(f"figure {found.name} needs {found.of}: give one or more {found.of}, or their folders")
     return stores
 
 
@@ -90,8 +90,8 @@ def _check_needs(found: Figure, given: Results | Sequence[Store | Part]) -> None
         frame = given.frame()
         if names := [name for name in found.needs if name not in frame or not frame[name].notna().any()]:
             raise CollapseError(
-                f"figure {found.name} needs {', '.join(names)}: the table has no values in these columns. "
-                "Measure them, or choose another figure"
+                f"figure {found.name} needs values of {', '.join(names)}, which the table does not have. Measure them, "
+                "or choose another figure"
             )
         return
     for store in given:
@@ -99,7 +99,10 @@ def _check_needs(found: Figure, given: Results | Sequence[Store | Part]) -> None
             continue
         s = store.statistics()
         if names := [name for name in found.needs if not s.has(name)]:
-            raise CollapseError(f"figure {found.name} needs {', '.join(names)}, which the store of {store.model} lacks")
+            raise CollapseError(
+                f"figure {found.name} needs {', '.join(names)}, which the store of {store.model} lacks: choose another "
+                "store or figure"
+            )
 
 
 def _readable(drawing: Drawing, title: str) -> Drawing:

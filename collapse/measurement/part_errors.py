@@ -60,7 +60,9 @@ def _shards_of_parts(store: Store, parts: Parts) -> list[list[Shard]]:
     part = joined(parts)
     differ = differences(store.identity, part.identity, ignoring=OF_VALIDATION, sides=("store", "part"))
     if differ:
-        raise UsageError(f"{part} is not a part of {store}: they differ in {'; '.join(differ)}")
+        raise UsageError(
+            f"{part} is not a part of {store}: they differ in {'; '.join(differ)}. Give the parts of this store"
+        )
     if gaps(part.shards):
         raise CollapseError(f"the parts of {store} hold only {part.covered()}: give all parts")
     folders = dict.fromkeys(shard.folder for shard in part.shards)

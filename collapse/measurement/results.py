@@ -246,7 +246,7 @@ def _read_json(path: Path) -> Results:
 
     given = read_json(path)
     if not isinstance(given, list) or not all(isinstance(each, dict) for each in given):
-        raise TypeError("it is not a list of rows")
+        raise TypeError("the file does not hold a list of rows, as collapse measure --output writes it")
     if all("measurements" in each for each in given):
         return Results(map(Row.from_dict, given))
     return Results.from_frame(pd.DataFrame(given))

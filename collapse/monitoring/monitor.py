@@ -230,7 +230,7 @@ class Monitor:
 
     def _attached(self) -> ModelHead:
         if self._head is None:
-            raise UsageError("no model is attached: call attach(model), or give embeddings")
+            raise UsageError("no model is attached: call attach(model) first, or give embeddings: update(h, y)")
         return self._head
 
     def _samples(self, batches: Iterable[Any]) -> Generator[tuple[Tensor, Tensor]]:

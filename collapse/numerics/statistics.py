@@ -180,7 +180,7 @@ class EmbeddingStatistics:
             CollapseError: The store does not hold this statistic.
         """
         if name not in self.extra:
-            raise CollapseError(f"this store holds no statistic {name!r}: collect again with the plugin that fills it")
+            raise CollapseError(f"this store holds no statistic {name!r}: collect it again with the statistic's plugin")
         held = self.extra[name]
         tensors = held() if callable(held) else held
         return {key: value.to(self.means.device) for key, value in tensors.items()}

@@ -71,7 +71,7 @@ class Measure:
             for name in signature(limit).parameters if callable(limit) else ():
                 if name not in OF_LIMITS:
                     near = near_names(name, OF_LIMITS)
-                    raise PluginError(f"{keyword}= of {self.name} has the unknown parameter {name!r}; {near}")
+                    raise PluginError(f"{self.name}: the function {keyword}= has an unknown parameter {name!r}; {near}")
 
     def scale_of(self, scale: Scale) -> float | None:
         """Return e if h → s·h multiplies the number by s^e, else None; ``scale`` says how the values change."""

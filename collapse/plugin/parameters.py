@@ -107,11 +107,14 @@ def check(function: Callable[..., Any], *, pairs: bool, statistics: Collection[s
     for each in closure(function):
         if each.kind == "statistic" and each.name not in statistics:
             near = near_names(each.name, known)
-            raise PluginError(f"{called(function)} has a parameter for the unknown value {each.name!r}; {near}")
+            raise PluginError(f"{called(function)} has the parameter {each.name!r}, which names no known value; {near}")
     for each in asked(function):
         of_pairs = each.kind in ("field", "block") or (each.kind == "function" and of_tiles(each.target))
         if of_pairs and not pairs:
-            raise PluginError(f"{called(function)} has the parameter {each.name!r}, which only functions of pairs get")
+            raise PluginError(
+                f"{called(function)} has the parameter {each.name!r}, which is a value of class pairs: remove the "
+                "parameter, or declare the function with @pair_metric or @pair_derived"
+            )
         if pairs and (each.name in PER_CLASS or (each.kind == "function" and _kind(each.target) == "class")):
             blocks = f"row_{each.name} and column_{each.name}"
             raise PluginError(

@@ -42,7 +42,9 @@ def plugins() -> Plugins:
             module = load()
             hooks, declared = register(manager, name, module), list(declarations(module))
             if not hooks and not declared:
-                raise PluginError("it declares nothing: decorate a function with @collapse.metric, or add a hook")
+                raise PluginError(
+                    "the module declares nothing: decorate a function with @collapse.metric, or add a hook"
+                )
             declares = (*(each.__name__ for each in declared), *hooks)
             opt_in = getattr(module, "COLLAPSE_OPT_IN", False)
             plugin = Plugin(name, origin, module.__name__, declares, opt_in=opt_in)

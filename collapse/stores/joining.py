@@ -51,7 +51,7 @@ def checked_in_order(shards: Sequence[Shard]) -> list[Shard]:
         if other.start < first.stop:
             shared = (other.start, min(first.stop, other.stop))
             raise StoreError(
-                f"{first.folder} and {other.folder} overlap: both hold {first.phase} slices {spans([shared])} of "
-                f"{first.slices_in_phase}. Merge without one of them"
+                f"{first.folder} and {other.folder} overlap: both hold {first.phase} slices {spans([shared])} (of "
+                f"{first.slices_in_phase} slices in total). Give only one of these two parts"
             )
     return in_order

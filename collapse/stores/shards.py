@@ -226,4 +226,4 @@ def _header_of(path: Path) -> tuple[dict[str, Any], str]:
             field = json.loads(file.metadata()["collapse"])
         return dict(field["about"]), str(field["sha256"])
     except (SafetensorError, KeyError, TypeError) as error:
-        raise ValueError("it has no header of a shard") from error
+        raise ValueError("the file has no shard header") from error

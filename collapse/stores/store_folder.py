@@ -51,7 +51,8 @@ def locked_store_folder(folder: Path, part: tuple[int, int] | None = None) -> It
             if others:
                 k, n = others[0]
                 raise InUseError(
-                    f"another process collects part {k}/{n} into {folder}: wait for it, or give --part k/{n}"
+                    f"another process collects part {k}/{n} into {folder}: wait until it ends, or divide the "
+                    f"collection into {n} parts too: --part k/{n}"
                 )
             if is_store(folder / RECOLLECTED) and not is_store(folder):
                 replace_by_recollected(folder)

@@ -95,8 +95,8 @@ def check_figure(
         given, little = stores, iter([("few rows", stores[:1]), ("few rows", [stores[0], stores[0]])])
     else:
         raise UsageError(
-            f"{declared.name} is a figure of parts: give two or more parts of a collection (collapse.Part) that it can "
-            "draw, as stores="
+            f"figure {declared.name} draws parts of a collection: give stores= two or more collapse.Part objects that "
+            "it can draw"
         )
     with Checked(without) as checked:
         drawing = _Trial(checked, declared.name, "drawing", lambda source: drawn(declared, source)).check(given, little)

@@ -96,8 +96,8 @@ def rank(values: Tensor, top: int, least: int) -> list[int]:
 def _check_ids(ids: list[int], texts: TokenTexts, min_count: int) -> None:
     if absent := sorted(set(ids) - set(texts.classes)):
         named = some([f"{each} ({texts.shown(each)})" if texts.text(each) else str(each) for each in absent], 10)
-        fewer = f", or it has fewer than {min_count:,} samples" if min_count > 1 else ""
+        fewer = f", or has fewer than {min_count:,} samples (--min-count)" if min_count > 1 else ""
         raise UsageError(
-            f"not a class of this store: {named}. The token never follows another token in the training text{fewer}. "
+            f"not a class of this store: {named}. Such a token is not the next token of any training sample{fewer}. "
             "Choose other ids"
         )

@@ -63,7 +63,7 @@ def confusable_pairs(
     >>> confusable_pairs(tiny_statistics(), 1).frame()[["id", "id 2", "nc1.cdnv"]].round(6).to_dict("records")
     [{'id': 0, 'id 2': 1, 'nc1.cdnv': 0.011719}]
     """
-    check_name(by, pair_measurements(), "no measurement of pairs")
+    check_name(by, pair_measurements(), "a measurement of pairs")
     chosen = choose(store, tokenizer=tokenizer, min_count=min_count, every=True)
     found = measure_classes(chosen.store, [by], min_count=min_count, by_class=False, top=most, progress=progress)
     s, texts = found.statistics, chosen.texts

@@ -109,7 +109,10 @@ def matched_classes(counts_C: NDArray[np.int64], at: NDArray[np.int64], matches:
     """
     others = np.setdiff1d(np.arange(len(counts_C)), at)
     if not len(others):
-        raise UsageError("no class is left to match: give fewer tokens")
+        raise UsageError(
+            "the given tokens are all classes of the store, so there is no other class to compare them with: give "
+            "fewer tokens"
+        )
     matched: dict[int, NDArray[np.int64]] = {}
     for count in np.unique(counts_C[at]):
         apart = np.abs(counts_C[others] - count)

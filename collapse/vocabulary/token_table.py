@@ -106,7 +106,7 @@ def tokens(
     if by is not None and not ranked:
         raise UsageError("--by ranks the classes for --top or --least: also give one")
     by = by or "nc1.cdnv"
-    check_name(by, ["count", *class_measurements()], "no measurement with a value per class")
+    check_name(by, ["count", *class_measurements()], "a measurement with a value per class")
     chosen = choose(store, tokens, ids, tokenizer=tokenizer, min_count=min_count, variants=True, every=True)
     names = [*COLUMNS, *([by] if ranked and by not in (*COLUMNS, "count") else [])]
     found = measure_classes(chosen.store, names, min_count=min_count, progress=progress)

@@ -85,8 +85,8 @@ def scaling(
     records = _records(frame, sizes, {each.label: np.log(np.abs(each.values)) for each in fitted})
     if not records:
         raise CollapseError(
-            "no power law can be fitted: give a measurement whose sign never changes, and rows in which one size "
-            "varies while the other sizes are equal"
+            "no power law can be fitted: give a measurement that has the same sign in all rows, and a table in which a "
+            "size varies between comparable rows, such as the width between models of equal depth and recipe"
         )
     notes = [*chosen.notes, *([f"not fitted: {', '.join(signs)} (zero, or of both signs)"] if signs else [])]
     notes += _explain(frame, records)
@@ -99,8 +99,8 @@ def _varying_sizes(frame: "pd.DataFrame") -> list[str]:
         there.remove("dim")
     if not there:
         raise CollapseError(
-            f"no power law can be fitted: none of {', '.join(FIXED)} varies between the rows. Give a table of models "
-            "of several sizes"
+            f"no power law can be fitted: none of the columns {', '.join(FIXED)} has different values in different "
+            "rows. Give a table of models of several sizes"
         )
     return there
 

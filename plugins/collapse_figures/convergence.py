@@ -19,7 +19,7 @@ def converging(parts: Sequence[Part]) -> Drawing:
         groups.setdefault(part.digest, []).append(part)
     whole = [stores for stores in groups.values() if len(stores) > 1]
     if not whole:
-        raise CollapseError("needs two parts of the same collection: give the folder with all parts of a collection")
+        raise CollapseError("this figure needs two parts of the same collection: give the folder with all parts")
     metrics = [name for name in drawn_in("parts") if name in plugins().measurements()]
     names = names_of([stores[0] for stores in whole])
     tables = [convergence(stores, metrics=metrics).frame() for stores in whole]

@@ -49,7 +49,9 @@ def _against(results: Results, names: Sequence[str], against: str = "val_loss") 
     present = one_of(whole, names)
     frame = whole.dropna(subset=present, how="all")
     if len(frame) < 2:
-        raise CollapseError(f"needs at least two models that have both {against} and a measurement, got 1")
+        raise CollapseError(
+            f"this figure needs at least two models that have both {against} and a measurement, got 1: give more models"
+        )
     called, again = ("validation loss", "the loss") if against == "val_loss" else (against, against)
     listed = " and ".join([", ".join(present[:-1]), present[-1]]) if len(present) > 1 else present[0]
     absent = [name for name in names if name not in present]

@@ -39,8 +39,8 @@ def permutation_null(results: Results) -> Drawing:
     varying = [name for name in names if len(frame) and np.ptp(frame[name]) > 0]
     if len(frame) < 4 or not varying or np.ptp(frame["val_loss"]) == 0:
         raise CollapseError(
-            f"needs at least 4 rows without missing values in val_loss and in {', '.join(names)}; the loss and one of "
-            "these measurements must differ between rows"
+            f"this figure needs at least 4 rows without missing values in val_loss and in {', '.join(names)}; the loss "
+            "and one of these measurements must differ between rows: give a table with more models"
         )
     y_n, x_nk = frame["val_loss"].to_numpy(), frame[varying].to_numpy()
     observed = unit(y_n) @ unit(x_nk)

@@ -29,8 +29,8 @@ def reachable(results: Results) -> Drawing:
                 rows.append(made | ({field(colour.column): row[colour.column]} if colour else {}))
     if not rows:
         raise CollapseError(
-            "needs a measurement that collapse measure prints by default and that can reach a value other than 0: use "
-            "collapse measure without --metrics"
+            "this figure needs a measurement that collapse measure prints by default, and whose reachable value is not "
+            "0: use collapse measure without --metrics"
         )
     ratios = [row["ratio"] for row in rows]
     log = min(ratios) > 0 and max(ratios) > 10 * min(ratios)

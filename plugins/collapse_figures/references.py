@@ -19,7 +19,9 @@ def nulls(results: Results) -> Drawing:
     """Headline measurements of each model and its null baselines, with the reachable values; one mark per value."""
     with_nulls = [row for row in results.rows if row.nulls]
     if not with_nulls:
-        raise CollapseError("needs rows with null baselines: use collapse measure --null, and save results as .json")
+        raise CollapseError(
+            "this figure needs rows with null baselines: use collapse measure --null, and save the results as .json"
+        )
     kinds = list(dict.fromkeys(kind for row in with_nulls for kind in row.nulls))
     panels = []
     properties = [name for name in MEASUREMENTS if name != "val_loss"]  # the loss comes last
@@ -30,8 +32,8 @@ def nulls(results: Results) -> Drawing:
             panels.append(_panel(name, values, ["model", *kinds, "reachable"]))
     if not panels:
         raise CollapseError(
-            "no measurement that collapse measure prints by default has a value both for a model and for one of its "
-            "null baselines: use collapse measure --null without --metrics"
+            "no headline measurement has a value both for a model and for one of its null baselines: use collapse "
+            "measure --null without --metrics"
         )
     random = any(row.classes > row.dim + 1 for row in with_nulls)
     models = len({row.store or id(row) for row in with_nulls})  # rows of one store differ in --min-count

@@ -75,15 +75,17 @@ def _named(results: Results, parts: Sequence[str]) -> "tuple[pd.DataFrame, list[
     frame = measured(results)
     if lacking := [name for name in parts if not having(frame, [name])]:
         raise CollapseError(
-            f"needs numbers in {' and '.join(lacking)}: add such columns to the table, or use model names that "
-            "contain these numbers, such as TinyStories-02x0768_03d@2"
+            f"this figure needs numbers for {' and '.join(lacking)}: add columns with these names to the table, or use "
+            "model names that contain the numbers, such as TinyStories-02x0768_03d@2"
         )
     frame = frame.dropna(subset=list(parts))
     if "checkpoint" in frame:
         frame["trained"] = frame["checkpoint"] + 1
     kept = frame[frame[having(frame, ["seed", "init_seed"])].isna().all(axis=1)]
     if kept.empty:
-        raise CollapseError("needs models without a seed in their names: repeats with a seed are excluded")
+        raise CollapseError(
+            "this figure excludes repeats with a seed, and every model has a seed in its name: add models without one"
+        )
     repeats = len(frame) - len(kept)
     return kept, [f"excluded: {counted(repeats, 'row')} that repeat a recipe with another seed"] if repeats else []
 
@@ -93,7 +95,10 @@ def _drawn(
 ) -> Drawing:
     values = np.unique(frame[along].astype(float))
     if len(values) < 2:
-        raise CollapseError(f"needs two values of {title} in comparable models; the only one is {values[0]:g}")
+        raise CollapseError(
+            f"this figure needs comparable models with at least two values of {title}, but all have {values[0]:g}: add "
+            "models with another value"
+        )
     log = bool(values[0] > 0 and values[-1] > 3 * values[0])
     at = np.log(values) if log else values
     room = at[-1] - at >= _ROOM * (at[-1] - at[0])  # leave room for the label of the largest value

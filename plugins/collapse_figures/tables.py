@@ -119,7 +119,8 @@ def one_of(frame: "pd.DataFrame", names: Sequence[str]) -> list[str]:
     found = having(frame, names)
     if not found:
         raise CollapseError(
-            f"needs numbers in one of the columns {', '.join(names)}: measure one of them, or choose another figure"
+            f"this figure needs numbers in one of the columns {', '.join(names)}: measure one of them, or choose "
+            "another figure"
         )
     return found
 

@@ -30,8 +30,8 @@ def training(results: Results) -> Drawing:
             break
     else:
         raise CollapseError(
-            "needs two checkpoints of one run: add a column step, or name models after their step or epoch, such as "
-            "run/checkpoint-100, run-step100, owner/name@step100 or TinyStories-02x0768_03d@2"
+            "this figure needs two checkpoints of one run: add a column step, or name models after their step or "
+            "epoch, such as run/checkpoint-100, run-step100, owner/name@step100 or TinyStories-02x0768_03d@2"
         )
     geometric = bool(kept[along].median() < kept[along].max() / 5)
     x = axis("x", along, kept[along], title=times[along], format=",d" if geometric else "~s", log=geometric)
@@ -56,7 +56,7 @@ def depth(results: Results) -> Drawing:
     frame["run"] = frame.groupby([name for name in ("model", "store", "step") if name in frame], dropna=False).ngroup()
     frame = frame[frame.groupby("run")[LAYER_DEPTH].transform("nunique") > 1].reset_index(drop=True)
     if frame.empty:
-        raise CollapseError("needs two layers of one model: use collapse measure --layers all")
+        raise CollapseError("this figure needs two layers of one model: use collapse measure --layers all")
     whole = [each for each in ticks(frame[LAYER_DEPTH]) if each == int(each)]
     x = axis("x", LAYER_DEPTH, frame[LAYER_DEPTH], title="layer", format="d", values=whole)
     names = sorted(plugins().headlines(), key=[*MEASUREMENTS, *plugins().headlines()].index)

@@ -84,7 +84,7 @@ def test_columns_serve_where_names_say_nothing():
     frame = pd.DataFrame({"model": ["a", "b", "c"], "val_loss": [3.0, 2.0, 2.5], "width": [8, 16, 16]})
     rows = numbers_of(collapse.draw("scaling-width", Results.from_frame(frame.assign(depth=[1, 2, 1]))).spec)
     assert [row["val_loss"] for row in rows] == [3, 2, 2.5]
-    with pytest.raises(CollapseError, match="needs numbers in depth: add such columns to the table, or use"):
+    with pytest.raises(CollapseError, match="needs numbers for depth: add columns with these names to the table"):
         collapse.draw("scaling-width", Results.from_frame(frame))
 
 
@@ -159,7 +159,7 @@ def test_figures_of_classes_are_the_counts_shares_and_quartiles_of_a_store():
     assert sum(row["share"] for row in rows if "share" in row) == pytest.approx(3)  # of three values
     assert all(row["low"] <= row["median"] <= row["high"] for row in rows if "low" in row)
     assert len(rows) <= 2_000
-    with pytest.raises(CollapseError, match="class-distributions needs stores: give the folders"):
+    with pytest.raises(CollapseError, match="class-distributions needs stores: give one or more stores"):
         collapse.draw("class-distributions", Results([]))
 
 

@@ -63,7 +63,7 @@ def test_what_cannot_be_fitted_is_said():
     assert "not fitted: x (zero, or of both signs)" in fit(frame, columns="nc1.cdnv,x").notes
     with pytest.raises(CollapseError, match="no power law can be fitted"):
         fit(frame, columns="x")
-    with pytest.raises(CollapseError, match="no power law can be fitted: none of width, "):
+    with pytest.raises(CollapseError, match="no power law can be fitted: none of the columns width, "):
         fit(frame[["val_loss", "nc1.cdnv"]])
 
 

@@ -21,7 +21,9 @@ def run_loss(stores: Sequence[Store]) -> Drawing:
             if shown:
                 rows.append({"run": run.name, "step": line["step"], **shown})
     if not rows:
-        raise CollapseError(f"needs stores of a training run, such as RUN/{STORES}/epoch-1, and RUN/{STATE}")
+        raise CollapseError(
+            f"this figure needs stores in a run directory RUN, such as RUN/{STORES}/epoch-1, and the file RUN/{STATE}"
+        )
     axis = {"tickCount": 5}
     y = {"type": "quantitative", "title": "loss (nats/token)", "scale": {"zero": False}, "axis": axis}
     shared: dict[str, Any] = {"x": {"field": "step", "type": "quantitative", "title": "training step", "axis": axis}}

@@ -133,8 +133,8 @@ class Run:
             recorded = record["text"][which]  # None where the data set has no validation split
             if recorded and (corpus is None or corpus.identity() != recorded):
                 raise CollapseError(
-                    f"the {which} text of {self.path} has changed since training: "
-                    "give the texts with --text and --validation-text"
+                    f"the texts of {self.path} have changed since training ({which}): give the original texts with "
+                    "--text and --validation-text"
                 )
         return options
 
@@ -169,7 +169,8 @@ class Run:
         """
         there = {each.k: each for each in self.epochs if each.path.is_dir()}
         if k not in there:
-            has = f": give one of {', '.join(f'@{each}' for each in there)}" if there else ", and no other: restore it"
+            no_other = f", and no other checkpoint: restore the folder {CHECKPOINTS}"
+            has = f": give one of {', '.join(f'@{each}' for each in there)}" if there else no_other
             raise UsageError(f"{self.path} has no checkpoint @{k}{has}")
         return there[k]
 
