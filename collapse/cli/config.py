@@ -107,7 +107,7 @@ def _as_words(key: str, parameter: click.Parameter, value: Any, path: str) -> li
 
 
 def _as_value(parameter: click.Parameter, given: Any) -> Any:
-    """Return the value of an option or argument for the file; None if it is not given."""
+    """Return the value to save in the file for an option or argument; None if the command line does not have it."""
     if isinstance(given, bool):
         return str(given).lower()
     if isinstance(parameter, click.Option) and parameter.is_flag:  # such as --json, which sets the value of --format

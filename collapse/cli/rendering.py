@@ -123,7 +123,10 @@ def _width(columns: Sequence[_Column]) -> int:
 
 
 def _divided(keys: list[_Column], others: list[_Column], width: int) -> Iterator[list[_Column]]:
-    """Yield the columns of each table: the keys, and as many other columns as fit, at least one."""
+    """Divide a wide table: yield the columns of each narrower table.
+
+    Each has all key columns, and as many of the other columns as fit into ``width``, at least one.
+    """
     table = list(keys)
     for column in others:
         if len(table) > len(keys) and _width([*table, column]) > width:

@@ -155,7 +155,7 @@ def _probe(loaded: LanguageModel, folder: Path | None) -> str:
 
 
 def _hash_of(model: Any) -> str:
-    """Return the hash of a model's configuration, parameters and persistent buffers, wherever they are."""
+    """Return a hash of a model's configuration, parameters and persistent buffers, on any device or offloaded."""
     config = {name: each for name, each in model.config.to_dict().items() if name not in _NOT_OF_MODEL}
     made = sha256(json.dumps(config, sort_keys=True, default=str).encode())
     names = {name for name, _ in chain(model.named_parameters(), model.named_buffers())}  # a tied weight has one

@@ -99,7 +99,7 @@ def compare(
 
 
 def _common(classes_of: Classes | None, stores: Sequence[Store]) -> Classes:
-    """Return the stores whose common classes are kept: the given ones, A and B; [] if none is given."""
+    """Return the stores for ``classes_of``: the given stores, and A and B. Return [] if no store is given."""
     others = [classes_of] if isinstance(classes_of, Store | str | Path) else list(classes_of or ())
     return [*others, *stores] if others else []
 

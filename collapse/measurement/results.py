@@ -98,7 +98,7 @@ class Results:
 
     @classmethod
     def from_frame(cls, frame: "pd.DataFrame") -> "Results":
-        """Make a table from a pandas DataFrame with a row per model; the column ``model`` has their names.
+        """Make a table from a pandas DataFrame with a row per model, and the models' names in the column ``model``.
 
         >>> import pandas as pd
         >>> Results.from_frame(pd.DataFrame({"model": ["a", "b"], "val_loss": [1.5, 1.25]}))
@@ -111,7 +111,7 @@ class Results:
 
     @classmethod
     def from_records(cls, records: Sequence[Mapping[str, Any]]) -> "Results":
-        """Make a table from records, each with a string, a number or None per column."""
+        """Make a table from dictionaries, one per row, whose values are texts, numbers or None."""
         import pandas as pd
 
         return cls.from_frame(pd.DataFrame(records, dtype=object))  # so that integers stay integers beside None

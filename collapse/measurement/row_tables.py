@@ -175,7 +175,10 @@ def notes_on_reachable(names: Iterable[str]) -> list[str]:
 
 
 def _has_noise(rows: Sequence[Row]) -> bool:
-    """Whether reachable values are those of random points. With at most d+1 classes, a simplex gives an exact bound."""
+    """Whether a row has more than d + 1 classes, so that reachable values are those of random points, and no bound.
+
+    For at most d + 1 classes, a reachable value is that of a simplex, which is an exact bound.
+    """
     return any(row.classes > row.dim + 1 for row in rows)
 
 

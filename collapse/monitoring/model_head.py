@@ -187,7 +187,11 @@ class ModelHead:
         return h, y
 
     def _check(self, h: Tensor, y: Tensor, own: Any) -> None:
-        """Compare the model's own logits with W h + b, up to a constant per sample, which softmax cancels."""
+        """Raise CollapseError if the model's logits and W h + b differ by more than a constant per sample and rounding.
+
+        The constant does not change the softmax, so ``log_softmax`` outputs pass. Nothing is checked if ``own`` is not
+        a finite tensor with a row of logits per label.
+        """
         if not isinstance(own, Tensor) or own.shape[:-1] != y.shape or not own.isfinite().all():
             return
         weight, bias, _ = self.classifier()

@@ -175,7 +175,7 @@ class ClassMoments:
             self.filled.merge(other.filled, before, side)
 
     def _ensure_rows_with_moments(self, classes_K: Tensor) -> tuple[Tensor, Side]:
-        """Return the row of each class, with its count and mean so far; new classes get a row."""
+        """Return the row of each class in the accumulator, and its count and mean so far; add rows for new classes."""
         rows_K = self._ensure_rows(classes_K)
         means_Kd = self._means.index_select(0, rows_K)
         return rows_K, Side(classes=classes_K, counts=self._counts[rows_K].double(), means=means_Kd)
@@ -188,7 +188,7 @@ class ClassMoments:
         self._counts[rows_K] = total_K.long()
 
     def _ensure_rows(self, classes_K: Tensor) -> Tensor:
-        """Return the row of each class; a missing class gets the next row."""
+        """Return the row of each class in the accumulator; add rows for new classes."""
         top = int(classes_K.max()) if len(classes_K) else -1
         if top >= len(self._row_of):
             self._row_of = _grown(self._row_of, top + 1, fill=-1)

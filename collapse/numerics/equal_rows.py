@@ -13,9 +13,10 @@ from torch import Tensor
 def first_of_equal(
     matrix: Float[Tensor, "V d"], groups: Sequence[Int[Tensor, " _"]], bias: Float[Tensor, " V"] | None, at_once: int
 ) -> Bool[Tensor, " _"]:
-    """Return for each row of each group whether it is the first row of its group with its numbers and bias.
+    """Return False for each row that equals an earlier row of its group in all numbers and in its bias, otherwise True.
 
-    Products with a random vector are compared first, then rows with equal products, ``at_once`` rows at a time.
+    First, the products of the rows with a random vector are computed. Only rows with equal products are then compared,
+    ``at_once`` rows at a time. The result has the rows of all groups, in order.
 
     >>> rows = torch.tensor([[1.0, 2.0], [3.0, 4.0], [1.0, 2.0]])
     >>> first_of_equal(rows, [torch.tensor([0, 1, 2]), torch.tensor([2])], None, 8).tolist()

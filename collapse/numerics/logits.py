@@ -21,7 +21,7 @@ class Logits:
     cap: float | None = None
 
     def capped(self, z: Tensor) -> Tensor:
-        """Return cap · tanh(z / cap) of products z that are already scaled; without a cap, z.
+        """Return cap · tanh(z / cap) or, without a cap, z. The given z must already be multiplied by the scale.
 
         >>> import torch
         >>> Logits(cap=30.0).capped(torch.tensor([3.0, 3000.0]))
@@ -30,7 +30,7 @@ class Logits:
         return z if self.cap is None else (z / self.cap).tanh_().mul_(self.cap)
 
     def classifier(self, rows: Tensor) -> Tensor:
-        """Return the output embedding's rows or biases times the scale; float64 if there is a scale."""
+        """Multiply rows or biases of the output embedding by the scale, in float64; a scale of 1 changes nothing."""
         return rows if self.scale == 1 else rows.double() * self.scale
 
     def record(self) -> dict[str, Any]:

@@ -102,7 +102,7 @@ def _product(
 
 
 def _without_diagonal(values: Float[Tensor, "R R"]) -> Float[Tensor, "R S"]:
-    """Return each row without the pair of a class with itself.
+    """Remove the diagonal of a square tile, which has the pairs of a class with itself; shape (R, R − 1).
 
     >>> _without_diagonal(torch.arange(9.0).view(3, 3)).tolist()
     [[1.0, 2.0], [3.0, 5.0], [6.0, 7.0]]

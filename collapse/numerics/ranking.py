@@ -39,10 +39,14 @@ _LOG2_E = math.log2(math.e)
 
 @dataclass(frozen=True)
 class Found:
-    """Candidates: for each sample, the rows that may have its highest score in group 1, in groups 1 and 2, and so on.
+    """The result of a search: the candidates of each sample, and numbers for the loss.
+
+    The groups of rows are those of :class:`Ranking`. For each sample, the candidates contain the row with the highest
+    score in group 1, the row with the highest score in groups 1 and 2, and so on. The caller finds these rows among
+    the candidates with exact scores.
 
     Attributes:
-        samples, rows: The sample and the row of the matrix of each candidate, each of shape (K,).
+        samples, rows: For each candidate, the index of its sample and its row in the matrix, each of shape (K,).
         top: The highest score of each sample, in the precision of the pass; with ``sums`` and a cap, the capped score.
         others: The sum of exp(score − top) over all rows except one with the top score; 0 if not requested.
     """
@@ -233,12 +237,16 @@ class Ranking:
         *,
         sums: bool,
     ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """Compute the scores of open blocks again; rows with scores of at least ``near_GB`` are candidates.
+        """Find the candidates: compute the scores of the open blocks of rows again (step 2 of the module).
+
+        A block is open for a sample if ``open_GB`` is True: it may contain the row with the sample's highest score.
+        A row of an open block is a candidate if its score is at least ``near_GB``, and no earlier row equals it.
 
         Returns:
-            Samples and their candidates, each (K,). With ``sums`` also copies of ``highest_GB`` and ``total_GB``, in
-            which open blocks have new numbers: the highest score m, and the sum of exp2(score − m) without the row of
-            m. That row's term is 1, and adding it would cost small terms their digits.
+            For each of the K candidates, its sample and its row. Then the two arrays ``highest_GB`` and ``total_GB``.
+            With ``sums``, they are copies with new numbers in open blocks: the highest score m, and the sum of
+            exp2(score − m) over all rows of the block but the row of m. The term of this row is 1. If it were added,
+            small terms would lose digits.
         """
         given_Bd, bias_n = x_Bd.to(dtype), self._biases(bias_factor, dtype)
         candidates = []

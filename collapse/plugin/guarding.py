@@ -57,7 +57,7 @@ def call(function: Callable[..., Any], /, *arguments: Any, **named: Any) -> Any:
 
 
 def _place(function: Callable[..., Any], error: BaseException) -> str:
-    """Return the line of a function's file where an exception was raised, such as " (mine.py:12)"; "" without one."""
+    """Return the file and line of a plugin's function that raised an exception, such as " (mine.py:12)", or ""."""
     file = getattr(getattr(function, "__code__", None), "co_filename", None)
     lines = [frame.lineno for frame in extract_tb(error.__traceback__) if frame.filename == file]
     return f" ({Path(str(file)).name}:{lines[-1]})" if lines else ""

@@ -74,7 +74,10 @@ class Measure:
                     raise PluginError(f"{self.name}: the function {keyword}= has an unknown parameter {name!r}; {near}")
 
     def scale_of(self, scale: Scale) -> float | None:
-        """Return e if h → s·h multiplies the number by s^e, else None; ``scale`` says how the values change."""
+        """Return the exponent e if multiplying all embeddings h by s multiplies the measurement by s^e, otherwise None.
+
+        ``scale`` says how the values of classes or pairs change, as for :func:`collapse.class_metric`.
+        """
         return None if scale is None or isinstance(scale, str) else float(scale)
 
     def at(self, C: int, d: int) -> "Measure":
@@ -137,7 +140,7 @@ class Std(Mean):
     """The population standard deviation (ddof 0) over classes or pairs."""
 
     def scale_of(self, scale: Scale) -> float | None:
-        """Return the exponent of the values; 0 for logarithms, whose spread does not change."""
+        """Return the exponent of the values; 0 for logarithms, because adding log s to all keeps their deviation."""
         return 0.0 if isinstance(scale, str) else super().scale_of(scale)
 
     def result(self, state: "Tensor") -> "Tensor":
@@ -149,7 +152,7 @@ class CoV(Mean):
     """The coefficient of variation, std / mean, with the mean's sign; nan where the mean is 0."""
 
     def scale_of(self, scale: Scale) -> float | None:
-        """Return 0 if the values change by a power of s, else None."""
+        """Return 0 if h → s·h multiplies all values by a power of s, which keeps std / mean; otherwise None."""
         return None if scale is None or isinstance(scale, str) else 0.0
 
     def result(self, state: "Tensor") -> "Tensor":
@@ -158,10 +161,10 @@ class CoV(Mean):
 
 
 class _OfLogs(Measure):
-    """A measure of logarithms or exponentials. It is invariant under scaling only if the values are."""
+    """A measure of logarithms or exponentials: h → s·h leaves it unchanged only if it leaves the values unchanged."""
 
     def scale_of(self, scale: Scale) -> float | None:
-        """Return the exponent 0 if h → s·h does not change the values, else None."""
+        """Return the exponent 0 if h → s·h does not change the values, otherwise None."""
         return 0.0 if scale == 0 else None
 
 

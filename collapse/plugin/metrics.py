@@ -115,12 +115,16 @@ class Metric(Declared):
         return name.split(".")[0].upper() if "." in name else self.module.split(".")[-1].removeprefix(FILE_PREFIX)
 
     def equation_of(self, measure: Measure) -> str:
-        """Describe a measurement in one line: its measure, and the equation or summary of its values."""
+        """Return the equation that ``collapse metrics`` shows for a measurement, such as "Mean of ‖μ_c‖".
+
+        It is the line ``Equation:`` of the docstring, or else the summary line. For class and pair metrics, the name of
+        the measure comes first.
+        """
         of = self.equation or self.summary.rstrip(".")
         return of if self.kind == "scalar" else f"{type(measure).__name__} of {of}"
 
     def scale_of(self, measure: Measure) -> float | None:
-        """Return e if h → s·h multiplies a measure's number by s^e, else None."""
+        """Return the exponent e if multiplying all embeddings by s multiplies a measurement by s^e, otherwise None."""
         return measure.scale_of(self.scale)
 
 

@@ -133,5 +133,8 @@ def functions_of_pairs(function: Callable[..., Any]) -> set[Callable[..., Any]]:
 
 
 def _kind(function: Any) -> str | None:
-    """Return the kind of a declared metric or derived value; None for anything else."""
+    """Return how a function was declared: "scalar", "class" or "pair" metric, or "derived"; None if it was not.
+
+    A function of ``@pair_derived`` is a "pair" too.
+    """
     return getattr(getattr(function, DECLARATION, None), "kind", None)

@@ -43,7 +43,7 @@ class Material:
     def drawn(
         self, figures: Sequence[Figure], progress: Report | None = None
     ) -> Iterator[tuple[Figure, Drawing | None, str]]:
-        """Yield each figure with its drawing, or with None and the reason; a figure that fails affects no other."""
+        """Yield each figure, its drawing or None, and the reason why it was not drawn or ""; other figures continue."""
         given: dict[Of, Any] = {"results": self.results, "stores": self.stores, "parts": self.parts}
         for done, figure in enumerate(figures, start=1):
             drawing, problem = None, f"it needs {figure.of}, and none are given"
@@ -63,7 +63,7 @@ def gather(
     *,
     where: str | Sequence[str] | None = None,
 ) -> Material:
-    """Open all sources, and measure stores whose saved measurements are not from the installed metrics.
+    """Open all sources, and measure each store without saved measurements of exactly the installed metrics.
 
     Parts of a collection are not measured, because numbers from a part of the text differ from those of the whole text.
     The arguments are those of :func:`collapse.report` and :func:`collapse.save_figures`.
@@ -113,7 +113,7 @@ def _open(source: Source) -> Results | Store | Part:
 
 
 def _measured(store: Store, progress: Report | None) -> Row:
-    """Return the saved measurements of a store if they are from the installed metrics; otherwise measure and save."""
+    """Return the saved measurements of a store if they are those of the installed metrics; otherwise measure it."""
     kept, known = kept_row(store), plugins().chosen(None)
     present = {name: metric.version for name, (metric, _) in known.items()}
     if kept is not None and (kept.min_count, kept.versions, kept.made_by) == (1, present, plugins().made_by(known)):

@@ -146,7 +146,10 @@ def build(
 
 
 def training_hash(store: Store, layers: Sequence[str]) -> str:
-    """Return a hash of some layers' class means and of the head, which determine the decisions of a validation."""
+    """Return a hash of the files of some layers' training statistics and of the classifier.
+
+    A validation uses their class means and classifier, so shards of a validation record this hash.
+    """
     files = store.manifest["files"]
     names = [*(file_of("train", layer) for layer in layers), file_of("classifier")]
     return sha256_of([files[name]["sha256"] for name in names])
@@ -171,7 +174,10 @@ def statistics_of_shards(shards: Sequence[Shard]) -> EmbeddingStatistics:
 def _merged_statistics_and_head(
     shards: Sequence[Shard], kinds: StatisticTypes
 ) -> tuple[dict[str, EmbeddingStatistics], dict[str, Tensor]]:
-    """Return the merged statistics of shards by layer, and the head's rows for the classes if top is collected."""
+    """Merge shards: return the statistics by layer, and the classifier's weight and bias, with a row per class.
+
+    Shards without the layer ``top`` have no classifier; the second dictionary is then empty.
+    """
     total: dict[str, ClassMoments] = {}
     heads: list[tuple[Tensor, dict[str, Tensor]]] = []
     for shard in shards:

@@ -84,8 +84,11 @@ class Request:
     def identity_differences(self, identity: Mapping[str, Any], *, trained: bool = False) -> list[str]:
         """List the fields in which a stored identity differs from the requested one.
 
-        With ``trained``, validation fields are ignored, because any validation text may follow. Otherwise, they are
-        ignored if none is stored and none is required.
+        Args:
+            identity: The stored identity.
+            trained: Whether the store has no validation yet. Fields of the validation text are then ignored, because
+                the store can still be validated on any text. Otherwise, they are ignored if the store has no validation
+                text and the request does not require one.
         """
         ignored = KNOWN_LATER | self.open_fields
         if trained or (identity.get("validation") is None and (self.split_may_be_absent or not self.validates)):

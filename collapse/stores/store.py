@@ -84,7 +84,7 @@ class Store(Named):
 
     @property
     def state(self) -> str:
-        """``trained`` (not validated) or ``complete``."""
+        """``complete``, or ``trained`` if the store has training statistics but no validation yet."""
         return "trained" if self.manifest["coverage"]["validation"] is None else "complete"
 
     @property

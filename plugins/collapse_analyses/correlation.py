@@ -48,12 +48,12 @@ def correlation(
     strata: bool = False,
     resamples: int = 9_999,
 ) -> Table:
-    """Correlate columns of a results table with a goal.
+    """Correlate columns of a results table with one column, the goal.
 
-    For each column: Pearson's r, Spearman's, R², jackknife intervals, a p-value, and p-values corrected for all columns
-    (Holm; Benjamini-Hochberg). Models of one architecture are not independent: --cluster treats them as one unit,
-    --within compares models only inside groups. Models of one architecture may differ in training time, which can cause
-    a correlation: --within architecture,recipe subtracts both effects.
+    For each column, the table has Pearson's r and Spearman's rank correlation, R², jackknife intervals, a p-value, and
+    p-values corrected for all columns (Holm; Benjamini-Hochberg). Models of one architecture are not independent:
+    --cluster treats them as one unit, --within compares models only inside groups. Models of one architecture may
+    differ in training time, which can cause a correlation: --within architecture,recipe subtracts both effects.
 
     Args:
         against: The goal: a column, expression, or label=expression.
@@ -204,7 +204,7 @@ def _explain(
 
 
 def _strata(chosen: Chosen) -> Table:
-    """Return a row for every column and group: column, group, rows, mean, r."""
+    """Return the table of ``--strata``: for each column and group, the number of rows, their mean, and r."""
     if len(chosen.within) != 1 or chosen.controls:
         raise UsageError("--strata shows r in each group of one column: give one column to --within, and no --control")
     (name,), (groups_n,) = chosen.within, chosen.groupings

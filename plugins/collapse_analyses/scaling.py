@@ -118,17 +118,22 @@ def _fixed(frame: "pd.DataFrame", size: str) -> list[str]:
 
 
 def _clusters(frame: "pd.DataFrame") -> Codes | None:
-    """Return the clusters that intervals leave out: architectures, if there are several; None for single rows."""
+    """Return the architecture of each row, as codes; None if the rows have fewer than two architectures.
+
+    The jackknife then leaves out one architecture at a time; without codes, it leaves out one row at a time.
+    """
     several = ARCHITECTURE in frame and frame[ARCHITECTURE].nunique() > 1
     return groups_of(frame, [ARCHITECTURE]) if several else None
 
 
 def _fit(frame: "pd.DataFrame", size: str, log_kn: Floats, power: int = 1) -> Floats:
-    """Regress the logarithms of columns on (log size)^power, after lower powers and FIXED columns are regressed out.
+    """Regress the logarithms of k columns on (log size)^power, for fixed values of the columns in FIXED.
+
+    The effects of these columns and, for ``power`` 2, of log size are first subtracted from both sides.
 
     Returns:
-        Slopes, both ends of their intervals, and R² of the residual variation, shape (4, k); NaN if nothing is
-        left to fit.
+        For each column, its slope, the lower and upper end of the slope's interval, and R² of the variation that
+        remains after the subtraction, shape (4, k). NaN if there are fewer than 3 rows, or no variation remains.
     """
     found = np.full((4, len(log_kn)), np.nan)
     if len(frame) < 3:

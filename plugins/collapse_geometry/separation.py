@@ -73,7 +73,7 @@ def variability_collapse_index(within_covariance: Tensor, between_spectrum: Spec
 
 
 def _trace_of_ratio(a: Spectrum, b: Spectrum) -> Tensor:
-    """tr(B⁺ A)."""
+    """Return tr(B⁺ A) of two matrices from their eigenvalues and eigenvectors."""
     return ((b.vectors.T @ a.vectors).square() @ a.values / b.values).sum()
 
 

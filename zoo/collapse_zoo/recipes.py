@@ -164,14 +164,14 @@ class Name:
     """The parts of a model's name.
 
     Attributes:
-        depth, width: The model's size.
-        epochs: Passes over the text.
+        depth, width: The number of layers, and the dimension of the embeddings.
+        epochs: Number of passes over the text in the whole run.
         decay: Weight decay, as a letter of :data:`DECAYS`.
-        data_seed: Seed of the order for a repeat, otherwise None.
-        seed: Seed of the initialization for a repeat, otherwise None.
+        data_seed: Seed of the order of the text, if the name contains it; otherwise None.
+        seed: Seed of the initial weights, if the name contains it; otherwise None.
         regularize: Names and weights of regularizers, sorted by name.
         head: The output layer, one of :data:`HEADS`.
-        checkpoint: k for the checkpoint after epoch k + 1; None for the last.
+        checkpoint: The number k of the checkpoint after epoch k + 1; None if the name has no checkpoint.
         corpus: The training text.
 
     >>> print(Name(12, 1024, 10, "L", checkpoint=9))

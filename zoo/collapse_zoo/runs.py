@@ -175,7 +175,10 @@ class Run:
         return there[k]
 
     def drop_states(self, but: int | None = None) -> None:
-        """Delete files that only resuming needs, and checkpoints within an epoch; keep everything of step ``but``."""
+        """Delete the files that only resuming needs, and checkpoints that are not at the end of an epoch.
+
+        Everything of the checkpoint of step ``but`` is kept.
+        """
         ends = {each.path for each in self.epochs}
         for folder in self._checkpoints():
             if folder.name == f"checkpoint-{but}":

@@ -195,7 +195,10 @@ def _trainer(
 
 @contextmanager
 def _failures(run: Run, first: bool) -> Iterator[None]:
-    """Write an error into the run's record and raise it; a full disk or lack of memory becomes a CollapseError."""
+    """Record an exception of the block in ``training.json``, and raise it again.
+
+    If the disk is full or memory ran out, the exception becomes a CollapseError. Only the ``first`` process records it.
+    """
     try:
         try:
             yield
