@@ -58,7 +58,7 @@ def test_a_text_that_changed_is_not_taken_for_what_was_trained_on(copied, tmp_pa
     mine = tmp_path / "train.jsonl"
     mine.write_text(json.dumps({"text": "another text " * 400}) + "\n")
     copied.update(here=here | {"texts": here["texts"] | {option: [str(mine)]}})
-    with pytest.raises(CollapseError, match=f"the {which} text of .* changed"):
+    with pytest.raises(CollapseError, match=rf"the texts of .* have changed since training \({which}\)"):
         collapse.collect(copied.path, device="cpu")
     named = {name: texts[name] for name in ("text", "validation_text")}
     store = collapse.collect(copied.path, device="cpu", **named)

@@ -187,7 +187,7 @@ def test_ctrl_c_leaves_no_traceback(words, tmp_path):
         ("2x64 --trainer-arg save_total_limit=2", "--trainer-arg cannot set save_total_limit"),
         ("2x64 --trainer-arg gradient_accumulation_steps=3", "give a divisor of 8"),
         ("2x64 --micro-batch 3", "give a divisor of 8 as --micro-batch or gradient_accumulation_steps"),
-        ("2x64 --micro-batch 4 --trainer-arg gradient_accumulation_steps=2", "not both"),
+        ("2x64 --micro-batch 4 --trainer-arg gradient_accumulation_steps=2", "set the same value"),
         ("2x64 --trainer-arg lr_sheduler=cosine", "the Trainer rejects"),
         ("2x64 --vocabulary 100", "vocabulary of 100 is too small"),
         ("2x64 --regularize nc5:0.1", "--regularize: no loss is called 'nc5'; did you mean nc3"),
