@@ -39,8 +39,7 @@ def measure_layers(
     The nearest class centre (NCC) is found among the class means of this layer.
 
     Args:
-        model: A store, its folder or its name on the Hub; or a model or loaded model, and its embeddings are collected
-            first.
+        model: A store, its folder or its name on the Hub; or a model or loaded model, which is run first.
         layers: ``"all"`` (for a store: all layers in it, and an error if it holds only ``top``), ``"every:4"``, or
             numbers such as ``[0, 4, -2]``. Layer l is the input of block l. The last layer, -1, is always measured.
         store, metrics, min_count, classes_of, ood_text, device, progress, name: As in :func:`collapse.measure`.

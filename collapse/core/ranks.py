@@ -2,7 +2,7 @@
 
 Ranks exchange objects at meetings, which all of them attend in the same order. An exception of one rank is raised in
 all ranks at the next meeting. A process that did not call :func:`join` counts as the only rank, and its meetings do
-nothing. slice_ranges.dealt divides slices among ranks, pairs.sweep tiles.
+nothing. slice_ranges.dealt divides slices among ranks, and pairs.sweep divides tiles.
 """
 
 import logging

@@ -94,8 +94,7 @@ def _only_store(remote: Remote, folder: str) -> str:
     listed = ", ".join(f"{remote.name}/{each}" for each in stores)
     if matching:
         raise UsageError(f"{remote.name} has several stores: give one of {listed}")
-    there = f"; it has {listed}" if stores else ": check the name"
-    raise UsageError(f"{remote.name} has no store {folder}".rstrip() + there)
+    raise UsageError(f"{remote.name} has no store {folder}".rstrip() + (f"; it has {listed}" if stores else ""))
 
 
 def names_repo(name: str) -> bool:

@@ -200,13 +200,15 @@ def locate(name: str, revision: str | None, what: str, model_args: Mapping[str, 
             raise UsageError(f"{name} is a local folder, which has no revisions: remove --revision")
         return ModelReference(folder_name(folder), Folder(folder), model_args=model_args)
     if folder.is_file():
-        raise UsageError(f"{name} is a {folder.suffix} file, which is no {what}; if it is a text, use --text {name}")
+        raise UsageError(
+            f"{name} is a {folder.suffix} file, which cannot be the {what}; if it is a text, use --text {name}"
+        )
     close = near_folders(name)
     near = f" ({close})" if close else ""
     whole = at_revision(name, revision)
     repo, at = split_revision(whole)
     if not is_repo_id(repo) or folder.suffix in _OF_FILES:
-        raise UsageError(f"no {what} is called {name}{near}: check the name")
+        raise UsageError(f"no {what} is called {name}{near}")
     try:
         remote = reach(whole)
     except CollapseError as error:

@@ -168,7 +168,7 @@ def _checked(features: Mapping[str, Tensor], called: str) -> dict[str, Tensor]:
         if list(shape) != [sizes.get(letter) for letter in letters]:
             raise CollapseError(f"{called}: {name} must have shape {wanted}, got {shape}")
         if 0 in shape:
-            raise CollapseError(f"{called}: {name} is empty: its shape is {shape}. Give at least one row and column")
+            raise CollapseError(f"{called}: {name} is empty: its shape is {shape}")
         found[name] = tensor
     if ("validation_features" in found) != ("validation_labels" in found):
         raise CollapseError(f"{called}: give validation_features and validation_labels together")
@@ -177,7 +177,7 @@ def _checked(features: Mapping[str, Tensor], called: str) -> dict[str, Tensor]:
             continue
         kept = found[name][found[name] != IGNORED]
         if not len(kept):
-            raise CollapseError(f"{called}: {name} has no samples: every label is {IGNORED}. Give other labels")
+            raise CollapseError(f"{called}: {name} has no samples: every label is {IGNORED}")
         least, most = (int(each) for each in kept.aminmax())
         if least < 0 or most >= sizes["C"]:
             raise CollapseError(

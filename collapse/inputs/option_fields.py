@@ -14,10 +14,7 @@ ROLES = {
     "statistics": "nothing: the manifest lists the statistics in `statistics`, outside the identity",
     "layers": "nothing: the manifest lists the files of each layer in `files`, outside the identity",
 }
-"""What a collection's identity records for an option, by its role. Other roles name fields that hold hashes.
-
-An option of the role "changed" is recorded unless it has its default; "running" options say how the collection runs.
-"""
+"""What a collection's identity records for an option, by its role. Other roles name fields that hold hashes."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -60,9 +60,7 @@ class Samples(Phase):
                 f"the {name} labels must be integers of one or two dimensions, got {given.dtype} {[*given.shape]}"
             )
         if not self._kept.any():
-            raise CollapseError(
-                f"there are no {name} samples: every label is {IGNORED}, or there are no labels. Give other labels"
-            )
+            raise CollapseError(f"there are no {name} samples: every label is {IGNORED}, or there are no labels")
         self.name, self.embed, self.batch, self.about = name, embed, batch, about
         self._labels = shuffling.shuffled(y) if shuffled else y
         self.units, self.unit_samples, self.n_samples = len(given), given[0].numel(), len(y)

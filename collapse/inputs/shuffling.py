@@ -1,7 +1,8 @@
 """A permutation of a text's samples, for the null of shuffled labels; it keeps each class's number of samples.
 
 It is computed sample by sample (a Feistel network, Luby & Rackoff 1988) instead of drawn as a whole. So it needs no
-memory, and sample i has the same label in every run, resumed run or part. source.py applies it.
+memory, and sample i has the same label in every run, resumed run or part. source.py
+applies it to texts, :func:`shuffled` to arrays.
 """
 
 import numpy as np

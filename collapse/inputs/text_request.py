@@ -112,7 +112,7 @@ def text_request(
 def _texts_of(
     spec: CollectionSpec, completed: CollectionSpec, reference: ModelReference, store: Store | None
 ) -> tuple[Texts, dict[str, Any]]:
-    """Return the texts of a request, and the identities of texts that are known only from the store ``held``.
+    """Return the texts of a request, and the identities of texts that are known only from ``store``.
 
     ``completed`` has ``spec`` and the options that the store or a plugin adds. The texts are those of the store, of
     the options or of the model's card.

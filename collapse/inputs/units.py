@@ -144,9 +144,7 @@ def _encoded(tokenizer: Any, *inputs: Sequence[Any], **how: Any) -> Any:
         try:
             return tokenizer(*inputs, return_attention_mask=True, **how)
         except Exception as error:  # a tokenizer can raise anything
-            raise CollapseError(
-                f"the tokenizer cannot encode the texts: {first_line(error)}. Check --columns"
-            ) from error
+            raise CollapseError(f"the tokenizer cannot encode the texts: {first_line(error)}") from error
 
 
 def _first_of_words(encoded: Any, row: tuple[int, Any], called: str) -> np.ndarray:

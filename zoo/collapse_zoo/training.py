@@ -190,7 +190,7 @@ def _trainer(
     except (RuntimeError, ValueError) as error:  # for example, report_to names a service without its package
         if is_out_of_memory(error):
             raise
-        raise CollapseError(f"training cannot begin: {first_line(error)}. Check --trainer-arg") from error
+        raise CollapseError(f"training cannot begin: {first_line(error)}") from error
 
 
 @contextmanager
