@@ -95,7 +95,8 @@ def test_names_of_models_are_columns_and_those_of_the_table_stay():
     assert made["architecture"].isna().tolist() == [False, False, True, True]
     assert with_parts(pd.DataFrame({"model": ["2x8_01"], "width": [7]}))["width"].tolist() == [7]
     (by_step,) = with_parts(pd.DataFrame({"model": ["2x8_10L/checkpoint-25"]})).to_dict("records")
-    assert by_step["width"] == 8 and by_step["step"] == 25 and not {"checkpoint", "recipe"} & set(by_step)
+    assert (by_step["width"], by_step["step"]) == (8, 25)
+    assert not {"checkpoint", "recipe"} & set(by_step)
 
 
 def test_a_hook_of_a_plugin_file_gives_a_table_and_names(run, tmp_path):

@@ -55,7 +55,10 @@ def with_config(cli: click.Group, words: list[str]) -> list[str]:
 
 
 def _parsed(cli: click.Group, words: list[str]) -> tuple[click.Context, list[str], dict[Any, Any]]:
-    """Return the context of the called command, the words after its name, and the values of all words by parameter."""
+    """Return the context of the called command, the words after its name, and the given values by parameter.
+
+    The values include those of options before the command's name.
+    """
     context, rest, given = _context(cli, "collapse"), words, dict[Any, Any]()
     while True:
         command = context.command

@@ -168,7 +168,7 @@ def _requested(
 
 
 def _checked(spec: CollectionSpec, store: str | Path | None) -> CollectionSpec:
-    """Return the options of a collection into a store; raise UsageError if some do not go together."""
+    """Return the options of a collection; raise UsageError if some do not go together or name no statistic."""
     if spec.part is not None and store is None:
         raise UsageError("--part needs a folder for the part: give --store (store=)")
     if spec.part is not None and spec.recollect:

@@ -103,4 +103,6 @@ def _call(function: str, *given: Any, **options: Any) -> Any:
     except (KeyboardInterrupt, SystemExit, MemoryError):
         raise
     except BaseException as error:
-        raise CollapseError(f"vl-convert cannot render the figure: {first_line(error)}") from error
+        raise CollapseError(
+            f"the figure cannot be rendered: {first_line(error)} (vl-convert); correct its Vega-Lite specification"
+        ) from error

@@ -15,9 +15,9 @@ _HOW = ("shards", "eos_between", "special_tokens", "ignore_tokens", "dtype", "qu
 
 
 def options_held(identity: Mapping[str, Any], given: Mapping[str, Any], *, texts_only: bool = False) -> dict[str, Any]:
-    """Return the options with which a store was collected, except local texts, updated with the options ``given``.
+    """Return the options ``given``, completed by those with which a store was collected, except local texts.
 
-    With ``texts_only``, return only the options of the texts and their limits.
+    With ``texts_only``, only the store's options of the texts and their limits are added.
     """
     names = _LIMITS if texts_only else (*_LIMITS, *_HOW)
     found = {name: identity[name] for name in names if identity.get(name) is not None}

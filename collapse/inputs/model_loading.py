@@ -171,7 +171,7 @@ def load_tokenizer(reference: ModelReference, *, trust_remote_code: bool = False
             )
         except Exception as error:  # as above
             said = loading_error(reference, "a tokenizer", error)
-            raise CollapseError(f"{said}. Alternatively, give another tokenizer with --tokenizer") from error
+            raise CollapseError(f"{said}. Correct its files, or give another tokenizer with --tokenizer") from error
     if tokenizer_fingerprint(reference.files, reference.model_args) != reference.tokenizer:
         raise _changed(reference)
     return loaded

@@ -80,7 +80,7 @@ class TextPhase(Phase):
         return torch.from_numpy(self.chunks.tokens[chunk_n, place_n].astype("int64"))
 
     def blocks(self, start: int, stop: int) -> Tensor:
-        """Return, for each label, the number of its block of whole texts or, if labels are shuffled, of its chunk."""
+        """Return the id of each label's block: adjacent whole texts or, if labels are shuffled, its chunk."""
         if self.shuffled:
             return super().blocks(start, stop)
         return torch.from_numpy(self.chunks.blocks(start, stop)[:, 1:]).reshape(-1)

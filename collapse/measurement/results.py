@@ -119,7 +119,7 @@ class Results:
     def write(self, path: str | Path) -> None:
         """Write a .csv, .json or .parquet file atomically, replacing an existing one.
 
-        A .json file has rows with notes and versions; for a table from elsewhere it has a value per column.
+        In a .json file, rows that collapse measured have notes and versions; other rows have only values.
 
         Raises:
             CollapseError: The suffix is not of a known format, or the file cannot be written.

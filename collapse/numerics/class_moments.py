@@ -246,7 +246,8 @@ class ClassMoments:
 def _may_be_constant(added_squares_K: Tensor, counts_K: Tensor, most: float) -> bool:
     """Test quickly whether a class may need :meth:`ClassMoments._average_again`; few batches have such a class.
 
-    It selects every class that the exact test in ``_average_again`` selects, since ‖μ‖² ≤ ``most`` = d·magnitude².
+    True whenever the exact test there finds a class, because ``most`` (d times the square of the largest entry of the
+    embeddings) is at least ‖μ‖².
     """
     # double(): integers times a Python float give float32, in which the square of a small magnitude underflows to 0
     return bool(((added_squares_K <= counts_K.double() * (_CONSTANT**2 * most)) & (counts_K > 1)).any())

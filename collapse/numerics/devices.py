@@ -39,13 +39,13 @@ def float64_device(device: torch.device) -> torch.device:
 
 
 class WorkSizes(NamedTuple):
-    """How much a device computes at a time in :mod:`collapse.numerics.ranking`.
+    """How much a device computes at a time in ``decisions`` and ``ranking``.
 
     Attributes:
-        rows: Rows of a block of a matrix, at most.
-        samples: Samples whose scores of a block are computed at once.
-        batch: Samples that pass through all blocks together.
-        gathered: Numbers that are copied at once to compute the scores of pairs of a sample and a row.
+        rows: Largest number of rows of a matrix in a block.
+        batch: Samples for which all blocks are searched at once.
+        samples: Samples of a batch whose scores with the rows of one block are computed at once.
+        gathered: Numbers that are copied at once to compute scores of single pairs (a sample, a row).
     """
 
     rows: int

@@ -125,7 +125,7 @@ def register(manager: pluggy.PluginManager, name: str, module: Any) -> tuple[str
         manager.check_pending()  # raises for hooks with unknown names
     except pluggy.PluginValidationError as error:
         manager.unregister(name=name)
-        raise PluginError(str(error)) from error
+        raise PluginError("; ".join(str(error).splitlines())) from error
     return tuple(each.name for each in manager.get_hookcallers(module) or ())
 
 

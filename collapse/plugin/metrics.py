@@ -199,12 +199,12 @@ def pair_metric(
 
 
 def derived(function: Function) -> Function:
-    """Declare a function; others get its value by a parameter with its name. It is called once per measured store."""
+    """Declare a function that is called once per store. A parameter of its name gives its value to other functions."""
     return declare(function, Derived(function, "derived"))
 
 
 def pair_derived(function: Function) -> Function:
-    """Declare a function of pairs; others get its value by a parameter with its name. It is called once per tile."""
+    """Declare a function of pairs, called once per tile. A parameter of its name gives its value to other functions."""
     return declare(function, Derived(function, "pair"))
 
 

@@ -142,7 +142,11 @@ class Statistic:
             setattr(self, name, held)
 
     def _ensure_rows(self, other: "Statistic") -> Tensor:
-        """Add rows for classes that only the other statistic has; return the rows here of all the other's classes."""
+        """Add rows for classes that only ``other`` has.
+
+        Returns:
+            For each class of ``other``, the index of its row in this statistic.
+        """
         mine, theirs = self.classes.to(other.classes.device), other.classes
         at = torch.searchsorted(mine, theirs)
         if len(mine) and bool((mine[at.clamp(max=len(mine) - 1)] == theirs).all()):
@@ -170,7 +174,10 @@ class ValidationStatistic(Statistic):
 
 
 def _shifted(state: State, total: Tensor, mine: Side, theirs: Side) -> Tensor:
-    """Return the sum of products of deviations from the merged means; in ``total``, they are from each side's means."""
+    """Return the sum of products of deviations from the merged means.
+
+    ``total`` is the sum of products of deviations from each side's own means.
+    """
     weights_K = mine.counts * (theirs.counts / (mine.counts + theirs.counts))
     shift_Kd = (theirs.means - mine.means) * weights_K.sqrt().unsqueeze(1)
     if state.shape == ("d", "d"):

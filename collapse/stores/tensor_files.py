@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 _OURS = ("train", "classifier", "validation")
-_REMEDY = "pull it again, or collect it with --recollect"
+_REMEDY = "pull the store again, or collect it with --recollect"
 
 
 def tensor_bytes(tensors: Mapping[str, "Tensor"], metadata: str | None = None) -> bytes:
@@ -54,7 +54,7 @@ def check_file(path: Path, entry: Mapping[str, Any], *, remember: bool = True) -
         raise StoreError(f"{path} is missing: the store is incomplete; {_REMEDY}")
     size = path.stat().st_size
     if size != entry["size"]:
-        raise StoreError(f"{path} has {size:,} bytes, but the manifest records {entry['size']:,}: truncated; {_REMEDY}")
+        raise StoreError(f"{path} has {size:,} bytes, but the manifest records {entry['size']:,}; {_REMEDY}")
     digest = sha256_file(path, remember=remember)
     if digest != entry["sha256"]:
         raise StoreError(

@@ -45,10 +45,10 @@ def pytest_collection_modifyitems(session: pytest.Session, config: pytest.Config
     for name in config.getoption("collapse_laws"):
         try:
             module = load_given(name)
-        except (CollapseError, ModuleNotFoundError) as error:
-            raise pytest.UsageError(
-                f"--collapse-laws {name}: {error}: give a .py file or a module, not the name of a plugin"
-            ) from error
+        except CollapseError as error:
+            raise pytest.UsageError(f"--collapse-laws {name}: {error}") from error
+        except ModuleNotFoundError as error:
+            raise pytest.UsageError(f"--collapse-laws {name}: {error}; give a .py file or a module") from error
         for each in declarations(module):
             kind = "statistic" if isinstance(each, type) else type(declaration(each)).__name__.lower()
             if kind != "derived":

@@ -204,7 +204,7 @@ def _explain(
 
 
 def _strata(chosen: Chosen) -> Table:
-    """Return the table of ``--strata``: for each column and group, the number of rows, their mean, and r."""
+    """Return the table of ``--strata``: for each column and group, the number of rows, the column's mean, and r."""
     if len(chosen.within) != 1 or chosen.controls:
         raise UsageError("--strata shows r in each group of one column: give one column to --within, and no --control")
     (name,), (groups_n,) = chosen.within, chosen.groupings

@@ -20,11 +20,11 @@ _RESOLVED = 2  # the mean squared norm, a divisor of ratios, must exceed this ma
 
 @dataclass(frozen=True)
 class Estimates:
-    """Debiased variances and squared norms of classes.
+    """Debiased variances and squared norms of K classes, each with two or more samples.
 
     Attributes:
         counts: N_c, shape (K,).
-        means: μ_c − μ̄ over these classes, shape (K, d).
+        means: μ_c − μ̄, with the mean over the K classes, shape (K, d).
         variances: σ̃_c² = σ_c² N_c/(N_c − 1), shape (K,).
         noise: v_c = σ̃_c²/N_c, the mean squared distance of μ_c to the true mean, shape (K,).
         sqnorms: ñ_c² = ‖μ_c − μ̄‖² − (1 − 2/K) v_c − Σv/K², shape (K,); an estimate can be negative.

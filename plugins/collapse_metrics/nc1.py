@@ -42,7 +42,7 @@ def debiased_cdnv_ratio(resolved: Estimates) -> float:
 
 @metric("nc1.cdnv_ratio", towards=0)
 def cdnv_ratio(variances: Tensor, mean_sqdist: Tensor) -> Tensor:
-    """Mean variance over the mean squared distance of class means (k = 0), no unit; 0 at full collapse.
+    """Mean variance over the mean squared distance of class means, no unit; 0 at full collapse.
 
     Equation: mean σ_c² / mean ‖μ_c − μ_c′‖²
     Source: ratio of means, after Galanti et al. 2021

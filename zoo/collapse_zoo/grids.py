@@ -78,8 +78,8 @@ def _product(text: str) -> list[GridMember]:
     if not match:
         near = near_names(text, ("paper", "seeds"))
         raise UsageError(
-            f"no grid is called {text!r}; {near} (or give depths x widths, such as 1,2x64,128 for 4 models, "
-            "and optionally recipes, such as 2x768_01d,10L for 1 epoch with weight decay d and 10 epochs with L)"
+            f"no grid is called {text!r}; {near} (or give depths x widths, such as 1,2x64,128 for 4 models; add "
+            "recipes if you like: 2x768_01d,10L means 1 epoch with weight decay 0.0005 (d), and 10 epochs with 0.1 (L))"
         )
     depths, widths, runs = ((match[part] or "01d").strip(",").split(",") for part in ("depths", "widths", "runs"))
     names = [parse(f"{depth}x{width}_{run}") for depth, width, run in product(depths, widths, runs)]

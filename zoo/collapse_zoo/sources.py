@@ -104,7 +104,7 @@ def find_source(
     Args:
         generated: Number of generated stories to use instead of a text; nothing is downloaded.
         words: For generated stories: how many entries of each list of words or sentences are used; None for all.
-        vocabulary: Maximum number of tokens of generated stories' tokenizer; None or any larger number means 2,048.
+        vocabulary: Maximum number of tokens of generated stories' tokenizer. None and numbers above 2,048 mean 2,048.
         {options}
 
     The default text is roneneldan/TinyStories. The default tokenizer is EleutherAI/gpt-neo-125M; generated stories have
@@ -123,7 +123,7 @@ def find_source(
         reference = find_tokenizer(spec.tokenizer or TOKENIZER)
         loaded = load_tokenizer(reference)
     except CollapseError as error:
-        if isinstance(error, UsageError):
+        if isinstance(error, UsageError) or (spec.text and spec.tokenizer):
             raise
         raise type(error)(
             f"{error}. With a network, run hf download {DATA_SET} --repo-type dataset, and hf download {TOKENIZER}; "
