@@ -25,7 +25,7 @@ from collapse.inputs.source import Source
 from collapse.inputs.text_source import TextPhase
 from collapse.numerics.decisions import Decider
 from collapse.plugin.plugin_manager import plugins
-from collapse.stores.layers import TOP
+from collapse.stores.layer_names import TOP
 from collapse_zoo.fast_gpt_neo import prepare
 from collapse_zoo.model import build
 from collapse_zoo.recipes import Recipe

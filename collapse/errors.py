@@ -79,26 +79,18 @@ def some(names: list[str], most: int = 3) -> str:
     return f"{mark} ".join(names[:most]) + more
 
 
-def near_names(name: str, known: Iterable[str], see: str = "") -> str:
+def near_names(name: str, known: Iterable[str]) -> str:
     """Return the end of an "unknown name" message: similar names or, if there are none, up to twelve known names.
-
-    Args:
-        name: The unknown name.
-        known: The known names.
-        see: The command that lists all known names, for the message.
 
     >>> near_names("nc1.cdvn", ["nc1.cdnv", "nc2.norm"])
     'did you mean nc1.cdnv?'
     >>> near_names("zzz", ["b", "a"])
     'known: a, b'
-    >>> near_names("zzz", map(str, range(10, 40)), see="collapse metrics")
-    'known: 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21 and 18 more (list all with: collapse metrics)'
+    >>> near_names("zzz", map(str, range(10, 40)))
+    'known: 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21 and 18 more'
     """
     names = sorted(known)
     close = get_close_matches(name, names, n=3, cutoff=0.6)
     if close:
         return f"did you mean {' or '.join(close)}?"
-    if not names:
-        return "none are known"
-    more = f" (list all with: {see})" if see and len(names) > _MOST_NAMES else ""
-    return f"known: {some(names, _MOST_NAMES)}{more}"
+    return f"known: {some(names, _MOST_NAMES)}" if names else "none are known"

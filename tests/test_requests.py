@@ -37,7 +37,7 @@ def offline(tmp_path, monkeypatch):
 def request(model, **options):
     given = {"text": str(model.parent / "text.jsonl"), "validation_text": str(model.parent / "validation.jsonl")}
     spec = CollectionSpec(**{**given, "chunk_length": 32, **options})
-    return text_request(asked_model(str(model), spec), spec).in_folder(None)
+    return text_request(asked_model(str(model), spec), spec).in_cache()
 
 
 def test_the_identity_says_everything(model):

@@ -57,12 +57,12 @@ def command(model: str, revisions: str | None, store: str, **options: Any) -> in
     return 1 if for_each(names, collect_one, "collected") else 0
 
 
-def _say_what_is_there(made: "Store | Part", store: str | None, given: Mapping[str, Any]) -> None:
+def _say_what_is_there(made: "Store | Part", store: str, given: Mapping[str, Any]) -> None:
     from collapse.core.paths import expanded
     from collapse.plugin.plugin_manager import plugins
     from collapse.stores.shards import Part, all_shards
 
-    folder = expanded(store or "")
+    folder = expanded(store)
     # unfinished: a Part (training slices are missing), or a store with shards (slices of a later pass are missing)
     shards = all_shards(folder) if "part" in given else []  # another part may just have folded and removed them
     if shards or isinstance(made, Part):

@@ -23,7 +23,7 @@ from collapse.cli.terminal import plugins_reporting_problems
     "--parts",
     nargs=2,
     metavar="A_PARTS B_PARTS",
-    help="Folder with all parts of A, and folder with all parts of B; or the names of the parts, separated by commas.",
+    help="Folder with all parts of A, and folder with all parts of B.",
 )
 @click.option(
     "--seeds",

@@ -188,7 +188,7 @@ def _measure_each(
     from collapse.collection.trajectories import of_revision
     from collapse.core.paths import home
     from collapse.measurement.last_results import keep_row
-    from collapse.stores.layers import TOP
+    from collapse.stores.layer_names import TOP
     from collapse.stores.store import Store
     from collapse.vocabulary.groups import measure_groups
 

@@ -3,24 +3,24 @@
 import click
 
 from collapse.cli.terminal import say
-from collapse.errors import counted
 
 
 @click.command()
 @click.argument("stores", nargs=-1, required=True, metavar="PART...")
 @click.option("--store", "target", required=True, metavar="DIR", help="Folder of the merged store.")
 def command(stores: tuple[str, ...], target: str) -> None:
-    """Merge the parts of one collection, given in any order.
+    """Merge the parts of one collection, in any order, or all parts in one folder.
 
     The result is a "trained" store, which has the training pass but no validation.
 
     \b
     collapse merge parts/* --store stores/a
+    collapse merge parts --store stores/a
     """
     from collapse.stores.merging import merge
 
-    made = merge(stores, store=target)
-    say(f"{made} is {made.state}: {counted(len(stores), 'part')} merged, digest {made.digest[:12]}")
+    made = merge(stores[0] if len(stores) == 1 else stores, store=target)  # one folder can hold all parts
+    say(f"{made} is {made.state}: merged, digest {made.digest[:12]}")
     on_hub = "name" in (made.identity.get("validation") or {})  # the store records the name of the data set
     text = "" if on_hub else " --validation-text FILES"
     say(f"validate it with: collapse collect MODEL --store {made}{text}")

@@ -13,7 +13,7 @@ from collapse.numerics.devices import float64_device
 from collapse.numerics.finite import NotFinite
 from collapse.plugin.filling import Filled
 from collapse.stores.folding import StatisticTypes
-from collapse.stores.layers import TOP, joined_states, state_of
+from collapse.stores.layer_names import TOP, joined_states, state_of
 from collapse.stores.store import Store
 
 SavedState = Mapping[str, Tensor]
@@ -35,7 +35,7 @@ class Training:
                 made = ClassMoments.from_state(state_of(layer, state), self.device, kinds)
             self.moments[layer] = made
             made.scratch = self.moments[layers[0]].scratch
-        self.filled = made.filled  # any layer's: read for the versions, which are the same for all layers
+        self.filled = self.moments[layers[0]].filled  # read for the versions, which are the same for all layers
 
     def add(self, h: Mapping[str, Tensor], y_n: Tensor, *_: int) -> None:
         """Add samples: embeddings by layer, and labels. Further arguments (numbers of units) are ignored."""
@@ -69,7 +69,7 @@ class Validation:
             if state is not None:
                 made.resume(state_of(layer, state), kinds)
             self.tallies[layer] = made
-        self.filled = made.filled  # as in Training
+        self.filled = next(iter(self.tallies.values())).filled  # as in Training
 
     def add(self, h: Mapping[str, Tensor], y_n: Tensor, first: int, units: int) -> None:
         """Add the samples of adjacent units: ``first`` is the index of the first unit, ``units`` their number."""

@@ -21,7 +21,7 @@ from collapse.errors import CollapseError, counted
 from collapse.inputs.source import Phase
 from collapse.numerics.devices import is_out_of_memory
 from collapse.numerics.finite import NotFinite
-from collapse.stores.layers import TOP
+from collapse.stores.layer_names import TOP
 
 log = logging.getLogger("collapse")
 

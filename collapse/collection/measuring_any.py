@@ -22,7 +22,7 @@ from collapse.measurement.measuring import Classes, measure_store
 from collapse.measurement.rows import Row
 from collapse.numerics.statistics import EmbeddingStatistics
 from collapse.plugin.registry import Wanted
-from collapse.stores.layers import TOP
+from collapse.stores.layer_names import TOP
 from collapse.stores.store import Store
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ from collapse.measurement.measuring import Classes, Other, measure_store, open_m
 from collapse.measurement.results import Results
 from collapse.measurement.rows import Row
 from collapse.plugin.registry import Wanted
-from collapse.stores.layers import TOP, layers_of
+from collapse.stores.layer_names import TOP, layers_of
 from collapse.stores.store import Store
 
 

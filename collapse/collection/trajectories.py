@@ -16,7 +16,7 @@ from collapse.inputs.collection_spec import CollectionSpec
 from collapse.measurement.results import Results
 from collapse.measurement.rows import Row
 from collapse.plugin.registry import Wanted
-from collapse.stores.layers import TOP
+from collapse.stores.layer_names import TOP
 from collapse.stores.store import Store
 
 log = logging.getLogger("collapse")

@@ -83,7 +83,7 @@ def _open(
     """Load a model and read its data; the arguments are those of :func:`collapse.inputs.text_source.open_texts`."""
     task = TASKS[str(spec.task)]
     check_kind(reference, {**reference.json("config.json"), **reference.model_args}, task)  # before the data are read
-    trains = trained is None or not trained.holds("train")
+    trains = trained is None
     validates = not trains or spec.part is None  # parts may be validated after merging
     with ranks.first_rank_first():
         train = read_data(data.training, task, report) if trains and data.training else None

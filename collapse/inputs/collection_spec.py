@@ -16,7 +16,7 @@ from collapse.errors import UsageError
 from collapse.hub.textfiles import TextNames, text_names
 from collapse.inputs.option_fields import Option, checked, option
 from collapse.inputs.tasks import TASKS
-from collapse.stores.layers import FORM, TOP
+from collapse.stores.layer_names import FORM, TOP
 
 NULLS = ("untrained", "shuffled")
 """Nulls: the architecture with initial weights from a fixed seed; the embeddings with permuted labels."""

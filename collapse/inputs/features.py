@@ -19,7 +19,7 @@ from collapse.inputs.collection_spec import CollectionSpec
 from collapse.inputs.source import Phase, Source
 from collapse.inputs.source_request import check_applies, source_request
 from collapse.numerics.dense_moments import IGNORED
-from collapse.stores.layers import TOP
+from collapse.stores.layer_names import TOP
 from collapse.stores.request import Request
 from collapse.stores.tensor_files import hash_of
 

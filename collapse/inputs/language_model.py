@@ -18,7 +18,7 @@ from collapse.errors import CollapseError, first_line
 from collapse.hub.references import limit_of
 from collapse.numerics.devices import explaining_out_of_memory, is_out_of_memory
 from collapse.numerics.logits import LINEAR, Logits
-from collapse.stores.layers import TOP
+from collapse.stores.layer_names import TOP
 
 
 class Reached(Exception):

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from collapse.errors import CollapseError
 from collapse.inputs.suitability import CHECKED_TOKENS, TOLERANCE, change_of
-from collapse.stores.layers import TOP
+from collapse.stores.layer_names import TOP
 
 if TYPE_CHECKING:
     from collapse.inputs.language_model import LanguageModel

@@ -27,11 +27,11 @@ def resolve(model: str, spec: CollectionSpec, folder: Path | None) -> Request | 
     if is_features_file(model):
         return features_request(Path(model), spec, folder)
     if (source := plugin_source(model, spec)) is not None:
-        return source_request(source, spec, folder).in_folder(folder)
+        return source_request(source, spec, folder).in_cache()
     reference = asked_model(model, spec)
     may_use_published = folder is None and not spec.recollect and not spec.null  # only own null baselines
     try:
-        made: Request | CollapseError = _request(reference, spec, folder=folder).in_folder(folder)
+        made: Request | CollapseError = _request(reference, spec, folder=folder).in_cache()
     except CollapseError as error:  # a published store may supply missing options
         made = error
     has_own = isinstance(made, Request) and made.folder_has_store

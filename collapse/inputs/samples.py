@@ -16,7 +16,7 @@ from collapse.errors import CollapseError, counted
 from collapse.inputs import shuffling
 from collapse.inputs.source import Phase, array_tensor
 from collapse.numerics.dense_moments import IGNORED
-from collapse.stores.layers import TOP
+from collapse.stores.layer_names import TOP
 
 _LARGEST_SLICE, _SLICES = 1024, 16  # units per slice at most, and slices at least if there are enough units
 

@@ -4,7 +4,7 @@ Shapes: n samples, d dimensions, V rows of the classifier.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from copy import copy
 from dataclasses import dataclass
 from typing import Any
@@ -17,7 +17,7 @@ from torch import Tensor
 from collapse.errors import CollapseError, UsageError, first_line
 from collapse.inputs.shuffling import permuted
 from collapse.numerics.logits import LINEAR, Logits
-from collapse.stores.layers import TOP
+from collapse.stores.layer_names import TOP
 
 
 class Phase(ABC):
@@ -191,13 +191,11 @@ def _floats(name: str, given: Any, shape: tuple[str, ...]) -> Tensor:
     return found
 
 
-def _names_of(classes: Sequence[str] | Mapping[Any, str], rows: int) -> list[str]:
-    """Return the names of all classes in the order of their numbers."""
-    named = classes.items() if isinstance(classes, Mapping) else enumerate(classes)
-    by_number = {str(number): str(each) for number, each in named}
-    if by_number.keys() != set(map(str, range(rows))):
-        raise UsageError(f"the source's classes must name the classes 0 to {rows - 1}, got {len(by_number)} names")
-    return [by_number[str(number)] for number in range(rows)]
+def _names_of(classes: Sequence[str], rows: int) -> list[str]:
+    """Return the names of all classes, in the order of their numbers."""
+    if len(classes) != rows:
+        raise UsageError(f"the source's classes must name the classes 0 to {rows - 1}, got {len(classes)} names")
+    return [str(each) for each in classes]
 
 
 def array_tensor(called: str, name: str, values: Any) -> Tensor:

@@ -19,7 +19,7 @@ from collapse.inputs.text_pair import Texts, find_named_validation, find_texts
 from collapse.inputs.text_source import open_texts
 from collapse.measurement.comparable import SAME_TEXTS, same_texts
 from collapse.plugin.plugin_manager import plugins
-from collapse.stores.layers import layers_of
+from collapse.stores.layer_names import layers_of
 from collapse.stores.manifest import is_store
 from collapse.stores.request import Request
 from collapse.stores.store import Store

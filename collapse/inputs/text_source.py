@@ -29,7 +29,7 @@ from collapse.inputs.packing import pack, tokenizer_key
 from collapse.inputs.source import Phase, Source
 from collapse.inputs.suitability import check_model, find_logits
 from collapse.inputs.text_pair import Texts
-from collapse.stores.layers import layers_of
+from collapse.stores.layer_names import layers_of
 from collapse.stores.manifest import NO_LENS, OF_VALIDATION
 from collapse.stores.store import Store
 

@@ -25,7 +25,7 @@ from collapse.plugin.guarding import outside_inference_mode
 from collapse.plugin.metrics import Measure, Metric
 from collapse.plugin.plugin_manager import plugins
 from collapse.plugin.registry import Chosen, Wanted
-from collapse.stores.layers import TOP
+from collapse.stores.layer_names import TOP
 from collapse.stores.manifest import shape_of
 from collapse.stores.store import Store
 from collapse.stores.store_columns import row_columns

@@ -12,7 +12,7 @@ from collapse.errors import counted, shortened, some
 from collapse.measurement.comparable import mixed
 from collapse.measurement.model_names import ARCHITECTURE, with_parts
 from collapse.measurement.results import Results, chosen
-from collapse.stores.layers import TOP
+from collapse.stores.layer_names import TOP
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -16,7 +16,7 @@ from collapse.measurement.rows import ABOUT, frame_of
 from collapse.measurement.rows import Note as Note
 from collapse.measurement.rows import Row as Row
 from collapse.plugin.plugin_manager import plugins
-from collapse.stores.layers import TOP
+from collapse.stores.layer_names import TOP
 
 if TYPE_CHECKING:
     import pandas as pd

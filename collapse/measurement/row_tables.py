@@ -18,7 +18,7 @@ from collapse.measurement.rows import Row
 from collapse.measurement.table import Table
 from collapse.plugin.metrics import limits_of
 from collapse.plugin.plugin_manager import plugins
-from collapse.stores.layers import TOP
+from collapse.stores.layer_names import TOP
 
 ERROR = "± standard error"
 """Heading of the line below a measurement, which has its standard error."""

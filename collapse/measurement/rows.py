@@ -10,7 +10,7 @@ from collapse.measurement.cells import plain
 from collapse.measurement.table import Table
 from collapse.plugin.names import OF_OTHERS
 from collapse.plugin.plugin_manager import plugins
-from collapse.stores.layers import TOP
+from collapse.stores.layer_names import TOP
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -279,7 +279,7 @@ def _flat(h: Any, y: Any, dim: int) -> tuple[Tensor, Tensor]:
         )
     if h.shape[-1] != (dim or h.shape[-1]):
         raise UsageError(
-            f"embeddings have {h.shape[-1]:,} dimensions, but earlier embeddings have {dim:,}: check h, or call reset() "
-            "first"
+            f"embeddings have {h.shape[-1]:,} dimensions, but earlier embeddings have {dim:,}: check h, or call "
+            "reset() first"
         )
     return h.reshape(-1, h.shape[-1]), y.reshape(-1).long()

@@ -6,7 +6,6 @@ Shapes: C classes, S validation blocks.
 import math
 from collections import Counter
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field
 
 from jaxtyping import Float
@@ -77,12 +76,11 @@ def evaluate(
             for metric, measures in chosen
         ]
         running = [each for each in made if each.remark is None and each.failure is None]
-        try:
-            counts = _evaluate_all(running, values, by_class, top, tile_side, progress)
-        except Wrote:  # raised by merge_ranks() on all ranks; recording_failure() has kept it in each.failure
-            wrote |= {id(each.metric): each.failure for each in running if isinstance(each.failure, Wrote)}
-        else:
+        counts = _evaluate_all(running, values, by_class, top, tile_side, progress)
+        writers = [each for each in running if isinstance(each.failure, Wrote)]
+        if not writers:
             return Evaluation(made, values.s, counts)
+        wrote |= {id(each.metric): each.failure for each in writers}
 
 
 def _evaluate_all(
@@ -95,21 +93,20 @@ def _evaluate_all(
 ) -> Counter[str]:
     """Fill in ``wanted``, results of metrics whose needs are met; return the ``pair_counts`` of :class:`Evaluation`."""
     pairs, counts = [], Counter[str]()
-    with suppress(Wrote):  # merge_ranks() raises it again, on all ranks
-        for each in wanted:
-            with each.recording_failure():
-                if each.metric.kind == "scalar":
-                    _scalar(each, values, by_class)
-                    continue
-                each.tally = _tally(each, values)
-                if each.metric.kind == "class":
-                    _classwise(each, each.tally, values, by_class)
-                else:
-                    each.class_tally = _tally(each, values, groups=values.s.n_classes) if by_class else None
-                    each.top = TopPairs(top, values.s.means.device) if top else None
-                    pairs.append(each)
-        if pairs:
-            counts = sweep(values, pairs, side=tile_side, progress=progress)
+    for each in wanted:
+        with each.recording_failure():
+            if each.metric.kind == "scalar":
+                _scalar(each, values, by_class)
+                continue
+            each.tally = _tally(each, values)
+            if each.metric.kind == "class":
+                _classwise(each, each.tally, values, by_class)
+            else:
+                each.class_tally = _tally(each, values, groups=values.s.n_classes) if by_class else None
+                each.top = TopPairs(top, values.s.means.device) if top else None
+                pairs.append(each)
+    if pairs and not any(isinstance(each.failure, Wrote) for each in wanted):  # else all are evaluated again
+        counts = sweep(values, pairs, side=tile_side, progress=progress)
     counts = merge_ranks(wanted, counts)
     for each in pairs:
         with each.recording_failure():

@@ -185,7 +185,8 @@ class MetricResult:
 
     def merge(self, parts: Sequence[tuple[Any, ...]]) -> None:
         """Combine all ranks' results of :meth:`of_this_rank`; the metric failed if it failed on at least one rank."""
-        self.failure = next((each[0] for each in parts if each[0]), None)
+        failures = [each[0] for each in parts if each[0]]
+        self.failure = max(failures, key=lambda failure: isinstance(failure, Wrote), default=None)
         if self.failure or len(parts[0]) == 2:  # not a pair metric
             return
         _, remarks, tallies, of_classes, tops = zip(*parts, strict=True)
@@ -205,13 +206,11 @@ class MetricResult:
 
     @contextmanager
     def recording_failure(self) -> Iterator[None]:
-        """Record a plugin's exception in ``failure``; raise :class:`Wrote`, and errors that no plugin caused."""
+        """Record a plugin's exception in ``failure``; raise errors that no plugin caused."""
         try:
             yield
         except Failed as error:
             self.failure = error
-            if isinstance(error, Wrote):
-                raise
         except Exception as error:  # a plugin's measure can raise anything
             if isinstance(error, CollapseError) and not isinstance(error, PluginError):
                 raise
@@ -219,16 +218,9 @@ class MetricResult:
 
 
 def merge_ranks(results: Sequence[MetricResult], pair_counts: Counter[str]) -> Counter[str]:
-    """Merge the results of all ranks, so that all ranks have the same results; return the sum of ``pair_counts``.
-
-    Raises:
-        Wrote: On some rank, a metric wrote to a shared tensor.
-    """
+    """Merge the results of all ranks, so that all ranks have the same results; return the sum of ``pair_counts``."""
     found = ranks.meet(([each.of_this_rank() for each in results], pair_counts))
     for each, parts in zip(results, zip(*(of_rank for of_rank, _ in found), strict=True), strict=True):
         with each.recording_failure():
             each.merge(parts)
-    for each in results:
-        if isinstance(each.failure, Wrote):
-            raise each.failure
     return sum((counts for _, counts in found), Counter[str]())

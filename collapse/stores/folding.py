@@ -17,7 +17,7 @@ from collapse.plugin.filling import conflict
 from collapse.plugin.plugin_manager import plugins
 from collapse.plugin.statistic import Statistic
 from collapse.stores.files import sha256_of
-from collapse.stores.layers import TOP, state_of
+from collapse.stores.layer_names import TOP, state_of
 from collapse.stores.manifest import (
     MANIFEST,
     VERSION,

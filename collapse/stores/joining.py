@@ -24,7 +24,7 @@ def joined(parts: Parts) -> Part:
     if isinstance(parts, str | Path):
         folder = expanded(parts)
         found = sorted(each for each in folder.iterdir() if is_part(each)) if folder.is_dir() else []
-        parts = found or [each for each in str(parts).split(",") if each]
+        parts = found or [folder]
     given = [parts] if isinstance(parts, Part) else parts
     opened = [each if isinstance(each, Part) else Part.load(str(each)) for each in given]
     if len(opened) < 2:

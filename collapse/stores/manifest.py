@@ -15,7 +15,7 @@ from typing import Any
 from collapse.core.paths import near_folders
 from collapse.errors import StoreError
 from collapse.stores.files import canonical, sha256_of
-from collapse.stores.layers import TOP
+from collapse.stores.layer_names import TOP
 
 MANIFEST = "collapse.json"
 KNOWN_LATER = frozenset({"attention", "head"})

@@ -7,10 +7,10 @@ from collapse.errors import StoreError
 from collapse.plugin.guarding import outside_inference_mode
 from collapse.stores.folding import fold_training, training_hash
 from collapse.stores.joining import Parts, joined
-from collapse.stores.manifest import is_store
+from collapse.stores.manifest import differences, is_store
 from collapse.stores.shards import gaps
 from collapse.stores.slice_ranges import spans
-from collapse.stores.store import Store, load_same
+from collapse.stores.store import Store, another_store
 from collapse.stores.store_folder import locked_store_folder
 
 
@@ -42,4 +42,5 @@ def merge(parts: Parts, *, store: str | Path) -> Store:
     new, held = fold_training(None, shards), Store.load(target)
     if held.layers == new.layers and training_hash(held, held.layers) == training_hash(new, new.layers):
         return held.check()
-    return load_same(target, new)  # raises: it names the differences
+    differ = differences(held.identity, new.identity, sides=("there", "new")) or ["its statistics"]
+    raise another_store(target, differ)

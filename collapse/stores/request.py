@@ -16,7 +16,7 @@ from collapse.core.paths import home
 from collapse.core.progress import Report
 from collapse.errors import StoreError
 from collapse.stores.files import sha256_of
-from collapse.stores.layers import layers_of
+from collapse.stores.layer_names import layers_of
 from collapse.stores.manifest import KNOWN_LATER, OF_VALIDATION, SHARDS, VERSION, differences, is_store
 from collapse.stores.shards import Part, Shard, all_shards, gaps, remove_shards, set_damaged_shards_aside, shards_in
 from collapse.stores.slice_ranges import slices_of_part
@@ -77,9 +77,9 @@ class Request:
         """Whether the folder already holds a store."""
         return self.folder is not None and is_store(self.folder)
 
-    def in_folder(self, folder: Path | None) -> "Request":
-        """Return this request for a store in a folder; None selects the identity's folder in the user's cache."""
-        return replace(self, folder=folder or home() / "stores" / sha256_of([VERSION, self.identity])[:40])
+    def in_cache(self) -> "Request":
+        """Return this request for a store in the user's cache, unless it has a folder."""
+        return replace(self, folder=self.folder or home() / "stores" / sha256_of([VERSION, self.identity])[:40])
 
     def identity_differences(self, identity: Mapping[str, Any], *, trained: bool = False) -> list[str]:
         """List the fields in which a stored identity differs from the requested one.

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 from collapse.core.reading import read_json
 from collapse.core.steps import run_and_step, tokens_of
 from collapse.stores.files import sha256_of
-from collapse.stores.layers import TOP
+from collapse.stores.layer_names import TOP
 from collapse.stores.manifest import RESULTS
 from collapse.stores.naming import shown_model
 

@@ -11,7 +11,7 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext, supp
 from pathlib import Path
 
 from collapse.errors import InUseError, StoreError
-from collapse.stores.layers import FOLDER
+from collapse.stores.layer_names import FOLDER
 from collapse.stores.lock import LOCK, locked, running_parts
 from collapse.stores.manifest import MANIFEST, ORIGIN, SHARDS, is_store
 from collapse.stores.shards import remove_shards

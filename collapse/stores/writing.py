@@ -1,4 +1,4 @@
-"""Write files atomically, and report a full disk in one line that says what to do."""
+"""Write files (shards.py, tensor_files.py) atomically, and report a full disk in one line that says what to do."""
 
 import errno
 import os

@@ -20,7 +20,7 @@ from collapse.measurement.measuring import Measurable, measure_store, open_measu
 from collapse.measurement.output import RESULTS
 from collapse.measurement.results import Results
 from collapse.plugin.registry import Wanted
-from collapse.stores.layers import TOP
+from collapse.stores.layer_names import TOP
 from collapse.stores.store import Store
 from collapse.vocabulary.chosen_classes import Chosen, choose
 

@@ -24,17 +24,6 @@ CORPUS = "TinyStories"
 HEADS = ("tied", "untied", "fixed-etf", "fixed-frame")
 _NOT_NEGATIVE: dict[str, Any] = {"valid": lambda value: value >= 0, "wanted": "at least 0"}
 
-_INSTEAD = {
-    "vocab_size": "--tokenizer",
-    "hidden_size": "a name with this width, such as 2x64",
-    "num_layers": "a name with this depth, such as 2x64",
-    "num_heads": "--heads",
-    "max_position_embeddings": "--chunk-length",
-    "window_size": "--window",
-    "tie_word_embeddings": "--head",
-}
-"""What users give in place of ``--config-arg`` for these values."""
-
 _LOSS = r"_[A-Za-z]\w*-m?\d+(?:\.\d+)?(?:e-?\d+)?"
 _NAME = re.compile(
     r"(?:(?P<corpus>[A-Za-z0-9._-]+)-)?"
@@ -124,8 +113,11 @@ class Recipe:
             )
         known = GPTNeoConfig().to_dict()
         for name in self.config:
-            if name in _INSTEAD:
-                raise UsageError(f"--config-arg {name} is not allowed: use {_INSTEAD[name]}")
+            if name in own:
+                raise UsageError(
+                    f"--config-arg {name} is not allowed: set width and depth with the model's name (2x64), other "
+                    "values with --heads, --window, --chunk-length, --head or --tokenizer"
+                )
             if name not in known:
                 raise UsageError(f"GPT-Neo's configuration has no {name!r}; {near_names(name, known)}")
         return GPTNeoConfig(**own | more | dict(self.config))
