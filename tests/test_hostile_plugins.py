@@ -31,7 +31,7 @@ def of_pairs(body: str, asks: str = "gram", measure: str = "Mean('bad.x')") -> s
     return f"@pair_metric({measure})\ndef x({asks}):\n    {body}\n"
 
 
-WROTE = "it wrote to a tensor that others also read"
+WROTE = "it wrote to a tensor that other functions also read"
 
 # What the plugin does, and what its note says.
 HOSTILE = {
@@ -42,6 +42,16 @@ HOSTILE = {
     "writes_norms": (of_classes("return norms.log_()"), WROTE),
     "writes_a_field": (of_pairs("return cosine.abs_()", "cosine"), WROTE),
     "writes_rows": (of_pairs("row_means.mul_(2); return gram", "row_means, gram"), WROTE),
+    "writes_a_derived": (
+        "@derived\ndef half(norms):\n    return norms / 2\n\n@metric('bad.z')\ndef z(half):\n    return half.sum()\n\n"
+        + scalar("return half.mul_(2).sum()", "half"),
+        WROTE,
+    ),
+    "writes_rows_of_a_derived": (
+        "@derived\ndef half(norms):\n    return norms / 2\n\n"
+        + of_pairs("row_half.mul_(3); return gram", "row_half, gram"),
+        WROTE,
+    ),
     "wrong_tile": (of_pairs("return gram[0]"), "must return a tensor of shape (30, 30), not (30,)"),
     "complex": (of_classes("return norms + 0j"), "not (30,), complex128"),
     "text": (scalar("return 'half'"), "must return a number, not str 'half'"),

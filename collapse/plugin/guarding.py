@@ -1,12 +1,13 @@
 """Call a plugin's function, and convert its exception, or its write to a shared tensor, to a PluginError.
 
-After a failed metric, numerics/reducing.py omits only its results. After a failed statistic, filling.py stops the run.
+If a metric fails, numerics/reducing.py omits only its results. If a statistic fails, filling.py stops the run.
 Hooks (registry.py), limits (measures.py) and imports (plugin_manager.py) have their own handlers.
 
 This module does not import torch, because plugins that only add commands do not need it.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import is_dataclass
 from functools import wraps
 from pathlib import Path
 from traceback import extract_tb
@@ -17,6 +18,7 @@ from collapse.errors import CollapseError, PluginError, first_line
 P = ParamSpec("P")
 R = TypeVar("R")
 
+_WROTE = "it wrote to a tensor that other functions also read: write to a copy (x.clone())"
 _REFUSED = "Inplace update to inference tensor"
 """Start of torch's message about a write to a tensor that was made in inference mode."""
 
@@ -32,12 +34,12 @@ class Failed(PluginError):
         super().__init__(f"{called(function)} failed: {text}")
         self.module = str(getattr(function, "__module__", "?"))
 
-    def __reduce__(self) -> tuple[Any, ...]:  # ranks send errors: a function of a file cannot be pickled
+    def __reduce__(self) -> tuple[Any, ...]:  # ranks send errors; a function of a plugin file cannot be pickled
         return type(self).__new__, (type(self), *self.args), vars(self)
 
 
 class Wrote(Failed):
-    """A plugin's function wrote to a tensor that others also read."""
+    """A plugin's function wrote to a tensor that other functions also read."""
 
 
 def call(function: Callable[..., Any], /, *arguments: Any, **named: Any) -> Any:
@@ -45,15 +47,31 @@ def call(function: Callable[..., Any], /, *arguments: Any, **named: Any) -> Any:
 
     Raises:
         Failed: The function raised an exception.
-        Wrote: The function wrote to a tensor that others also read. Such tensors are made in inference mode, and torch
-            refuses a write to them outside this mode.
+        Wrote: The function wrote to a tensor that other functions also read. After a write to a tensor that was made
+            in inference mode, torch raises; other tensors, such as derived values, count their writes.
     """
+    writes = _writes(named)
     try:
-        return function(*arguments, **named)
+        made = function(*arguments, **named)
     except Exception as error:  # a plugin can raise anything
-        if _REFUSED in str(error):
-            raise Wrote(function, "it wrote to a tensor that others also read: write to a copy (x.clone())") from error
+        if _REFUSED in str(error) or _writes(named) != writes:
+            raise Wrote(function, _WROTE) from error
         raise Failed(function, error_line(error) + _place(function, error)) from error
+    if _writes(named) != writes:
+        raise Wrote(function, _WROTE)
+    return made
+
+
+def _writes(value: Any) -> list[int]:
+    """Return the numbers of writes to all tensors in a value, except tensors that were made in inference mode."""
+    if isinstance(value, Mapping):
+        value = list(value.values())
+    if isinstance(value, list | tuple):
+        return [count for each in value for count in _writes(each)]
+    if is_dataclass(value):
+        return _writes(vars(value))
+    counted = hasattr(value, "is_inference") and not value.is_inference()
+    return [value._version] if counted else []
 
 
 def _place(function: Callable[..., Any], error: BaseException) -> str:

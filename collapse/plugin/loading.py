@@ -56,7 +56,7 @@ class Plugin:
         return self.maker if self.origin == GIVEN else self.origin
 
     def blamed(self, text: str) -> str:
-        """Add the plugin's name, and how to disable it, to a message about its failure."""
+        """Add the plugin's name to a message about its failure and, if it is installed, how to disable it."""
         if not self.origin:
             return text
         advice = "" if self.origin == GIVEN else f" (disable it with -p no:{self.name})"
@@ -74,7 +74,7 @@ def entries(group: str) -> list[tuple[str, str, EntryPoint]]:
 
 
 def candidates(extra: list[str]) -> Iterator[tuple[str, str, Callable[[], Any]]]:
-    """Yield each plugin's name, its origin and a function that loads it, but not the plugins that add commands.
+    """Yield the name, origin and loading function of each plugin, except plugins that add commands.
 
     Args:
         extra: Files, modules, or ``no:NAME`` to disable a plugin, in addition to ``COLLAPSE_PLUGINS``.
@@ -88,7 +88,7 @@ def candidates(extra: list[str]) -> Iterator[tuple[str, str, Callable[[], Any]]]
     for name, origin, entry in installed:
         if name not in without:
             yield name, origin, entry.load
-    for name in dict.fromkeys(each for each in named if not each.startswith(_NOT)):
+    for name in dict.fromkeys(each for each in named if not each.startswith(_NOT) and each not in names):
         yield name, GIVEN, partial(load_given, name)
 
 

@@ -29,7 +29,7 @@ def add_plugins(names: Iterable[str]) -> None:
 
 @cache
 def plugins() -> Plugins:
-    """Load every plugin except those of commands: from entry points, from ``COLLAPSE_PLUGINS`` and from ``-p``.
+    """Load every plugin except those that add commands: from entry points, from ``COLLAPSE_PLUGINS`` and from ``-p``.
 
     Raises:
         UsageError: A plugin of ``COLLAPSE_PLUGINS`` or ``-p`` cannot be used.
@@ -69,5 +69,5 @@ def _problem(loaded: Plugins, plugin: Plugin, error: Exception) -> str:
     problem = f"plugin {plugin.name} ({plugin.origin}): {error_line(error)}"
     if plugin.origin == GIVEN:
         raise UsageError(f"{problem}; correct it, or remove it from -p and COLLAPSE_PLUGINS") from error
-    loaded.problems.append(problem)
+    loaded.problems.append(f"{problem} (disable it with -p no:{plugin.name})")
     return problem

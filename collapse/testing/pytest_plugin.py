@@ -10,6 +10,7 @@ import pytest
 
 from collapse import testing
 from collapse.errors import CollapseError
+from collapse.plugin.guarding import error_line
 from collapse.plugin.loading import declarations, load_given
 from collapse.plugin.metrics import declaration
 
@@ -45,10 +46,9 @@ def pytest_collection_modifyitems(session: pytest.Session, config: pytest.Config
     for name in config.getoption("collapse_laws"):
         try:
             module = load_given(name)
-        except CollapseError as error:
-            raise pytest.UsageError(f"--collapse-laws {name}: {error}") from error
-        except ModuleNotFoundError as error:
-            raise pytest.UsageError(f"--collapse-laws {name}: {error}; give a .py file or a module") from error
+        except Exception as error:  # importing a plugin can raise anything
+            hint = "; give a .py file or a module" if getattr(error, "name", "") == name else ""
+            raise pytest.UsageError(f"--collapse-laws {name}: {error_line(error)}{hint}") from error
         for each in declarations(module):
             kind = "statistic" if isinstance(each, type) else type(declaration(each)).__name__.lower()
             if kind != "derived":
