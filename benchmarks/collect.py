@@ -20,7 +20,7 @@ from benchmarks.timing import growth_of, in_turn, peak_growth
 from collapse.collection.accumulators import Training, Validation
 from collapse.inputs.chunk_files import Chunks
 from collapse.inputs.language_model import LanguageModel
-from collapse.inputs.model_layers import find_layers
+from collapse.inputs.model_blocks import find_layers
 from collapse.inputs.source import Source
 from collapse.inputs.text_source import TextPhase
 from collapse.numerics.decisions import Decider

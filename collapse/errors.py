@@ -29,7 +29,7 @@ class StoreError(CollapseError):
 
 
 class PluginError(CollapseError):
-    """A plugin violates the plugin interface. A failed metric loses its own value; a failed statistic stops the run."""
+    """A plugin violates the plugin interface. A failing metric has no value; a failing statistic stops the run."""
 
 
 def at_least(least: int, name: str, value: Any) -> int:

@@ -53,6 +53,7 @@ TESTS = {
     "collapse/numerics/equal_rows.py": "tests/test_ranking.py",
     "collapse/numerics/decisions.py": "tests/test_tally.py tests/test_ranking.py tests/test_decisions.py",
     "collapse/numerics/tiles.py": PAIRS,
+    "collapse/numerics/near_pairs.py": PAIRS,
     "collapse/numerics/pairs.py": PAIRS,
     "collapse/numerics/reducing.py": PAIRS,
     "collapse/numerics/standard_errors.py": "tests/test_standard_errors.py tests/test_block_errors.py",

@@ -132,7 +132,7 @@ def test_another_base_model_costs_a_warning(base, tmp_path, caplog):
     assert not caplog.messages
     load(shutil.copytree(base, tmp_path / "other"), tmp_path / "a")
     (said,) = caplog.messages
-    assert re.fullmatch(r"the adapter \S+/a was trained on \S+/llama, but is applied to \S+/other", said)
+    assert re.fullmatch(r"the adapter \S+/a was trained with the model \S+/llama, but is applied to \S+/other", said)
 
 
 def test_what_does_not_fit_costs_a_line(base, tiny, tmp_path):

@@ -77,7 +77,7 @@ def test_arrays_are_measured_without_a_store():
     assert measured.measurements == expected.measurements
     assert (measured.model, measured.step) == ("mine", 7)
     for wrong in ({}, {"features": arrays["features"]}, {"store": "s", **arrays}):
-        with pytest.raises(UsageError, match="takes a model, a store, or features with labels"):
+        with pytest.raises(UsageError, match="needs one of these: a model, a store, or features with labels"):
             collapse.measure(**wrong)
 
 

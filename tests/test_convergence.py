@@ -69,7 +69,7 @@ def test_what_is_no_two_parts_is_refused(tiny, parts, tmp_path):
 def test_the_figure_keeps_every_law(parts):
     function = plugins().figures["convergence"].function
     check_figure(function, stores=[collapse.Part.load(path) for path in parts.values()])
-    with pytest.raises(UsageError, match="draws parts of a collection: give stores= two or more"):
+    with pytest.raises(UsageError, match="draws parts of a collection: pass stores= with two or more"):
         check_figure(function)
 
 
@@ -79,7 +79,7 @@ def test_the_curve_is_that_of_convergence(parts, tiny, tmp_path):
     table = collapse.convergence(parts.values(), metrics=drawn_in("parts")).records()
     assert [row["samples"] for row in rows] == [row["samples"] for row in table]
     assert [row["nc1_cdnv"] for row in rows] == pytest.approx([row["nc1.cdnv"] for row in table])
-    assert "growing merges of 3 parts of 1 collection" in drawing.caption
+    assert "the first two parts, and so on, of 1 collection" in drawing.caption
     other = collapse.collect(tiny.model, store=tmp_path / "other", part=(1, 2), **tiny.options())
     drawing = collapse.draw("convergence", [*map(collapse.Part.load, parts.values()), other])
     assert drawing.notes == ("not drawn: 1 part without another part of the same collection",)
@@ -100,5 +100,5 @@ def test_a_report_plots_them_beside_its_rows(parts, tmp_path):
     assert '<figure id="figure-convergence"' in page
     sources = page.partition('id="data-sources">')[2].partition("</script>")[0]
     assert [row[0] for row in json.loads(sources)["rows"]] == ["results", "part", "part", "part"]
-    with pytest.raises(CollapseError, match="merge parts of a collection first"):
+    with pytest.raises(CollapseError, match="merge parts first"):
         collapse.report(parts.values(), tmp_path / "r.html")

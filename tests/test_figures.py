@@ -99,7 +99,7 @@ def test_the_command_says_what_became_of_each_figure(run, tmp_path):
     done = run(*words, code=1)
     assert done.stdout.strip() == undrawn
     assert "no figure was drawn" in done.stderr
-    assert "the folder for the figures is missing: give --out DIR" in run("figures", PAPER, code=None).stderr
+    assert "no folder for the figures is given: add --out DIR" in run("figures", PAPER, code=None).stderr
     listed = run("figures", "--list").stdout
     assert all(name in listed for name in plugins().figures)
 

@@ -15,7 +15,7 @@ from collapse.measurement.results import Results
 TOLD = re.compile(
     r"collapse: cannot write (/\S+)(?: \([\d.,]+ MB\))?: (?:No space left on device|File too large)\. Free space or "
     r"(choose another --store|choose another --output|set COLLAPSE_HOME to another folder|"
-    r"set HF_HOME to a folder on another disk), then run the same command again: finished work is kept"
+    r"set HF_HOME to a folder on another disk), then run the command again: finished work is kept"
 )
 
 

@@ -36,7 +36,7 @@ def test_counts_make_four_groups(whole):
         assert row["nc4.kappa"] is row["nc4.chance_agreement"] is None
         assert row.standard_errors == {}
     assert {note.text for row in rows for note in row.notes if note.measurement == "nc4.kappa"} == {
-        "predictions are not counted by label, so not for a group of classes"
+        "predictions are not counted by label, so chance agreement in a group of classes is unknown"
     }
 
 

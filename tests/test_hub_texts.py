@@ -82,8 +82,8 @@ def test_a_limit_downloads_only_the_first_files_of_a_data_set(hub, as_user, tiny
 def test_a_data_set_whose_texts_cannot_be_chosen_is_told_in_a_line(configured, hub, as_user, tiny):
     hub.add("owner/csv", {"train.csv": b"text\na text\n"}, kind="datasets")
     for name, code, said in (
-        ("named", 2, "has several configurations (known: one, two): give --text owner/named:CONFIGURATION"),
-        ("named:on", 2, "has no configuration 'on' (known: one, two): give --text owner/named:CONFIGURATION"),
+        ("named", 2, "has several configurations (known: one, two): choose one as owner/named:CONFIGURATION"),
+        ("named:on", 2, "has no configuration 'on' (known: one, two): choose one as owner/named:CONFIGURATION"),
         ("csv", 1, "has files in an unsupported format (train.csv): convert them to .jsonl or .parquet"),
     ):
         refused = as_user("measure", tiny.model, "--text", f"owner/{name}", "--chunk-length", 32, code=code)

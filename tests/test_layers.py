@@ -118,7 +118,7 @@ def test_what_is_wrong_costs_one_line(tiny, told, tmp_path):
     assert "--null measures only the top layer" in told(2, "measure", *tiny.words("--layers", "all", "--null"))
     for words in ((), ("--group-by", "count")):
         said = told(1, "measure", GOLDEN, "--layers", "all", *words)
-        assert "holds only the layer top: to collect the others, name the model and its text" in said
+        assert "holds only the layer top: to collect the other layers, give the model and its text" in said
     assert "holds top, but not layer 1" in told(1, "measure", GOLDEN, "--layers", 1)
     with pytest.raises(UsageError, match=r"use collapse\.measure_layers"):
         collapse.measure(GOLDEN, layers="all")

@@ -201,7 +201,7 @@ def test_mixed_precision_of_a_trainer_does_not_count(live, saved):
         ({"null": "untrained"}, "collect a model with its initial weights"),
         ({"text": []}, "--text must be one or several names"),
         ({"text": None}, "no corpus"),
-        ({"text": "a long text " * 30}, "give a loaded model a list of texts"),
+        ({"text": "a long text " * 30}, "pass a loaded model with a list of texts"),
     ],
 )
 def test_options_that_do_not_apply_are_refused(live, options, said):

@@ -58,7 +58,7 @@ WRONG = {
     r"wte\.weight has 512×48, but config\.json gives 600×48": lambda folder: edit_json(
         folder / "config.json", vocab_size=600
     ),
-    "copied cannot be loaded .*: a file of its weights is damaged or incomplete: download it again": lambda folder: (
+    "copied cannot be loaded .*: a file of its weights is damaged or incomplete: copy or download it": lambda folder: (
         os.truncate(folder / "model.safetensors", 1000)
     ),
 }

@@ -103,7 +103,7 @@ def test_a_statistic_that_parts_do_not_share_is_left_out(parts, trained, made, t
     assert merged.manifest["statistics"] == merged.manifest["statistics_by"] == {}
     assert "top/covariance.safetensors" not in merged.manifest["files"]
     assert "statistic covariance is excluded: " in caplog.text
-    assert "did not fill it" in caplog.text
+    assert "lacks it" in caplog.text
     for name, tensor in merged.tensors("train").items():
         assert torch.equal(tensor, trained.tensors("train")[name])
     monkeypatch.setattr(plugins().statistics["covariance"], "version", 2)

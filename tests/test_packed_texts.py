@@ -72,7 +72,7 @@ def test_what_does_not_fit_is_refused_in_one_line(packed, tiny, tmp_path, told):
     other, file = shutil.copytree(tiny.model, tmp_path / "other"), tmp_path / "other" / "tokenizer.json"
     file.write_text(file.read_text().replace('"add_prefix_space": false', '"add_prefix_space": true'))
     assert "tokenizer: sha256:" in told(2, "collect", other, *words[2:], *right)
-    assert f"/train is only a part of a packed text: give its folder, {packed}" in told(
+    assert f"/train is inside the folder of a packed text: give the folder, {packed}" in told(
         2, *words[:3], packed / "train", *words[4:]
     )
     copy = shutil.copytree(packed, tmp_path / "copy")

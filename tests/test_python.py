@@ -53,7 +53,7 @@ def test_an_option_that_does_not_apply_is_refused(features):
             collapse.measure(store, **wrong)
     with pytest.raises(UsageError, match=r"^features are already embeddings: --text does not apply"):
         collapse.measure(features=np.eye(4), labels=[0, 0, 1, 1], text="a.txt")
-    with pytest.raises(UsageError, match=r"^statistics are finished: --text does not apply"):
+    with pytest.raises(UsageError, match=r"^statistics are already collected: --text does not apply"):
         collapse.measure(store.statistics(), text="a.txt")
     with pytest.raises(TypeError, match="did you mean max_chunks"):
         collapse.measure(store, max_chunk=3)

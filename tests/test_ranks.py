@@ -150,7 +150,7 @@ def test_ranks_with_other_texts_are_refused(ranks, tiny, tmp_path):
         (tmp_path / name / "text.jsonl").write_text(text)
     words = ["collect", tiny.model, "--text", "text.jsonl", "--chunk-length", 32, "--store", tmp_path / "store"]
     assert ranks.run(words, words, folders=(tmp_path / "one", tmp_path / "two")) == [1, 1]
-    assert re.search("collapse: rank 1: the ranks differ in corpus.sha256: .* give all of them", ranks.said())
+    assert re.search("collapse: rank 1: the ranks differ in corpus.sha256: .* run the same command", ranks.said())
     assert not (tmp_path / "store").exists()
 
 

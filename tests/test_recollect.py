@@ -130,7 +130,7 @@ def test_an_unfinished_recollection_of_something_else_is_discarded(tiny, options
     (said,) = (each for each in caplog.messages if "discarding" in each)
     differ = "dtype: float32 (stored), bfloat16 (requested)"
     assert said == (
-        f"{folder}: discarding an unfinished collection of --recollect: {differ}. Collecting again from the start"
+        f"{folder}: discarding an unfinished --recollect that differs in {differ}. Collecting again from the start"
     )
     assert done.identity["dtype"] == "bfloat16"
     assert {each.name for each in folder.iterdir()} == {MANIFEST, "top"}

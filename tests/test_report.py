@@ -132,7 +132,7 @@ def test_checkpoints_of_one_run_are_not_permuted():
     assert "permutation" not in found.tables
     assert "permutation: rows that differ in step are not exchangeable" in found.lacking
     assert (
-        "models differ in step, which may drive both columns, and are not exchangeable"
+        "models differ in step, which may drive both a column and val_loss; they are not exchangeable"
         in found.tables["correlation"].notes
     )
 

@@ -91,7 +91,8 @@ def test_a_pattern_that_matches_nothing_names_those_that_are_there(published, as
     said = told(2, "collect", checkpoints, "--revisions", "final", "--store", "unused")
     assert said.endswith("run matches final; known: checkpoint-100, checkpoint-1000, checkpoint-900\n")
     assert (
-        "(--revision): give only one" in as_user("measure", "owner/run@main", *["--revisions", "*"], code=None).stderr
+        "(--revision or --revisions): give only one"
+        in as_user("measure", "owner/run@main", *["--revisions", "*"], code=None).stderr
     )
 
 

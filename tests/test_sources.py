@@ -95,7 +95,9 @@ def test_what_is_wrong_with_a_source_is_said():
     ):
         with pytest.raises(CollapseError, match=said):
             made(labels=labels)
-    with pytest.raises(CollapseError, match=r"embeddings of .* units, .* 4 dimensions, got .*32 \[2, 4\]"):
+    with pytest.raises(
+        CollapseError, match=r"must return floating-point embeddings of shape \(\d+, 4\), .*, got .*32 \[2, 4\]"
+    ):
         collapse.collect_source(made(embed=lambda start, stop: torch.zeros(2, 4)))
     broken = DATA["train_features"].clone()
     broken[5, 1] = torch.nan

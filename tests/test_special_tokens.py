@@ -101,7 +101,7 @@ def test_ids_are_checked(model, tiny):
         with pytest.raises(UsageError, match="--ignore-tokens must be special or ids, such as 0,50256, got"):
             collapse.collect(model, text=str(tiny.text), ignore_tokens=bad)
     every = range(len(AutoTokenizer.from_pretrained(model)))
-    with pytest.raises(UsageError, match="--ignore-tokens 99999: the tokenizer has only the ids 0 to "):
+    with pytest.raises(UsageError, match="--ignore-tokens 99999: the tokenizer has no such id; give ids up to "):
         collapse.collect(model, text=str(tiny.text), **CUT, ignore_tokens=[3, 99999])
     with pytest.raises(UsageError, match="--ignore-tokens excludes every sample of the train text"):
         collapse.collect(model, text=str(tiny.text), **CUT, ignore_tokens=every)

@@ -50,7 +50,7 @@ def test_what_is_there():
     bare = statistics_of(torch.eye(3), torch.eye(3))
     assert [need for need in having if bare.has(need)] == ["counts", "means", "variances", "classifier"]
     assert s.statistic("covariance")["samples"].tolist() == [8]
-    with pytest.raises(CollapseError, match="this store holds no statistic 'largest': collect it again"):
+    with pytest.raises(CollapseError, match="this store holds no statistic 'largest': collect the store again"):
         s.statistic("largest")
     moved = s.to("meta")
     for name in ("classes", "counts", "means", "variances", "classifier"):

@@ -105,9 +105,9 @@ def put(tensor, value, at=3):
     ("file", "change", "said"),
     [
         ("train", put("classes", 0), "its class ids are not in ascending order"),
-        ("train", put("means", float("nan")), "means are not all finite"),
-        ("classifier", put("weight", float("nan")), "weight are not all finite"),
-        ("validation", put("loss_sum", float("nan")), "loss_sum are not all finite"),
+        ("train", put("means", float("nan")), "means has values that are not finite"),
+        ("classifier", put("weight", float("nan")), "weight has values that are not finite"),
+        ("validation", put("loss_sum", float("nan")), "loss_sum has values that are not finite"),
         ("train", put("counts", 1 << 20), r"were collected: samples were counted twice"),
         ("validation", put("counts", 1 << 20), "samples were counted twice or skipped"),
     ],

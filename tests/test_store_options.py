@@ -24,7 +24,7 @@ def test_a_store_is_measured_as_it_is(told, tiny, stored, tmp_path):
         for models in ((stored.path,), (tiny.model, stored.path)):
             said = told(2, "measure", *models, "--metrics", "nc3", *words)
             assert f"{stored.path} is a finished store: {words[0]} does not apply; remove the option" in said
-    assert "is a store: --store" in told(2, "measure", stored.path, "--store", tmp_path / "s")
+    assert "is a store or a part: --store" in told(2, "measure", stored.path, "--store", tmp_path / "s")
     assert not (tmp_path / "s").exists()
     told(0, "measure", stored.path, "--metrics", "nc3", "--device", "cpu", "--batch-size", 4)
     message = told(1, "measure", tiny.model, "other", "--store", stored.path, *tiny.words()[1:])

@@ -45,8 +45,8 @@ def test_names_and_globs_stand_for_files_in_order(tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("names", "said"),
     [
-        (["a.txt", "b.jsonl"], "all of the same kind, got a.txt, b.jsonl$"),
-        (["c.csv"], "give .txt, .jsonl, .json or .parquet files, all of the same kind, got c.csv"),
+        (["a.txt", "b.jsonl"], "^a.txt, b.jsonl cannot be read: .*, all in one format$"),
+        (["c.csv"], "c.csv cannot be read: give .txt, .jsonl, .json or .parquet files, all in one format"),
         (
             ["d"],
             "d has files of several splits, such as d/x.parquet and d/test.parquet: give the files or the folder of",

@@ -45,9 +45,9 @@ def test_tokens_have_the_values_of_their_classes(min_count):
 def test_what_a_store_lacks_is_empty_and_it_is_said(arrays):
     table = collapse.tokens(arrays)
     assert table.frame()[["text", "nc4.agreement", "val_loss"]].isna().all(axis=None)
-    assert any("nc4.agreement" in note and "no validation text was given" in note for note in table.notes)
+    assert any("nc4.agreement" in note and "no validation samples were given" in note for note in table.notes)
     assert "the store records no tokenizer: only ids are shown" in table.notes
-    with pytest.raises(UsageError, match="cannot rank by val_loss: no validation text"):
+    with pytest.raises(UsageError, match="cannot rank by val_loss: no validation samples"):
         collapse.tokens(arrays, top=2, by="val_loss")
     (note,) = [each for each in collapse.tokens(GOLDEN, top=1).notes if "tokenizer" in each]
     assert note.startswith("the store's tokenizer is not available, so only ids are shown")

@@ -112,7 +112,7 @@ def _run(arguments: list[str] | None) -> int:
         say(shortened(told, MESSAGE), err=True)
         return error.exit_code
     except (click.Abort, KeyboardInterrupt):
-        say_error("interrupted. Finished work is kept: run the same command to resume")
+        say_error("interrupted: run the same command again. A collection keeps its finished slices")
         return 128 + signal.SIGINT
     except BrokenPipeError:
         # the reader (head, less) has exited: redirect stdout, or Python reports an error at shutdown
@@ -153,8 +153,8 @@ def _refuse_empty(words: list[str]) -> None:
     """Reject an empty argument, which is usually a shell variable that is not set."""
     for before, word in zip(["", *words], words, strict=False):
         if word == "" or (word.startswith("--") and word.endswith("=")):
-            where = word.rstrip("=") or before or "the first argument"
-            raise UsageError(f"the value of {where} is empty: check whether a shell variable is not set")
+            where = word.rstrip("=") or before or "collapse"
+            raise UsageError(f"the value after {where} is empty: check whether a shell variable is not set")
 
 
 def _add_commands() -> None:

@@ -45,15 +45,15 @@ def command() -> None:
     """Analyse a results table: tests, correlations, scaling.
 
     RESULTS is a .csv, .json or .parquet file, or the name of an installed table: `paper` has the published measurements
-    of the paper's 230 models. There are also columns for the depth, width, epochs, decay, seed, checkpoint,
-    architecture and recipe of a model, if its name contains them.
+    of the paper's 230 models. If a model's name contains its depth, width, epochs, decay, seed, checkpoint,
+    architecture or recipe, these are columns too.
     """
 
 
 def analysis_command(analysis: "Analysis") -> click.Command:
     """Make a click command for an analysis: ``f(results, *, options...) -> Table``.
 
-    Annotated keyword-only parameters become options. Supported annotations are int, float, bool (a pair of flags), a
+    Keyword-only parameters become options. Supported annotations are int, float, bool (a pair of flags), a
     Literal of strings (a choice), a list or Sequence of these (an option that may be repeated), and a union of one of
     these with None. A parameter with any other annotation takes text. The help comes from the docstring.
     """

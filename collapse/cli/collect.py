@@ -64,7 +64,7 @@ def _say_what_is_there(made: "Store | Part", store: str, given: Mapping[str, Any
 
     folder = expanded(store)
     # unfinished: a Part (training slices are missing), or a store with shards (slices of a later pass are missing)
-    shards = all_shards(folder) if "part" in given else []  # another part may just have folded and removed them
+    shards = all_shards(folder) if "part" in given else []  # another process may just have merged and removed them
     if shards or isinstance(made, Part):
         held = made.covered() if isinstance(made, Part) else f"a part of the {shards[0].phase} pass"
         by_job = any((each / JOBS).is_dir() for each in (folder, folder.parent))  # other jobs collect the other parts

@@ -23,12 +23,12 @@ from collapse.cli.terminal import plugins_reporting_problems
     "--parts",
     nargs=2,
     metavar="A_PARTS B_PARTS",
-    help="Folder with all parts of A, and folder with all parts of B.",
+    help="Folder with all parts of A, and folder with all parts of B; or the names of the parts, separated by commas.",
 )
 @click.option(
     "--seeds",
     metavar="RESULTS",
-    help="Add the standard deviation over models in this table that differ from A and B only in their seed; "
+    help="Add the standard deviation over models in RESULTS that differ from A and B only in their seed; "
     "paper means the 21 published models of 2x768.",
 )
 @click.option("--anyway", is_flag=True, help="Compare stores of different texts too.")

@@ -1,7 +1,7 @@
 """``--config`` and ``--save-config``: the options and arguments of any command in a YAML file.
 
-Values in the file are added to the command line, unless the command line gives them itself. In the file, a flag is true
-or false, and several values are a list.
+Options and arguments in the file are added to the command line, except those that the command line already has. In the
+file, a flag is true or false, and several values are a list.
 """
 
 import shlex
@@ -24,7 +24,7 @@ def with_config(cli: click.Group, words: list[str]) -> list[str]:
     if not (path or save):
         return words
     held = _read(path) if path else {}
-    if named := own.get("plugin") or held.get("plugin"):  # its analyses are commands
+    if named := own.get("plugin") or held.get("plugin"):  # a plugin's analyses are commands
         from collapse.plugin.plugin_manager import add_plugins
 
         add_plugins([named] if isinstance(named, str) else named)

@@ -25,7 +25,7 @@ def command(sources: tuple[str, ...], out: str | None, listing: bool, **options:
 
     RESULTS are results files and stores; parts of a collection give a curve of convergence. Every figure that can be
     drawn from RESULTS is written to the folder of --out, one file per format. The file figures.json has the captions.
-    Needs the extra report.
+    This command needs the extra `report` (pip install 'linguistic-collapse[report]').
 
     \b
     collapse figures results.csv stores/a --out figures
@@ -45,7 +45,7 @@ def command(sources: tuple[str, ...], out: str | None, listing: bool, **options:
     if not sources:
         raise UsageError("there are no results to draw: give results files or stores")
     if out is None:
-        raise UsageError("the folder for the figures is missing: give --out DIR")
+        raise UsageError("no folder for the figures is given: add --out DIR")
     given = {name: value for name, value in options.items() if value}
     with progress() as report:
         saved = save_figures(sources, out, progress=report, **given)

@@ -38,7 +38,7 @@ launching_options = with_options(
         type=click.Choice(["slurm", "local"]),
         help="Collect in parts: as SLURM jobs, or as processes of this machine.",
     ),
-    click.option("--jobs", type=click.IntRange(min=1), default=4, show_default=True, help="Jobs at a time."),
+    click.option("--jobs", type=click.IntRange(min=1), default=4, show_default=True, help="Number of jobs at a time."),
     click.option("--partition", metavar="NAME", help="SLURM partition."),
     click.option(
         "--hours", type=click.FloatRange(0.02), default=24.0, show_default=True, help="Wall time of a SLURM job."

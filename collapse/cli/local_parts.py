@@ -47,7 +47,7 @@ def run_parts(
                 each.start()
             while running := [each.sentinel for each in processes.values() if each.is_alive()]:
                 wait(running, timeout=1)
-                with suppress(CollapseError):  # shards vanish while they are folded
+                with suppress(CollapseError):  # shards may be removed now, after they are merged
                     rows = [(each.done, each.slices) for each in covered(store, parts) if each.phase == phase]
                     if slices := sum(of or 0 for _, of in rows):
                         report(f"collecting {phase}", sum(done for done, _ in rows), slices)

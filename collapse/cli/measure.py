@@ -1,7 +1,7 @@
 """collapse measure: find or collect stores, measure them, print a table.
 
-The command does not call ``collapse.measure``, but the functions that ``collapse.measure`` calls: the command also
-measures several models, layers, groups and null baselines.
+The command does not call ``collapse.measure``, but the functions that ``collapse.measure`` calls, because the command
+also measures several models, layers, groups and null baselines.
 """
 
 import os
@@ -61,8 +61,8 @@ def _readable(context: click.Context, _: click.Parameter, group_by: tuple[str, .
     multiple=True,
     callback=_readable,
     metavar="count|REGEX|FILE",
-    help="A row per group of classes: count for groups from rare to frequent, a regular expression for a group by text "
-    "(may be given several times), or a file with the columns id and group.",
+    help="Print a row per group of classes. Give count for groups from rare to frequent, a regular expression for the "
+    "tokens that it matches (may be given several times), or a file with the columns id and group.",
 )
 @click.option(
     "--ood-text",
@@ -70,8 +70,8 @@ def _readable(context: click.Context, _: click.Parameter, group_by: tuple[str, .
     "ood_text",
     multiple=True,
     metavar="FILES|DATASET|STORE",
-    help="Out-of-distribution text for NC5, whose embeddings are also collected; or a store of such a text. With "
-    "--task, give data; their labels are not read.",
+    help="Out-of-distribution text for NC5: its embeddings are also collected. Or a store of such a text. With --task, "
+    "give data; labels are not read.",
 )
 @click.option("--all", "all_", is_flag=True, help="Print every measurement, not only the headlines.")
 @prints_a_table
@@ -99,9 +99,9 @@ def command(
 
     MODEL is a causal language model (a local folder or Hub id), a store (a local folder or on the Hub), or a features
     file (.safetensors). A model's embeddings are collected first, unless its store is found in the cache, in the
-    model's own repository or in --store user/repo. It is an error if the store was collected with other options. If
-    one of several MODELs fails, the others are measured, the exit status is 1, and an existing --output file is not
-    changed.
+    model's own repository or in --store user/repo. It is an error if the store in --store was collected with other
+    options. If one of several MODELs fails, the others are measured, the exit status is 1, and an existing --output
+    file is not changed.
 
     --task measures a classifier of images, texts or tokens, or a masked language model, on --data.
 
@@ -140,7 +140,7 @@ def command(
     how = how_to_measure(metrics, given.get("device", "auto"), classes_of=[load(each) for each in classes_of])
     names = named_models(models, revisions)
     if group_by and all(map(is_store, names)):
-        # only for the texts of groups: as an option of a collection, a finished store would refuse it
+        # groups need the tokenizer for the texts of tokens; as a collection option, it is an error for a finished store
         how["tokenizer"] = given.pop("tokenizer", None)
     for model in names:
         check_options(model, given, null=null, ood_text=ood_text)  # before any work is done
@@ -156,7 +156,7 @@ def command(
     if ranks.rank():  # the table is the same in all ranks
         return 1 if failed else 0
     if failed and output and Path(output).is_file():
-        say_error(f"{output} is not changed, because models failed: remove them, or choose another --output")
+        say_error(f"{output} is not changed, because models failed: remove these models, or choose another --output")
         output = None
     if rows:
         shown = None if all_ or metrics else plugins.headlines(("ood",) if ood_text else ())
@@ -211,7 +211,7 @@ def _measure_each(
                 made += [with_nulls(row, nulls, {**how, "min_count": least}, report) for row in found]
         rows.extend(of_revision(row, model) if of_revisions else row for row in made)
         top = next(row for row in made if row.layer == TOP)
-        # a row of all classes or one --min-count, without --classes-of, --group-by and --ood-text
+        # keep a row with any --min-count, but not with --classes-of, --group-by or --ood-text
         if ranks.rank() == 0 and not (top.class_set or top.group or top.ood):
             keep_row(opened, top)
         if opened.path is not None and opened.path.parent == home() / "stores":

@@ -9,9 +9,10 @@ from collapse.cli.terminal import say
 @click.argument("stores", nargs=-1, required=True, metavar="PART...")
 @click.option("--store", "target", required=True, metavar="DIR", help="Folder of the merged store.")
 def command(stores: tuple[str, ...], target: str) -> None:
-    """Merge the parts of one collection, in any order, or all parts in one folder.
+    """Merge all parts of one collection.
 
-    The result is a "trained" store, which has the training pass but no validation.
+    Give the parts in any order, or one folder that holds them. The result is a
+    "trained" store, which has the training pass but no validation.
 
     \b
     collapse merge parts/* --store stores/a

@@ -20,9 +20,9 @@ _OPTIONS = (option_of(each) for each in fields(CollectionSpec) if each.name in O
 def command(text: tuple[str, ...], out: str, **options: Any) -> None:
     """Tokenize and pack texts once, for many collections.
 
-    TEXT is a Hub data set, or files, folders or globs. Afterwards, --text DIR replaces TEXT and its validation text in
-    other commands. Results are the same, and nothing is tokenized again. The chunk length and the number of chunks come
-    from DIR; --max-chunks may be smaller. Give the other commands the same --shards, --eos-between and
+    TEXT is a Hub data set, or files, folders or globs. Afterwards, give other commands --text DIR in place of TEXT and
+    its validation text. Results are the same, and nothing is tokenized again. The chunk length and the number of chunks
+    come from DIR; --max-chunks may be smaller. Give the other commands the same --shards, --eos-between and
     --no-special-tokens. DIR can be uploaded to the Hub as a data set, and used as --text owner/name.
 
     \b

@@ -10,15 +10,15 @@ from collapse.cli.terminal import say
 @click.command()
 @click.argument("path", metavar="STORE")
 @click.argument("repo")
-@click.option("--private", is_flag=True, help="Make the repository private.")
+@click.option("--private", is_flag=True, help="Create the repository as private.")
 @click.option("--create-pr", is_flag=True, help="Propose the commit as a pull request.")
 @click.option("--into-model-repo", is_flag=True, help="REPO is the model's own repository: keep its card.")
 @click.option("--revision", help="Existing branch to commit to.")
 def command(path: str, repo: str, **options: Any) -> None:
     """Push a store to the Hugging Face Hub, in one commit.
 
-    REPO is user/name; it is created if it does not exist (not with --revision). Log in first with: hf auth login. A
-    repository can hold several stores; existing files are not sent again.
+    REPO is user/name. Without --revision and --into-model-repo, REPO is created if it does not exist. Log in first
+    with: hf auth login. A repository can hold several stores; existing files are not sent again.
 
     \b
     collapse push stores/a user/a-statistics

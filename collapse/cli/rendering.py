@@ -137,7 +137,9 @@ def _divided(keys: list[_Column], others: list[_Column], width: int) -> Iterator
 
 
 def _rich(columns: Sequence[_Column], keys: int, width: int) -> "RichTable":
-    """Return some columns as a table of at most this width. Rows that are empty in all of them are excluded.
+    """Return some columns as a table of at most this width.
+
+    A row is excluded if its first cell and all its cells outside the key columns are empty.
 
     Columns of prose get the spare width, the leftmost first. If rich chose the widths, it could cut a wide table.
     """

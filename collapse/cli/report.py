@@ -18,8 +18,8 @@ def command(sources: tuple[str, ...], output: str, title: str | None, tokenizer:
     The report is one HTML file with findings in words, interactive figures, tables and methods.
 
     RESULTS_OR_STORE is a results file (.csv, .json, .parquet), the folder of a store, the digest or the model of a
-    cached store, or a store on the Hub. Several are joined to one table. The file needs no network and no other file.
-    Needs the extra report.
+    cached store, or a store on the Hub. Several are joined to one table. The report needs no network and no other file.
+    This command needs the extra `report` (pip install 'linguistic-collapse[report]').
 
     \b
     collapse report results.csv

@@ -1,4 +1,4 @@
-"""Commands on several models, or on several revisions of one: a model that fails does not stop the others."""
+"""Commands on several models or revisions of a model; a model that fails does not stop the others."""
 
 import logging
 from collections.abc import Callable, Sequence
@@ -15,7 +15,7 @@ log = logging.getLogger("collapse")
 revisions_option = click.option(
     "--revisions",
     metavar="PATTERNS",
-    help="Branches and tags of a Hub model, or checkpoint folders of a local one: 'step*', or step0,step1000.",
+    help="Branches and tags of a Hub model, or checkpoint folders of a local model: 'step*', or step0,step1000.",
 )
 
 

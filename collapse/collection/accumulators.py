@@ -20,9 +20,10 @@ SavedState = Mapping[str, Tensor]
 
 
 class Training:
-    """Accumulate class moments of adjacent training slices; with ``top``, the state also has the classes' head rows.
+    """Accumulate class moments of adjacent training slices.
 
-    ``state`` is the result of :meth:`state` in the run to resume; None for a new run.
+    If ``top`` is one of the layers, the state also has the head's rows of the classes. ``state`` is the result of
+    :meth:`state` in the run to resume; None for a new run.
     """
 
     def __init__(self, source: Source, layers: Sequence[str], kinds: StatisticTypes, state: SavedState | None) -> None:

@@ -1,4 +1,4 @@
-"""Collect features files and arrays into a store, with the same passes as for a model."""
+"""Collect arrays into a store in memory, with the same passes as for a model."""
 
 from collections.abc import Sequence
 
@@ -35,7 +35,7 @@ def collect_arrays(
 
     Args:
         features: Training embeddings, shape (N, d), torch or numpy.
-        labels: Their classes, integers, shape (N,). Samples with the label −100 are skipped.
+        labels: The class of each embedding, integers, shape (N,). Samples with the label −100 are skipped.
         classifier: Weights, one row per class, shape (C, d).
         bias: One value per class, shape (C,).
         validation_features, validation_labels: Samples for NC4 and the loss, shapes (n, d) and (n,).

@@ -51,7 +51,7 @@ def run_slices(
     """Run slices, and save the state after the first slice, the last slice, and some in between.
 
     Saving takes longer with more classes and dimensions. So the next save begins only after 100 times the duration of
-    the last one.
+    the last save.
 
     Args:
         phase: The samples.

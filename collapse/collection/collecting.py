@@ -74,7 +74,8 @@ def collect(
     """Collect a model's embedding statistics into a store, or open the store that already holds them.
 
     Without ``store``, this looks for an existing store in the local cache, then in the model's own repository. If no
-    option gives a text, a chunk length or a limit, a published store with any of these is accepted.
+    option gives a text, a chunk length or a limit, a published store is accepted whatever its text, chunk length and
+    limits are.
 
     A loaded model is run in place: it is not saved, copied or changed, so this also works inside a training loop. To
     resume, repeat the call with the same ``store``. The model must then still compute the same embeddings.
@@ -89,9 +90,9 @@ def collect(
         {options}
 
     Returns:
-        The store: complete, or only trained if there is no validation text. With ``part``, while the folder lacks
-        slices of other parts: a :class:`collapse.Part` if slices of the training pass are missing, or the trained store
-        if only slices of the validation are missing (see :func:`collapse.merge`).
+        The store: complete, or only trained if there is no validation text. With ``part``, the folder may still lack
+        slices of other parts. While training slices are missing, the result is a :class:`collapse.Part` (see
+        :func:`collapse.merge`). While only validation slices are missing, it is the trained store.
 
     Raises:
         UsageError: An option is invalid, or no corpus is known.
@@ -168,7 +169,7 @@ def _requested(
 
 
 def _checked(spec: CollectionSpec, store: str | Path | None) -> CollectionSpec:
-    """Return the options of a collection; raise UsageError if some do not go together or name no statistic."""
+    """Return the options; raise UsageError if some exclude each other or if ``without`` names no statistic."""
     if spec.part is not None and store is None:
         raise UsageError("--part needs a folder for the part: give --store (store=)")
     if spec.part is not None and spec.recollect:
@@ -211,7 +212,9 @@ def _collect(request: Request, claim: Claim, report: Report | None) -> Store | P
     with exact_arithmetic(deterministic=request.deterministic):  # before the first product, which configures cuBLAS
         source = request.load(claim.store, report)
     if differ := differences(ranks.from_first_rank(source.identity), source.identity, sides=("rank 0", "this rank")):
-        raise CollapseError(f"the ranks differ in {'; '.join(differ)}: give all of them the same model and texts")
+        raise CollapseError(
+            f"the ranks differ in {'; '.join(differ)}: run the same command with the same files and packages everywhere"
+        )
     with exact_arithmetic(deterministic=request.deterministic):  # again: loading the model may reset it
         run = Collection(source, claim.folder, kinds, request.batch_size, request.part, report, clock).run
         return run(claim.store)

@@ -102,7 +102,7 @@ def measure(
     collectable = isinstance(model, str | Path) or is_live(model)
     complete = {"features", "labels"} <= arrays.keys() if model is None else not arrays
     if not complete or not (model is None or collectable or store is None):
-        raise UsageError("measure() takes a model, a store, or features with labels")
+        raise UsageError("measure() needs one of these: a model, a store, or features with labels")
     how = how_to_measure(metrics, device, min_count=min_count, classes_of=classes_of, progress=progress)
     if model is None:
         refuse_options("features are already embeddings", options)

@@ -40,8 +40,9 @@ def measure_layers(
 
     Args:
         model: A store, its folder or its name on the Hub; or a model or loaded model, which is run first.
-        layers: ``"all"`` (for a store: all layers in it, and an error if it holds only ``top``), ``"every:4"``, or
-            numbers such as ``[0, 4, -2]``. Layer l is the input of block l. The last layer, -1, is always measured.
+        layers: ``"all"``, ``"every:4"``, or numbers such as ``[0, 4, -2]``. Layer l is the input of the model's block
+            l. The last layer, -1, is always measured. For a store, ``"all"`` means all layers in it; if it holds only
+            ``top``, this is an error.
         store, metrics, min_count, classes_of, ood_text, device, progress, name: As in :func:`collapse.measure`.
         {options}
 
@@ -103,7 +104,7 @@ def layers_held(store: Store, asked: Any) -> list[str]:
         return layers_of(asked, store.depth())
     if store.layers == [TOP]:
         raise StoreError(
-            f"{store} holds only the layer {TOP}: to collect the others, name the model and its text: "
+            f"{store} holds only the layer {TOP}: to collect the other layers, give the model and its text, as in "
             "collapse measure MODEL --text FILES --layers all"
         )
     return store.layers

@@ -32,8 +32,8 @@ Measured = Store | EmbeddingStatistics
 def how_to_measure(metrics: Wanted, device: str | None, **more: Any) -> dict[str, Any]:
     """Return arguments of measure_store(); report an unknown metric or device now, not after hours of collecting."""
     pick_device(device or "cpu")
-    wanted = None if metrics is None else plugins().chosen(metrics)
-    # "auto" chooses a device for the model only; the statistics stay on theirs
+    wanted = None if metrics is None else plugins().chosen(metrics)  # None means all; measure_store() chooses them
+    # "auto" chooses a device for the model only; the statistics stay on their device
     return {"metrics": wanted, "device": None if device == "auto" else device, **more}
 
 
@@ -63,7 +63,7 @@ def open_or_collect(
     else:
         opened = open_measurable(model)
         refuse_options(
-            f"{opened} is a finished store" if isinstance(opened, Store) else "statistics are finished", given
+            f"{opened} is a finished store" if isinstance(opened, Store) else "statistics are already collected", given
         )
     return opened, open_ood(opened, model, ood_text, given, progress)
 
@@ -75,7 +75,7 @@ def open_or_collect_named(name: str, *, store: str | None, progress: Report | No
     """
     if is_store(name) or is_part(name):  # for a part, load() raises an error that says what to do
         if store is not None:
-            raise UsageError(f"{name} is a store: --store {store} does not apply; remove the option")
+            raise UsageError(f"{name} is a store or a part: --store {store} does not apply; remove the option")
         return Store.load(name)
     may_be_on_hub = not is_features_file(name) and not expanded(name).exists()
     if may_be_on_hub and not options.get("recollect"):

@@ -60,7 +60,7 @@ def measure_with_nulls(
 
 
 def with_nulls(row: Row, nulls: Mapping[str, Store | str], how: Mapping[str, Any], progress: Report | None) -> Row:
-    """Add the measurements of null baselines to a row, and a note for each one that is not available.
+    """Add the measurements of null baselines to a row, and a note for each null baseline that is not available.
 
     ``nulls`` maps the name of each null baseline to its store, or to the reason why it has none. ``how`` has arguments
     of ``measure_store()``.
@@ -74,7 +74,7 @@ def with_nulls(row: Row, nulls: Mapping[str, Store | str], how: Mapping[str, Any
 def collect_nulls(
     store: Store, model: str | Path, options: Mapping[str, Any], progress: Report | None
 ) -> dict[str, Store | str]:
-    """Collect a store's null baselines on the same text; return each one's store, or why it has no store, by name."""
+    """Collect a store's null baselines on the same text; return each store, or why there is none, by name."""
     if is_features_file(model):
         return {"untrained": _NO_MODEL, "shuffled": collect(model, null="shuffled", progress=progress)}
     given = {name: value for name, value in options.items() if value is not None and name not in ("part", "null")}

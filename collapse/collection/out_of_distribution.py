@@ -55,7 +55,7 @@ def open_ood(
 
     Args:
         store: The store to compare with.
-        model: Its model; :func:`check_ood` has accepted it.
+        model: The model of ``store``; :func:`check_ood` has accepted it.
         ood_text: A text, as for ``--text``. With ``--task``: data, as for ``--data``; their labels are not read. For a
             model that is a features file: another features file. A store or statistics are always accepted.
         options: The given options of the collection of ``store``.
@@ -76,7 +76,7 @@ def open_ood(
         other = collect(names[0], progress=report)
     elif not isinstance(store, Store) or not {"chunk_length", "task"} & store.identity.keys():
         raise UsageError(
-            f"--ood-text {names[0]}: {model} is not measured on a text: give a store or features file as --ood-text"
+            f"--ood-text {names[0]}: the measured embeddings are not of a text: give a store or features file instead"
         )
     else:
         given = {name: each for name, each in options.items() if name not in _OF_ONE_TEXT}
@@ -92,8 +92,8 @@ def open_ood(
     widths = [shape_of(each.manifest)[1] if isinstance(each, Store) else each.dim for each in (store, other)]
     if widths[0] != widths[1] or (None not in weights and weights[0] != weights[1]):
         raise UsageError(
-            f"{names[0] if names else 'ood_text'} is of another model: give a text, or this model's store or features "
-            "on that text"
+            f"{names[0] if names else 'ood_text'} is of another model: give a text, or a store or features of the "
+            "measured model"
         )
     return other
 

@@ -65,7 +65,7 @@ class Collection:
     def run(self, store: Store | None = None) -> Store | Part:
         """Run the passes that the store does not hold yet, for the layers that lack them; return the store.
 
-        While training slices of other parts are missing, return the given store, or this part if none was given. While
+        While training slices of other parts are missing, return the given store or, without a store, this part. While
         only validation slices are missing, return the trained store.
         """
         keep_freed_memory()
@@ -163,7 +163,7 @@ class Collection:
             kinds, _ = continuable(kinds, store.manifest)
             self._refuse_other_text(store, phase)
         shards = ranks.on_first_rank(partial(self._shards_unless_folded, phase.name, layers))
-        if shards is None:  # another part has folded them: _fold_if_whole() finds its store and ignores this list
+        if shards is None:  # another part has folded the shards: _fold_if_whole() finds the store and ignores this list
             return []
         for shard in shards:
             differ = differences(fields_to_compare(shard.header), fields_to_compare(fields))
@@ -191,13 +191,13 @@ class Collection:
             return [] if self.folder is None else shards_in(self.folder, phase_name)
 
     def _refuse_other_text(self, store: Store, phase: Phase) -> None:
-        """Raise StoreError if the tokens differ from those with which the store's layers were collected."""
+        """Raise StoreError if the text's tokens differ from the tokens with which the store was collected."""
         held = store.manifest["provenance"] if phase.name == "train" else store.manifest["provenance"]["validation"]
         made, now = held.get("parts", [held])[0], phase.provenance()  # a merged store lists its parts
         if made.get("tokens") != now.get("tokens"):
             raise StoreError(
                 f"the tokens of the {phase.name} text changed since {self.folder} was collected, although text and "
-                "tokenizer are the same: install the versions of tokenizers and datasets that collapse info shows"
+                "tokenizer are the same: install the versions of tokenizers and datasets that collapse info STORE shows"
             )
 
     def _collect_range(
@@ -217,7 +217,9 @@ class Collection:
             log.info("%s: resuming after slice %d of %d", phase.name, before.stop, before.slices_in_phase)
             kinds, unfit = continuable(kinds, before.header)
             for name, why in unfit.items():
-                log.warning("statistic %s is not collected: the interrupted run %s. Later, add --recollect", name, why)
+                log.warning(
+                    "statistic %s is not collected: the interrupted run %s. To collect it, add --recollect", name, why
+                )
         accumulator = new_accumulator(kinds, None if before is None else before.tensors())
         began = time.perf_counter()
 

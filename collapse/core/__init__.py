@@ -1,1 +1,1 @@
-"""Shared by all packages: progress, paths, escaping, and settings of torch and of the process."""
+"""Modules that all packages share: progress, paths, escaping, and settings of torch and of the process."""

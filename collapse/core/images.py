@@ -24,7 +24,7 @@ _SIZE = re.compile(r'(<svg[^>]*?) width="([\d.]+)" height="([\d.]+)"')
 
 
 def inches(width: str | float) -> float:
-    """Convert a width, a number of inches or a name in :data:`WIDTHS`, to inches.
+    """Convert a width to inches; it is a number of inches, or a name in :data:`WIDTHS`.
 
     Raises:
         UsageError: The width is neither.

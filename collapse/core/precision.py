@@ -15,7 +15,8 @@ _DEVICES = ("cpu", "cuda", "mps")
 def exact_arithmetic(*, deterministic: bool = False) -> Iterator[None]:
     """Multiply float32 numbers in full precision: no TF32, no bfloat16, no autocast; the default dtype is float32.
 
-    The caller's settings are restored at the end. All of them except autocast also apply to other threads.
+    The caller's settings are restored at the end. Until then, all changes except that of autocast also affect other
+    threads.
 
     Args:
         deterministic: Also make torch use only deterministic algorithms.

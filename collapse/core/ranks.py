@@ -1,8 +1,8 @@
 """Ranks: processes that run one command together, as ``torchrun`` starts them.
 
-Ranks exchange objects at meetings, which all of them attend in the same order. An exception of one rank is raised in
-all ranks at the next meeting. A process that did not call :func:`join` counts as the only rank, and its meetings do
-nothing. slice_ranges.dealt divides slices among ranks, and pairs.sweep divides tiles.
+Ranks exchange objects at meetings: every rank calls :func:`meet`, and all ranks do so equally often. An exception of
+one rank is raised in all ranks at the next meeting. A process that did not call :func:`join` counts as the only rank,
+and its meetings do nothing. slice_ranges.dealt divides slices among ranks, and pairs.sweep divides tiles.
 """
 
 import logging
@@ -35,7 +35,15 @@ class RankLost(CollapseError):
 
 @dataclass
 class _Joined:
-    """This process as a rank: its meetings, whether the last one raised, when :func:`raise_others_error` checked."""
+    """This process as a rank.
+
+    Attributes:
+        rank, size: Its number, and the number of ranks.
+        store: torch's key-value store, which all ranks share.
+        meetings: Number of its meetings so far.
+        failing: Whether the last meeting raised an error.
+        looked: When :func:`raise_others_error` last checked, in seconds.
+    """
 
     rank: int
     size: int
@@ -86,7 +94,7 @@ def join(words: Sequence[str], *, silent: bool = True) -> None:
         return
     os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "FATAL")  # c10d prints stack traces of lost connections
     import torch.distributed as dist
-    import torch.distributed.nn  # noqa: F401 - if imported later, its defaults keep the group and its threads alive
+    import torch.distributed.nn  # noqa: F401 - if imported later, its default arguments keep the group alive
 
     # torch waits in C++, where Python's handler of Ctrl-C would not run
     on_interrupt = signal.signal(signal.SIGINT, signal.SIG_DFL)
@@ -159,9 +167,10 @@ def on_first_rank(function: Callable[[], T]) -> T:
 
 @contextmanager
 def first_rank_first() -> Iterator[None]:
-    """Run a block on rank 0, then on one rank of each other machine, then on the rest, which find the files cached.
+    """Run a ``with`` block on rank 0, then on one rank of each other machine, then on the remaining ranks.
 
-    Use it inside :func:`together`, which reports an exception to the other ranks.
+    The remaining ranks find what the block downloads in the cache. Use this function inside :func:`together`, which
+    reports an exception to the other ranks.
     """
     turn = 0 if rank() == 0 else 1 if local_rank() == 0 else 2
     for now in range(3):
@@ -172,7 +181,7 @@ def first_rank_first() -> Iterator[None]:
 
 @contextmanager
 def together() -> Iterator[None]:
-    """Run a block on each rank. If it raises on one rank, all ranks raise the error at their next meeting."""
+    """Run a ``with`` block on each rank. If it raises on one rank, all ranks raise the error at their next meeting."""
     try:
         yield
     except RankLost:
@@ -206,7 +215,10 @@ def raise_others_error() -> None:
 
 @contextmanager
 def left_at_the_end() -> Iterator[None]:
-    """Leave the group of ranks at the end of a block. After an interrupt or if a rank is lost, only one rank prints."""
+    """Leave the group of ranks at the end of a ``with`` block.
+
+    After an interrupt or a lost rank, only one rank prints.
+    """
     global _joined
     try:
         yield
@@ -214,7 +226,7 @@ def left_at_the_end() -> Iterator[None]:
         if _joined is not None:
             try:
                 speaks = _joined.store.add("told", 1) == 1
-            except RuntimeError:  # the process with the store has ended: torchrun, or else rank 0
+            except RuntimeError:  # the process that holds torch's store, torchrun or rank 0, has ended
                 speaks = _joined.rank == (0 if os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True" else 1)
             if speaks:
                 sys.stderr = sys.__stderr__

@@ -26,7 +26,7 @@ def submit(job: Callable[[Any], Any], arguments: Sequence[Any], folder: Path, *,
     """
     if shutil.which("sbatch") is None:
         raise UsageError(
-            "the command sbatch is not available: run --launcher slurm on a SLURM login node, or remove --launcher"
+            "the command sbatch is not available: run this command on a SLURM login node, or remove --launcher slurm"
         )
     import submitit
 
@@ -37,8 +37,8 @@ def submit(job: Callable[[Any], Any], arguments: Sequence[Any], folder: Path, *,
             return executor.map_array(job, arguments)
     except Exception as error:  # submitit can raise any exception
         raise CollapseError(
-            f"the jobs could not be submitted: {str(error).strip()[-500:]}. Check the --slurm options, and run the "
-            "same command again"
+            f"the jobs could not be submitted: {str(error).strip()[-500:]}. Check the options for SLURM, and run "
+            "the same command again"
         ) from error
 
 

@@ -1,7 +1,7 @@
 """Names of repositories on the Hugging Face Hub, and clear errors for failed requests.
 
-The Hub's client downloads, retries, caches and commits, and is trusted to do so. Files of a store are checked against
-the sha256 in its manifest. Imports neither torch nor transformers.
+The client, which is the library huggingface_hub, downloads, retries, caches and commits; its work is not checked. But
+files of a store are checked against the sha256 in its manifest. This module imports neither torch nor transformers.
 """
 
 import re
@@ -49,17 +49,19 @@ def at_revision(name: str, revision: str | None) -> str:
     """
     repo, own = split_revision(name)
     if own and revision and own != revision:
-        raise UsageError(f"two revisions are given, {own} (in {name}) and {revision} (--revision): give only one")
+        raise UsageError(
+            f"two revisions are given, {own} (in {name}) and {revision} (--revision or --revisions): give only one"
+        )
     return f"{repo}@{revision or own}" if revision or own else repo
 
 
 def is_repo_id(name: str) -> bool:
-    """Whether a name could be a repository on the Hub.
+    """Whether a text can be the name of a repository on the Hub.
 
     >>> is_repo_id("roneneldan/TinyStories"), is_repo_id("./a"), is_repo_id("a/b/c"), is_repo_id("runs/exp--1")
     (True, False, False, False)
     """
-    # the same rules as the client's, which raises an error for other names
+    # the client raises an error for names that break these rules
     return bool(_REPO.fullmatch(name)) and not ("--" in name or ".." in name or name.endswith(".git"))
 
 
@@ -88,14 +90,14 @@ def clear_errors(what: str, advice: str = "", *, bars: bool = False) -> Iterator
             yield
         except client_errors() as error:
             raise_if_full(error, hub_cache(), ANOTHER_CACHE)
-            # these two only say "check your connection"; the reason is their cause
+            # the messages of these two exceptions only say "check your connection"; the reason is in their __cause__
             hidden = isinstance(error, errors.LocalEntryNotFoundError | RuntimeError)
             cause = error.__cause__ if hidden and error.__cause__ else error
             login = ""
             if isinstance(cause, errors.GatedRepoError):
                 login = " (it is gated: accept the conditions on its page, then: hf auth login)"
             elif getattr(getattr(cause, "response", None), "status_code", 0) in (401, 403):
-                login = " (log in with: hf auth login)"
+                login = " (log in as a user with access: hf auth login)"
             raise CollapseError(f"{what}: {first_line(cause)}{login}{advice}") from error
 
 

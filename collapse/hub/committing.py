@@ -30,8 +30,8 @@ def read_branch(repo: str, revision: str | None = None) -> Remote:
     remote = reach(f"{repo}@{revision}" if revision else repo)
     if not remote.online:
         raise CollapseError(
-            f"nothing was committed to {repo}, because the Hub cannot be reached: check the network, and run the same "
-            "command again"
+            f"nothing was committed to {repo}, because the Hub cannot be reached: check the network and the variable "
+            "HF_HUB_OFFLINE, then run the same command again"
         )
     return remote
 
@@ -90,4 +90,6 @@ def user_name() -> str:
     try:
         return str(HfApi().whoami()["name"])
     except client_errors() as error:
-        raise UsageError("you are not logged in: run hf auth login, or give the repository as user/name") from error
+        raise UsageError(
+            "the Hub did not return your user name: run hf auth login, or give the repository as user/name"
+        ) from error

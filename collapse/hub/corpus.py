@@ -1,7 +1,7 @@
 """Find the text or data set that a name refers to without reading it, and stream its texts.
 
-Local files are hashed completely, so that a store identifies its text independently of the files' place. They are
-hashed again after they were read.
+Local files are hashed completely, so that the identity of a store does not depend on where the files are. They are
+hashed again after they are read, to detect changes.
 """
 
 import glob
@@ -108,8 +108,8 @@ def find_corpus(
     given = text_names(text)
     if wrong := [each for each in given if any(len(part) > 255 for part in Path(each).parts)]:
         raise UsageError(
-            f"{wrong[0][:40]!r}… is too long for the name of a file or data set: write the text to a file, or give a "
-            "loaded model a list of texts"
+            f"{wrong[0][:40]!r}… is too long for the name of a file or data set: write the text to a file, or "
+            "in Python pass a loaded model with a list of texts"
         )
     chosen = {"--validation-split" if validation else "--split": split, "--text-column": text_column}
     if len(given) == 1 and not _is_local(given[0], known):
@@ -143,7 +143,7 @@ def _local_corpus(
     above = Path(files[0]).absolute().parent.parent
     if Path(files[0]).name == RECORD:
         if find_packed(Folder(above), validation=validation):
-            raise UsageError(f"{given[0]} is only a part of a packed text: give its folder, {above}")
+            raise UsageError(f"{given[0]} is inside the folder of a packed text: give the folder, {above}")
         raise UsageError(f"{above} is an unfinished packed text: pack it again with the same command")
     if split is not None:
         raise UsageError(f"{show_names(files)} is local and has no splits: remove {option} {split}")
@@ -185,7 +185,7 @@ def opened(
     Args:
         corpus: The text.
         whole: Whether all texts are needed; then the files of a data set are downloaded first, several at a time.
-        progress: Called as progress(what, bytes done, bytes, note) while files are downloaded.
+        progress: Called as progress(what, bytes done, total bytes, note) while files are downloaded.
 
     Raises:
         NoSplit: There is no such split; the message suggests similar names.
@@ -222,7 +222,7 @@ def _counts(files: Iterator[Iterator[tuple[str, str]]]) -> Iterator[int]:
 
 
 def _encodable(texts: Iterator[tuple[str, str]]) -> Iterator[str]:
-    r"""Replace lone surrogates, which JSON may hold as ``\ud83d`` but no tokenizer encodes; report the first row."""
+    r"""Replace lone surrogates, which JSON may hold as ``\ud83d`` but no tokenizer encodes; warn about the first."""
     noted = False
     for row, text in texts:
         try:
@@ -240,8 +240,8 @@ def _encodable(texts: Iterator[tuple[str, str]]) -> Iterator[str]:
 def files_of_split(corpus: Corpus, remote: Remote) -> tuple[str, ...]:
     """Return the names of the files of a data set's split in their order.
 
-    ``datasets`` chooses the files of each split by their names. It is called with a folder of empty files that have all
-    names in the repository, so its choice does not depend on the cache.
+    ``datasets`` chooses the files of each split by their names. Here it gets a temporary folder with an empty file for
+    each file of the repository, so that its choice does not depend on the cache.
     """
     configuration = _split(corpus.name)[1]
     names, cached = remote.listed(), remote.download(_READ_TO_CHOOSE)
@@ -264,9 +264,11 @@ def files_of_split(corpus: Corpus, remote: Remote) -> tuple[str, ...]:
                 known = ", ".join(datasets.get_dataset_config_names(str(place), cache_dir=temporary))
                 wrong = f"no configuration {configuration!r}" if configuration else "several configurations"
                 raise UsageError(
-                    f"{remote.name} has {wrong} (known: {known}): give --text {remote.name}:CONFIGURATION"
+                    f"{remote.name} has {wrong} (known: {known}): choose one as {remote.name}:CONFIGURATION"
                 ) from error
-            raise CollapseError(f"{corpus.name} cannot be loaded as a data set: {said}") from error
+            raise CollapseError(
+                f"{corpus.name} cannot be loaded as a data set: {said}. Check its files, or give files of your own"
+            ) from error
         splits = {str(split): [Path(each).relative_to(place).as_posix() for each in found[split]] for split in found}
     if corpus.split not in splits:
         hint = near_names(str(corpus.split), splits)

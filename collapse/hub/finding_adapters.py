@@ -27,7 +27,7 @@ def find_adapted(
         own = _adapter(locate(adapter, None, "adapter"))
         base = own.json(ADAPTER).get("base_model_name_or_path")
         if base and Path(base).name not in Path(name).absolute().parts:
-            log.warning("the adapter %s was trained on %s, but is applied to %s", adapter, base, name)
+            log.warning("the adapter %s was trained with the model %s, but is applied to %s", adapter, base, name)
         return replace(found, adapter=own)
     if adapter is not None:
         raise UsageError(f"{name} is itself a PEFT adapter: remove --adapter, or merge {name} into its base model")
@@ -37,8 +37,8 @@ def find_adapted(
         return replace(find_model(base, revision=config.get("revision"), model_args=model_args), adapter=own)
     except CollapseError as error:
         raise type(error)(
-            f"{name} is a PEFT adapter, and its base model is not found: {error}. Give that model instead, with "
-            f"--adapter {name}"
+            f"{name} is a PEFT adapter, and its base model is not found: {error}. Give the base model instead, "
+            f"with --adapter {name}"
         ) from error
 
 

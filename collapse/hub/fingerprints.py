@@ -84,7 +84,7 @@ class Folder:
 _OPTIONS, _OF_LOADING = "tokenizer_config.json", ("is_local", "local_files_only", "name_or_path")
 
 Files = Folder | Remote
-"""A model's files. A file's name is its path from the top, with slashes."""
+"""A model's files. A file's name is its path relative to the top folder, with slashes."""
 
 
 def inside(model_args: Arguments) -> str:
@@ -138,7 +138,8 @@ def weights_fingerprint(files: Files, model_args: Arguments) -> str:
     """Return one ``sha256:…`` of a GGUF file, or of the files of :func:`weight_files` and the model's config.json."""
     prefix, gguf_file = inside(model_args), model_args.get("gguf_file")
     config = f"{prefix}config.json"
-    if files.has(f"{prefix}{ADAPTER}"):  # with peft installed, transformers would load or change other weights
+    # with peft, transformers would load the adapter and the base model that the adapter names
+    if files.has(f"{prefix}{ADAPTER}"):
         raise CollapseError(
             f"{files.name} holds both a model and a PEFT adapter ({ADAPTER}): move the adapter to its own folder"
         )
@@ -200,7 +201,10 @@ def tokenizer_fingerprint(files: Files, model_args: Arguments) -> str:
 
 
 def processor_fingerprint(files: Files, model_args: Arguments) -> str:
-    """Return ``sha256:…`` of the files of an image processor. A timm model describes its processor in config.json."""
+    """Return one ``sha256:…`` of the files of an image processor.
+
+    A timm model has no such files: config.json, which is part of the weights' fingerprint, describes its processor.
+    """
     names = [f"{inside(model_args)}{name}" for name in ("preprocessor_config.json", "processor_config.json")]
     return _fingerprint({name: files.sha256(name) for name in names if files.has(name)})
 

@@ -1,7 +1,7 @@
 """GGUF files: read the context length, and find tensors that transformers does not read.
 
-references.py recognises a GGUF file by its suffix, and reads its context length here; inputs/model_loading.py calls
-``check_gguf`` after loading. The file is a model argument, ``gguf_file``.
+references.py recognises a GGUF file by its suffix, and calls ``gguf_context``; inputs/model_loading.py calls
+``check_gguf`` after loading. The name of the file is the model argument ``gguf_file``.
 """
 
 from pathlib import Path
@@ -12,7 +12,7 @@ from collapse.errors import CollapseError, first_line, some
 
 
 def gguf_context(file: Path) -> int | None:
-    """Return the context length in a GGUF file's header, or None; raise CollapseError if it cannot be read."""
+    """Return the context length in a GGUF file's header, or None; raise CollapseError if the file is unreadable."""
     reader, architecture = _opened(file)
     number = reader.fields.get(f"{architecture}.context_length")
     return int(number.contents()) if number else None
@@ -32,7 +32,7 @@ def check_gguf(name: str, file: Path, model: Any) -> None:
         left.append(f"{key} = {scaling.contents()}")
     if left:
         raise CollapseError(
-            f"{name}: transformers ignores parts of this GGUF file ({some(left)}), so its numbers would be wrong. "
+            f"{name}: transformers ignores parts of this GGUF file ({some(left)}), so measurements would be wrong. "
             "Measure the original model instead"
         )
 

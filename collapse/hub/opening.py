@@ -1,4 +1,4 @@
-"""Open a store by its local folder, by a Hub repository that holds only it, or by its folder in a repository."""
+"""Open a store by its local folder, by its digest or model in the cache, or by its repository on the Hub."""
 
 from contextlib import suppress
 from pathlib import Path
@@ -98,15 +98,15 @@ def _only_store(remote: Remote, folder: str) -> str:
 
 
 def names_repo(name: str) -> bool:
-    """Whether a name can be a repository, or a store in one."""
+    """Whether a name can be that of a repository, or of a store in a repository."""
     repo = split_name(name)[0].partition("@")[0]
     return is_repo_id(repo) and "/" in repo
 
 
 def repo_of(store: str) -> Remote | None:
-    """Return the repository that a ``--store`` names; None if it is a folder, which may be new.
+    """Return the repository that the value of ``--store`` names; None if the value is a folder, existing or new.
 
-    A name that could be either counts as a folder if no such repository is found, online or in the cache.
+    A value that can name both counts as a folder if no such repository is found, online or in the cache.
     """
     if not names_repo(store) or Path(store).parent.exists():
         return None

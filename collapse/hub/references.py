@@ -43,7 +43,7 @@ class ModelReference:
         files: The files of the folder or repository.
         weights: Fingerprint of the weights: ``sha256:…`` of their files; "" for a tokenizer.
         tokenizer: Fingerprint of the tokenizer.
-        model_args: The model's arguments, which determine where its files are.
+        model_args: The model's arguments (``--model-arg``), such as the subfolder of its files.
         training: The training ``step`` and number of ``tokens`` in the name of a revision on the Hub, if any.
         adapter: The PEFT adapter that is applied to the model; its ``weights`` are the fingerprint of its files.
         loaded, loaded_tokenizer: The model or the tokenizer, if it is already loaded.
@@ -66,7 +66,7 @@ class ModelReference:
 
     @property
     def is_local(self) -> bool:
-        """Whether it is a local folder."""
+        """Whether the files are in a local folder."""
         return isinstance(self.files, Folder)
 
     @property
@@ -109,9 +109,9 @@ class ModelReference:
 
     @cached_property
     def code(self) -> dict[str, str]:
-        """Fingerprints of the code that ``--trust-remote-code`` runs, by repository; "" is the model's own.
+        """Fingerprints of the code that ``--trust-remote-code`` runs, by repository; "" means the model's repository.
 
-        The model's own code is identified by content, code of another repository by its commit.
+        The code in the model's repository is identified by content, code in another repository by its commit.
         """
         maps = [self.json(file).get("auto_map") for file in ("config.json", "tokenizer_config.json")]
         revision = self.model_args.get("code_revision")
@@ -119,7 +119,7 @@ class ModelReference:
             repo: f"commit:{reach(at_revision(repo, str(revision) if revision else None)).commit}"
             for repo in sorted({*re.findall(r'"([^"]+?)--', json.dumps(maps))})
         }
-        # even if the code is another repository's, it reads the model's own files
+        # code of another repository may also read files of the model's repository
         return {**found, "": code_fingerprint(self.files)} if any(maps) else found
 
     @property
@@ -221,10 +221,10 @@ def locate(name: str, revision: str | None, what: str, model_args: Mapping[str, 
 def find_revisions(name: str, patterns: str | Iterable[str]) -> list[str]:
     """Find the checkpoints of a model: branches and tags on the Hub, or subfolders of a local folder, sorted by step.
 
-    Patterns have the wildcards of a shell; one text may hold several, separated by commas.
+    Patterns have the wildcards of a shell; one string may hold several patterns, separated by commas.
 
     Returns:
-        ``id@revision`` or ``folder/checkpoint`` of each.
+        ``id@revision`` or ``folder/checkpoint`` of each checkpoint.
     """
     wanted = patterns.split(",") if isinstance(patterns, str) else list(patterns)
     files = locate(name, None, "model with revisions", {}).files

@@ -46,7 +46,9 @@ class Remote:
 
     @cached_property
     def files(self) -> Mapping[str, str]:
-        """The sha256 of each large file, and "" for other files, by path; from the Hub or from the cached list.
+        """The sha256 of each file, by path; "" if it is unknown.
+
+        The Hub lists it only for large files. Offline, without a cached list, the cached files are listed, all with "".
 
         Raises:
             CollapseError: The Hub does not answer, or only some files of a data set are cached.
@@ -87,7 +89,7 @@ class Remote:
 
     @property
     def remedy(self) -> str:
-        """Advice for messages about a missing file: offline, the file may exist on the Hub but not in the cache."""
+        """Advice for messages about a missing file, which may be on the Hub but not in the cache; "" if online."""
         return "" if self.online else f". {how_to_fetch(self.name, self.commit, self.kind)}"
 
     def listed(self) -> list[str]:
@@ -95,7 +97,7 @@ class Remote:
         return sorted(self.files)
 
     def within(self, folder: str) -> list[str]:
-        """Return the names of the files in a folder ("" is the top), without its subfolders."""
+        """Return the names of the files in a folder ("" is the top folder), without its subfolders."""
         place = PurePosixPath(folder)
         return [name for name in self.listed() if PurePosixPath(name).parent == place]
 
@@ -115,7 +117,7 @@ class Remote:
 
         Args:
             path: The file's name.
-            report: Called as report(what, bytes done, bytes, note) during the download.
+            report: Called as report(what, bytes done, total bytes, note) during the download.
 
         Raises:
             CollapseError: The file is not available.
@@ -139,7 +141,7 @@ class Remote:
         Args:
             patterns: Names with the wildcards [, * and ? of a shell.
             bars: Show the client's progress bars if stderr is a terminal.
-            report: Called as report(what, bytes done, bytes, note) during the download.
+            report: Called as report(what, bytes done, total bytes, note) during the download.
 
         Raises:
             CollapseError: A file is not available.
@@ -152,7 +154,7 @@ class Remote:
             return Path(snapshot_download(self.name, **self._at, **how))
 
     def revisions(self) -> list[str]:
-        """Return the names of the branches and tags; offline, of those in the client's cache.
+        """Return the names of the branches and tags; offline, only those in the client's cache.
 
         Raises:
             CollapseError: The Hub does not answer.
@@ -172,7 +174,7 @@ class Remote:
         return sorted(str(PurePosixPath(path).parent) for path in paths if PurePosixPath(path).name == MANIFEST)
 
     def is_model(self) -> bool:
-        """Whether the repository holds a model at its top."""
+        """Whether the repository holds a model in its top folder."""
         return any(name == "config.json" or name.endswith(".gguf") for name in self.within(""))
 
     def open(self, folder: str) -> Store:
@@ -192,8 +194,8 @@ class Remote:
             check_file(self.fetch(path), files[name])
         except StoreError as error:
             raise StoreError(
-                f"{self.name}: {path} is damaged: {error}; run hf download {self.name} {path} --force-download, "
-                "or ask the owner to push the store again"
+                f"{self.name}: {path} is damaged: {str(error).rpartition('; ')[0]}; run hf download {self.name} {path} "
+                f"--revision {self.commit} --force-download, or ask the owner to push the store again"
             ) from error
 
 

@@ -1,7 +1,7 @@
-"""Push stores to the Hugging Face Hub in one commit, and pull them with all hashes checked.
+"""Push a store to the Hugging Face Hub in one commit; pull a store, and check the hash of every file.
 
-Each store in a repository has a folder ``collapse/<corpus>-T<chunk>-<identity>``. A push replaces the whole store in
-its folder, but no other store.
+Each store in a repository has a folder ``collapse/<corpus>-T<chunk length>-<hash of the identity>``. A push replaces
+all files in the folder of the store, but no other store.
 """
 
 import glob
@@ -47,7 +47,8 @@ class Pushed:
 def folder_of(store: Store) -> str:
     """Return the folder of a store in a repository; stores of equal identity have the same folder.
 
-    The folder's name ends with a hash of the identity, without fields that are known only after the model is loaded.
+    The folder's name ends with a hash of the identity. This hash does not include the fields that are known only after
+    the model is loaded.
     """
     identity = {key: value for key, value in store.identity.items() if key not in KNOWN_LATER}
     length = identity.get("chunk_length")  # a features file has none
@@ -69,21 +70,21 @@ def push(
     Args:
         store: A store on disk that is complete, or trained (without validation); its folder; or its name in the cache,
             as in :func:`collapse.load`.
-        repo: ``user/repo``; created if it does not exist, unless a branch is given.
+        repo: ``user/repo``; created if it does not exist, unless ``revision`` or ``into_model_repo`` is given.
         private: Create the repository as private.
         create_pr: Propose the commit as a pull request.
         into_model_repo: Do not change the repository's card, because the repository holds the model.
         revision: An existing branch to commit to.
 
     Raises:
-        UsageError: The name is not valid for a repository, or there is no such branch.
+        UsageError: The name is not valid for a repository, or there is no such repository or branch.
         StoreError: The store is in memory, or was altered.
         CollapseError: The Hub cannot be reached, or rejects the request.
     """
     if isinstance(store, str | Path):
         store = cached(store) or Store.load(store)
     if store.path is None:
-        raise StoreError(f"{store} cannot be pushed: save it in a folder first with store.save(folder)")
+        raise StoreError(f"{store} is not on disk, so it cannot be pushed: save it first with store.save(folder)")
     if not into_model_repo and revision is None:  # a new repository has only the branch main
         create_repo(repo, private=private)
     there = read_branch(repo, revision)

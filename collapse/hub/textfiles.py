@@ -17,13 +17,13 @@ from collapse.errors import CollapseError, UsageError, first_line, near_names
 TextNames = str | os.PathLike[str] | Iterable[str | os.PathLike[str]]
 
 # Each line of a .txt file is a text and keeps its line break. \r and \r\n also end a line and are read as \n (Python's
-# universal newlines). A .json file is a list of objects, or lines of objects as in a .jsonl file.
+# universal newlines). A .json file is a list of objects, or has one object on each line, like a .jsonl file.
 TABLES = {".jsonl": "json", ".json": "json", ".parquet": "parquet"}
 KINDS = {".txt": "text", **TABLES}
-"""Suffixes of texts, and their formats; all except .parquet may be followed by ``.gz`` or ``.zst``."""
+"""Suffixes of text files, and their formats; ``.gz`` or ``.zst`` may follow every suffix except .parquet."""
 
 _COMPRESSED = {b"\x1f\x8b": "gzip", b"\x28\xb5\x2f\xfd": "zstd"}
-"""First bytes of compressed files; neither sequence is valid UTF-8."""
+"""First bytes of compressed files; no text file begins with them, because they are not valid UTF-8."""
 
 _HELD_OUT = re.compile(r"(?<![a-z])(valid(ation)?|val|dev|test|eval)(?![a-z])", re.IGNORECASE)
 
@@ -49,7 +49,7 @@ def find_files(names: Sequence[str], known: Mapping[str, str] = KINDS) -> list[s
     files = [file for each in names for file in _matching(each, known)]
     formats = {known.get(kind_of(file)) for file in files}
     if len(formats) > 1 or None in formats:
-        raise UsageError(f"give {_listed(known)} files, all of the same kind, got {show_names(files)}")
+        raise UsageError(f"{show_names(files)} cannot be read: give {_listed(known)} files, all in one format")
     return files
 
 
@@ -82,7 +82,7 @@ def _matching(name: str, known: Mapping[str, str]) -> list[str]:
 
 
 def show_names(files: Sequence[str]) -> str:
-    """Return the files' names without folders; if there are many, only the first and the last."""
+    """Return the files' names without folders; if there are many, the first and the last name and the number."""
     names = [Path(file).name for file in files]
     return ", ".join(names) if len(names) <= 3 else f"{names[0]} … {names[-1]} ({len(names)} files)"
 
@@ -104,12 +104,14 @@ def read_texts(file: str, column: str) -> Iterator[tuple[str, str]]:
             f"line {number:,} of {name} is not UTF-8: convert the file, for example with iconv"
         ) from error
     except OSError as error:
-        raise CollapseError(f"{file} cannot be read: {first_line(error)}. Check it and its permissions") from error
+        raise CollapseError(
+            f"{file} cannot be read: {first_line(error)}. Check the file and its permissions"
+        ) from error
 
 
 def _text_of(row: Any, column: str, where: str) -> str:
     if not isinstance(row, dict):
-        raise CollapseError(f"{where} is not a JSON object: make every row an object with the text column")
+        raise CollapseError(f"{where} is not a JSON object: make every row an object with the key {column!r}")
     if column not in row:
         raise UsageError(f"{where} has no column {column!r}; {near_names(column, row)} (--text-column)")
     text = row[column]
@@ -150,7 +152,7 @@ def _opened(file: str, encoding: str = "utf-8-sig", errors: str = "strict") -> I
     with Path(file).open("rb") as raw:
         start, stream = raw.read(4), raw
         raw.seek(0)
-        if not start and file.lower().endswith((".gz", ".zst")):  # interrupted: even an empty text compresses to bytes
+        if not start and file.lower().endswith((".gz", ".zst")):  # a compressed empty text is not empty
             raise CollapseError(f"{file} is empty: copy or download it again")
         for magic, compression in _COMPRESSED.items():
             if start.startswith(magic):

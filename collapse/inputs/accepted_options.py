@@ -16,9 +16,9 @@ R = TypeVar("R")
 def accepts(**refused: str | None) -> Callable[[Callable[P, R]], Callable[P, R]]:
     """Add the options of a collection as keywords to the signature and docstring of a function with ``**options``.
 
-    Descriptions of the options replace ``{options}`` in its docstring. An unknown argument raises a TypeError that
-    suggests similar names. The ``refused`` options are not added. Each has a reason: if such an option is given, a
-    UsageError states the reason. An option with the reason None raises a TypeError, like a misspelt argument.
+    Descriptions of the options replace ``{options}`` in the docstring. An unknown argument raises a TypeError that
+    suggests similar names. The options in ``refused`` are not added; their values are reasons. If such an option is
+    given, a UsageError states the reason. If the reason is None, a TypeError is raised, as for an unknown argument.
     """
 
     def accepting(function: Callable[P, R]) -> Callable[P, R]:
@@ -45,7 +45,7 @@ def accepts(**refused: str | None) -> Callable[[Callable[P, R]], Callable[P, R]]
 
 
 NO_PART = "collect the parts, merge them, and measure the store"
-"""Why a function that measures refuses ``part``."""
+"""What to do instead of giving ``part`` to a function that measures."""
 
 
 def options_text(names: Iterable[str]) -> str:

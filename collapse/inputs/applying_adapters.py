@@ -13,7 +13,8 @@ from collapse.hub.references import ModelReference
 def apply_adapter(model: Any, reference: ModelReference, *, merge: bool) -> Any:
     """Apply a model's adapter after loading; return the model.
 
-    With ``merge``, the adapter's weights are added to the model's weights. Otherwise, additional modules apply them.
+    With ``merge``, the adapter's weights are added to the model's weights. Otherwise, additional modules of the model
+    apply them.
     """
     import peft
 
@@ -28,7 +29,7 @@ def apply_adapter(model: Any, reference: ModelReference, *, merge: bool) -> Any:
     folder = str(adapter.files.fetch(ADAPTER).parent)
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # about names and dtypes
+            warnings.simplefilter("ignore")  # peft warns about names and dtypes
             config = peft.PeftConfig.from_pretrained(folder, inference_mode=True)
             refuse_prompts(adapter.name, config)
             adapted = peft.get_peft_model(model, config)

@@ -1,6 +1,6 @@
 """Check a checkpoint before it is opened: reject models that cannot be measured, and run no code.
 
-A pickle is a program. It is only read by torch's ``weights_only`` unpickler, which constructs tensors and rejects
+A pickle is a program. It is read only by torch's ``weights_only`` unpickler, which constructs tensors and rejects
 anything else. Code of a repository never runs unless the user trusts it.
 """
 
@@ -26,7 +26,7 @@ _INSTEAD = {
     "load_in_4bit": "--quantize 4bit",
 }
 """Arguments of ``from_pretrained`` that have their own options."""
-# implemented in torch and transformers; with the package "kernels", other names may be downloaded and run
+# implemented in torch and transformers; for other names, the package "kernels" may download and run code
 _BUILT_IN = ("eager", "sdpa", "flex_attention", "paged|eager", "paged|sdpa", "batched_mm", "grouped_mm")
 
 
@@ -38,11 +38,11 @@ def check_model_args(model_args: Mapping[str, Any]) -> None:
 
 
 def check_code(reference: ModelReference, config: Mapping[str, Any], named: str, *autos: str) -> None:
-    """Reject a configuration that names a class of the repository's own code, which transformers does not have.
+    """Reject a configuration whose class exists only in the repository's own code, not in transformers.
 
     transformers often substitutes one of its own classes without a warning, which gives the numbers of another model.
-    ``named`` is the configuration's key with the names of classes, ``autos`` are the entries of ``auto_map`` that would
-    be used.
+    ``named`` is the key of the configuration that holds names of classes. ``autos`` are the entries of ``auto_map``
+    that transformers would use.
     """
     import transformers
 
@@ -56,13 +56,13 @@ def check_kernels(reference: ModelReference, config: Mapping[str, Any]) -> None:
     """Reject implementations of attention or experts that may be code from the Hub.
 
     With the package ``kernels``, transformers downloads and imports an implementation named ``owner/repo``. If a
-    model's config.json names one, some versions do this without asking the user.
+    model's config.json names one, some versions of transformers do this without asking the user.
     """
     for value in _implementations(config):
         if value not in _BUILT_IN:
             raise CollapseError(
                 f"{reference.name}: its configuration names the implementation {value!r}, which may be code from the "
-                "Hub: if you trust it, give --trust-remote-code"
+                "Hub: give --trust-remote-code if you trust it"
             )
 
 
@@ -127,7 +127,7 @@ def loading_error(reference: ModelReference, what: str, error: Exception) -> Col
         )
     reason = f"{type(error).__name__}: {first_line(error)}"
     if any(each in text for each in _CUT_SHORT):
-        reason = f"a file of its weights is damaged or incomplete: download it again ({reason})"
+        reason = f"a file of its weights is damaged or incomplete: copy or download it again ({reason})"
     if "automatic conversion of the weights" in text:
         reason = (
             "transformers cannot quantize or dequantize its weights with the installed packages on this device; load "

@@ -1,4 +1,4 @@
-"""Chunks of token ids, which packing.py cuts, and their files: ids, starts of texts, and a record of their origin."""
+"""Chunks of token ids that packing.py cuts, and their files: token ids, starts of texts, and a record of the origin."""
 
 import json
 from collections.abc import Iterator, Mapping
@@ -27,8 +27,8 @@ class Chunks:
     """Packed text.
 
     Attributes:
-        tokens: Token ids, shape (S, T), int32, memory-mapped.
-        starts: Position of each text's first token, ascending, int64.
+        tokens: Token ids of S chunks, shape (S, T), int32, memory-mapped.
+        starts: Position of each text's first token in the flattened ``tokens``, ascending, int64.
         sha256: Hash of the token ids (little-endian int32), which identifies the text independently of its origin.
     """
 
@@ -41,7 +41,7 @@ class Chunks:
 
     @property
     def chunk_length(self) -> int:
-        """Number of tokens per chunk T."""
+        """T, the number of tokens per chunk."""
         return int(self.tokens.shape[1])
 
     @cached_property

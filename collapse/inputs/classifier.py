@@ -27,8 +27,8 @@ class Classifier:
         name, head: The head's name in the model, and the head.
         weight: The head's weight, shape (C, d).
         bias: The head's bias, shape (C,), or None.
-        pools: Whether each unit (image or text) has one row of logits, not one per token. If the head then still reads
-            every token, the embedding of the last token is used.
+        pools: Whether each unit (image or text) has one row of logits, not one per token. Some of these models
+            still run the head on every token: then the embedding of the last token is used.
     """
 
     model: Any
@@ -68,10 +68,10 @@ class Classifier:
             close = ours.shape == own.shape and bool((ours - own).abs().max() <= allowed * own.abs().max())
             if close or not own.isfinite().all():  # the passes report embeddings that are not finite
                 return made
-        last = f"its logits are not ⟨w, h⟩ + b of {name}" if found else f"its last module is {name}"
+        last = f"its last linear layer, {name}, does not give its logits" if found else f"its last module is {name}"
         raise CollapseError(
-            f"{type(model).__name__} has no linear head: {last} ({type(head).__name__}). Write a "
-            "source for this model: collapse.Source"
+            f"{type(model).__name__} has no linear head: {last} ({type(head).__name__}). Give its embeddings as a "
+            "collapse.Source"
         )
 
     @torch.no_grad()  # not inference_mode: a model may keep tensors

@@ -80,7 +80,7 @@ def _open(
     tokenizer: ModelReference,
     data: Texts,
 ) -> Source:
-    """Load a model and read its data; the arguments are those of :func:`collapse.inputs.text_source.open_texts`."""
+    """Load a model and read its data; ``trained`` is a store that lacks only its validation, or None."""
     task = TASKS[str(spec.task)]
     check_kind(reference, {**reference.json("config.json"), **reference.model_args}, task)  # before the data are read
     trains = trained is None

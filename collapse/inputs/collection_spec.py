@@ -28,7 +28,7 @@ OF_PACKING = (
 """Options on which the chunks of a text depend, besides the text."""
 
 
-# an empty list, for example of a glob that matches nothing, must not mean the default text
+# an empty list, for example from a glob that matches nothing, must not mean the default text
 _NAMES: dict[str, Any] = {"metavar": "FILES|DATASET", "many": True, "read": text_names, "valid": bool}
 _NAMES["wanted"] = "one or several names"
 
@@ -99,12 +99,14 @@ class CollectionSpec:
     chunk_length: int | None = option(
         "Tokens per chunk.", "recorded", unset="min(2048, the model's limit)", metavar="T", least=2
     )
-    max_chunks: int | None = option("Maximum number of chunks of each text.", "recorded", metavar="N", least=1)
+    max_chunks: int | None = option(
+        "Maximum number of chunks of the training text, and of the validation text.", "recorded", metavar="N", least=1
+    )
     max_validation_chunks: int | None = option(
         "Maximum number of chunks of the validation text; overrides --max-chunks.", "changed", metavar="N", least=1
     )
     batch_size: int | str = option(
-        "Chunks or samples per batch; auto halves it when memory runs out.",
+        "Chunks or samples per batch; halved when memory runs out.",
         "running",
         default="auto",
         read=_number_of_chunks,

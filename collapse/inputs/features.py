@@ -45,7 +45,7 @@ class ArrayPhase(Phase):
     """Rows of an array, in blocks of 8,192."""
 
     unit = "block"
-    out_of_memory = "use a machine with more memory, or keep the features in a smaller dtype"
+    out_of_memory = "use a machine with more memory, or store the features in a smaller dtype"
 
     def __init__(self, name: str, features: Tensor, labels: Tensor, called: str, *, shuffled: bool = False) -> None:
         self.name, self.features, self.called = name, features, called
@@ -64,7 +64,7 @@ class ArrayPhase(Phase):
 
     def not_finite(self, start: int, row: int, wrong: str) -> str:
         """Describe where an embedding is not finite."""
-        return f"{self.called}: {self.name}_features row {start * _ROWS + row} is {wrong}"
+        return f"{self.called}: {self.name}_features row {start * _ROWS + row} is {wrong}: correct or remove this row"
 
     def batch_units(self, asked: int | str) -> int:
         """Always return one block per batch, because the last block may be shorter than the others."""
@@ -92,11 +92,14 @@ def features_request(path: Path, spec: CollectionSpec, folder: Path | None = Non
     try:
         features = load_file(path)
     except (SafetensorError, OSError) as error:
-        raise CollapseError(f"{path} cannot be read as safetensors: {error}. Write the file again") from error
+        raise CollapseError(
+            f"{path} cannot be read as safetensors: {error}. Check its permissions, or write it again"
+        ) from error
     if missing := [name for name in _REQUIRED if name not in features]:
         raise CollapseError(
             f"{path} is not a features file: it has {', '.join(sorted(features))}, but lacks {', '.join(missing)}. "
-            "Add train_features (N, d), train_labels (N,) and classifier (C, d); to open a store, give its folder"
+            "Add train_features (N, d), train_labels (N,) and classifier (C, d); to open a model or store, give its "
+            "folder"
         )
     if unknown := sorted(set(features) - set(_SHAPES)):
         log.warning(

@@ -15,13 +15,14 @@ _HOW = ("shards", "eos_between", "special_tokens", "ignore_tokens", "dtype", "qu
 
 
 def options_held(identity: Mapping[str, Any], given: Mapping[str, Any], *, texts_only: bool = False) -> dict[str, Any]:
-    """Return the options ``given``, completed by those with which a store was collected, except local texts.
+    """Return the options ``given`` and, where none is given, the options with which a store was collected.
 
-    With ``texts_only``, only the store's options of the texts and their limits are added.
+    Local texts are not added, because the store's ``identity`` holds only their hashes. With ``texts_only``, only
+    options of the texts are added: names, splits, column, chunk length and limits.
     """
     names = _LIMITS if texts_only else (*_LIMITS, *_HOW)
     found = {name: identity[name] for name in names if identity.get(name) is not None}
-    for key, text, split in () if "task" in identity else _TEXTS:  # the user gives data again
+    for key, text, split in () if "task" in identity else _TEXTS:  # with --task, the user gives the data again
         held = identity.get(key) or {}
         if held.get("revision") and text not in given:
             found |= {text: f"{held['name']}@{held['revision']}", split: held["split"]}
@@ -31,7 +32,7 @@ def options_held(identity: Mapping[str, Any], given: Mapping[str, Any], *, texts
 
 
 def refuse_options(what: str, given: Iterable[str]) -> None:
-    """Raise UsageError for an option of a collection that is given for something finished, which ``what`` describes."""
+    """Raise UsageError for a given option that needs a new collection; ``what`` says why nothing is collected."""
     applying = {name for name, each in options_of().items() if each.role in ("running", "layers")} - {"recollect"}
     check_applies(what, given, applying)
 

@@ -1,8 +1,9 @@
 """The model's fields in the identity of a collection.
 
 An identity is everything that affects a stored number and is known without loading the model. text_request.py,
-classifier_source.py and features.py build it; the source of a loaded model adds its attention and head. Two
-collections are the same if their identities are equal; ``differences`` in stores/manifest.py names what differs.
+classifier_source.py and features.py build it. After loading the model, text_source.py and classifier_source.py add the
+model's attention and head. Two collections are the same if their identities are equal; ``differences`` in
+stores/manifest.py names what differs.
 """
 
 from typing import Any

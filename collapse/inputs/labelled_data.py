@@ -29,7 +29,7 @@ class Labelled:
 
     Attributes:
         name: Name in messages.
-        inputs: The input columns: sequences of texts, lists of words, images, or names of image files.
+        inputs: The input columns. Each is a sequence of texts, lists of words, images, or names of image files.
         labels: The class of each row, as a number or name, or a list of classes per row; None if they are not read.
         names: Names of the data's classes, if the labels are numbers of these classes and the data have such names.
         hashes: The hash of each local image file.
@@ -66,7 +66,7 @@ def _find(names: TextNames, spec: CollectionSpec, task: Task, split: str | None,
 
 
 def _is_unlabelled(columns: str) -> bool:
-    """Whether labels are not read, as in ``text,``: all samples are then one class."""
+    """Whether ``--columns`` names no labels, as in ``text,``: all samples are then one class."""
     return columns.endswith(",")
 
 
@@ -117,7 +117,7 @@ def read_data(corpus: Corpus, task: Task, report: Report | None = None) -> Label
 
 
 def _rows(corpus: Corpus, files: Sequence[str], task: Task) -> Any:
-    """Return the rows of files; ``datasets`` keeps them in the cache, by the data's identity."""
+    """Return the rows of files; ``datasets`` stores them in the user's cache, by a hash of the data's identity."""
     with environment(HF_UPDATE_DOWNLOAD_COUNTS="0"):  # read when datasets is imported
         import datasets
     if not files:

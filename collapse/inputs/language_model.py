@@ -22,7 +22,7 @@ from collapse.stores.layer_names import TOP
 
 
 class Reached(Exception):
-    """Stops a forward pass after the last wanted layer, or before the head."""
+    """An exception that stops a forward pass before the last wanted module runs."""
 
 
 def explaining_large_model(name: str, device: torch.device) -> AbstractContextManager[None]:
@@ -47,7 +47,7 @@ def explaining_failed_run(model: Any, on: str) -> Iterator[None]:
             raise
         raise CollapseError(
             f"{type(model).__name__} cannot be run on {on}: {type(error).__name__}: {first_line(error)}; check its "
-            "config.json and --model-arg"
+            "configuration (config.json, --model-arg), dtype and device"
         ) from error
 
 
@@ -60,12 +60,12 @@ class LanguageModel:
         weight: The output embedding w, shape (V, d), in the model's dtype.
         bias: Its bias, shape (V,), or None.
         input_rows: Number of rows of the input embedding; token ids must be below it.
-        attention: Name of the attention in use, from transformers or a plugin.
-        n_layers: Number of blocks, or None if its configuration has none.
-        blocks: The blocks; their inputs are the inner layers. :func:`collapse.inputs.model_layers.find_layers` sets
+        attention: Name of the attention implementation, from transformers or a plugin.
+        n_layers: Number of blocks, or None if the model's configuration does not state it.
+        blocks: The blocks; their inputs are the inner layers. :func:`collapse.inputs.model_blocks.find_layers` sets
             this attribute.
-        lens: The final norm, which maps the last block's output to the input of the output embedding; None if nothing
-            searched for it, or if it was not found.
+        lens: The final norm, which maps the last block's output to the input of the output embedding; None
+            before ``find_layers`` is called, or if it finds no such norm.
         no_lens: Why ``lens`` was not found, or "".
         logits: How the model makes logits from ⟨w, h⟩ + b.
     """
@@ -114,7 +114,7 @@ class LanguageModel:
 
     @property
     def position_limit(self) -> int | None:
-        """Maximum sequence length in its configuration, or None."""
+        """Maximum sequence length in the model's configuration, or None."""
         return limit_of(self.model.config.to_dict())
 
     def probe(self, length: int) -> Int[Tensor, "1 T"]:
@@ -141,7 +141,7 @@ class LanguageModel:
 
     @property
     def head(self) -> dict[str, Any]:
-        """What a store's identity records about the head: ``tied``, ``bias``, and its ``scale`` and ``cap``, if any."""
+        """What a store's identity records about the head: ``tied``, ``bias``, and the logits' ``scale`` and ``cap``."""
         return {"tied": self.tied, "bias": self.bias is not None, **self.logits.record()}
 
     @cached_property
@@ -165,9 +165,10 @@ class LanguageModel:
     def embeddings_by_layer(
         self, tokens_BT: Int[Tensor, "B T"], names: Sequence[str], stop: int | None = None
     ) -> dict[str, Float[Tensor, "B S d"]]:
-        """Return h for each of the named layers, in order of depth: a block's input or, for top, the head's.
+        """Return h for each layer in ``names``: the input of a block or, for top, of the head.
 
-        Without FSDP, the run stops at the last of these layers. Only S positions, those before ``stop``, are returned.
+        ``names`` are in order of depth. Without FSDP, the run stops at the last layer. Only the S positions before
+        ``stop`` are returned.
         """
         modules = {}
         for layer in names:
@@ -204,7 +205,7 @@ def inputs_of(
 ) -> dict[str, Tensor]:
     """Run a model, and return the first input tensor of each of its ``modules``, by the modules' keys.
 
-    The modules are in the order of their calls. With ``stops``, the run ends at the last one.
+    ``modules`` must be in the order in which the model calls them. With ``stops``, the run ends at the last one.
     """
     found: dict[str, Tensor] = {}
     last = [*modules][-1]

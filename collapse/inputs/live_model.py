@@ -52,15 +52,16 @@ def live_model(
 ) -> Iterator[tuple[ModelReference, CollectionSpec]]:
     """Yield a reference to a loaded model that can be run in place, and the options of its collection.
 
-    The fingerprint of the model's weights is the *probe*: a hash of its configuration and parameters, and sums of some
-    of its embeddings and logits. These also depend on the model's hooks.
+    The fingerprint of the model's weights is the *probe*: a hash of its configuration, parameters and buffers, and sums
+    of some of its embeddings and logits. The sums of embeddings also depend on the model's hooks.
 
     Args:
         model: The model.
         name: Its name in tables; None for the last part of ``model.name_or_path``.
         folder: Folder of the store. If it holds a collection whose sums equal the model's up to rounding, the
             collection's sums are used.
-        options: Options of :func:`collapse.collect`. ``tokenizer`` may be a tokenizer, ``text`` a list of texts.
+        options: Options of :func:`collapse.collect`. ``tokenizer`` may be a loaded tokenizer; ``text`` and
+            ``validation_text`` may be lists of texts.
 
     Raises:
         UsageError: An option does not apply, or there is no tokenizer.
@@ -69,12 +70,14 @@ def live_model(
     name = name or Path(str(getattr(model, "name_or_path", ""))).name or "model"
     for each in _OF_LOADING:
         if options.get(each) is not None:
-            raise UsageError(f"{each}= does not apply to a loaded model: remove it, and load the model as you need it")
+            raise UsageError(
+                f"{each}= does not apply to a loaded model: remove it, or give the model's folder or Hub id instead"
+            )
     if options.get("null") == "untrained":
         raise UsageError("null='untrained' does not apply to a loaded model: collect a model with its initial weights")
     model = getattr(model, "_orig_mod", model)  # torch.compile wraps it
     refuse_prompts(name, getattr(model, "active_peft_config", None))
-    model = model.get_base_model() if hasattr(model, "get_base_model") else model  # peft's, which runs the adapter too
+    model = model.get_base_model() if hasattr(model, "get_base_model") else model  # peft's; it runs the adapter too
     tokenizer = options.get("tokenizer")
     if tokenizer is None:
         raise UsageError("a loaded model needs its tokenizer: give tokenizer=")
@@ -108,7 +111,7 @@ def left_as_it_was(model: Any) -> Iterator[None]:
     with evaluation_mode(model):
         try:
             model.config.return_dict = True
-            if hasattr(model, "_original_forward"):  # accelerate replaced it by one with autocast
+            if hasattr(model, "_original_forward"):  # accelerate has replaced forward() by one with autocast
                 model.forward = model._original_forward
             yield
         finally:
@@ -131,10 +134,11 @@ def _is_name(text: Any) -> bool:
 
 
 def _probe(loaded: LanguageModel, folder: Path | None) -> str:
-    """Return a hash of the model's configuration and parameters, and some of its outputs, as text.
+    """Return a hash of the model's configuration, parameters and buffers, and some of its outputs, as text.
 
-    The outputs are random sums of the embeddings of fixed tokens, and of the logits of random embeddings. If they equal
-    the outputs in the folder's probe up to rounding, the folder's outputs are used.
+    The outputs are sums of the embeddings of fixed tokens, and of the logits of random embeddings. All summands have
+    random factors from a fixed seed. If the outputs equal those in the folder's probe up to rounding, the folder's
+    outputs are used.
     """
     h = loaded.embeddings(loaded.probe(_PROBED))[0, -_SUMS:]
     random = torch.Generator().manual_seed(0)
@@ -158,7 +162,7 @@ def _hash_of(model: Any) -> str:
     """Return a hash of a model's configuration, parameters and persistent buffers, on any device or offloaded."""
     config = {name: each for name, each in model.config.to_dict().items() if name not in _NOT_OF_MODEL}
     made = sha256(json.dumps(config, sort_keys=True, default=str).encode())
-    names = {name for name, _ in chain(model.named_parameters(), model.named_buffers())}  # a tied weight has one
+    names = {name for name, _ in chain(model.named_parameters(), model.named_buffers())}  # a tied weight has one name
     for path, module in model.named_modules():
         with on_device(module):
             for own in sorted({*module._parameters, *module._buffers} - module._non_persistent_buffers_set):

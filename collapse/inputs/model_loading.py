@@ -90,7 +90,7 @@ def _trained(
     gguf_file, names = arguments.get("gguf_file"), weight_files(reference.files, arguments)
     with ranks.first_rank_first():
         files = [reference.files.fetch(name, report) for name in names]  # download errors are reported in one line
-    if not gguf_file:  # otherwise transformers tries the other format after a lost connection
+    if not gguf_file:  # without use_safetensors, a lost connection makes transformers try the other format
         arguments = {**arguments, "use_safetensors": all(name.endswith(".safetensors") for name in names)}
     reporting = gguf_reported(f"loading {reference.name}", report) if gguf_file else nullcontext()
     with reporting, warnings.catch_warnings():
@@ -159,8 +159,8 @@ def load_tokenizer(reference: ModelReference, *, trust_remote_code: bool = False
     if not tokenizer_files(reference.files, reference.model_args):  # transformers would make an empty tokenizer
         place = f"{reference.location}/{inside(reference.model_args)}".rstrip("/")
         raise CollapseError(
-            f"{place} has no tokenizer (tokenizer.json, vocab.json or another): give the folder or the Hub id of a "
-            "tokenizer with --tokenizer"
+            f"{place} has no tokenizer (tokenizer.json, vocab.json or another file): give the folder or the Hub id of "
+            "a tokenizer with --tokenizer"
         )
     if not trust_remote_code:
         check_code(reference, reference.json("tokenizer_config.json"), "tokenizer_class", "AutoTokenizer")
@@ -192,7 +192,8 @@ def load_processor(reference: ModelReference, *, trust_remote_code: bool = False
         except Exception as error:  # as above
             if not reference.json("preprocessor_config.json"):
                 raise CollapseError(
-                    f"{reference.name} has no image processor: add that of its base model with AutoImageProcessor"
-                    ".from_pretrained(BASE).save_pretrained(FOLDER), or give it to the Trainer as processing_class="
+                    f"{reference.name} has no image processor: add the processor of its base model with "
+                    "AutoImageProcessor.from_pretrained(BASE).save_pretrained(FOLDER), or give this processor to the "
+                    "Trainer as processing_class="
                 ) from error
             raise loading_error(reference, "an image processor", error) from error

@@ -14,7 +14,7 @@ ROLES = {
     "statistics": "nothing: the manifest lists the statistics in `statistics`, outside the identity",
     "layers": "nothing: the manifest lists the files of each layer in `files`, outside the identity",
 }
-"""What a collection's identity records for an option, by its role. Other roles name fields that hold hashes."""
+"""What a collection's identity records for an option, by its role. Other roles name the identity's fields of hashes."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,7 +51,7 @@ class Option:
     wanted: str = ""
 
     def flag_for(self, name: str) -> str:
-        """Return the name on the command line of a field, such as ``--chunk-length``."""
+        """Return a field's name on the command line, such as ``--chunk-length``."""
         return self.flag or f"--{name.replace('_', '-')}"
 
 

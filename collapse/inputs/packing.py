@@ -1,8 +1,9 @@
-"""Pack texts into chunks of T token ids, which depend only on texts, tokenizer, T and the number of shares.
+"""Pack texts into chunks of T token ids; equal texts, tokenizer and options give equal chunks.
 
-Rows are split into contiguous shares (``--shards``), and each share into maps of 1,000 texts. Within a map the token
-ids are concatenated and cut into chunks of T; the remainder is dropped. This equals grouping with ``datasets.map(…,
-batched=True, num_proc=shares)``, which is not used because it may return a result cached for another num_proc.
+The texts (rows) are split into contiguous shares (``--shards``), and each share into maps of 1,000 texts. Within a map
+the token ids are concatenated and cut into chunks of T; the remainder is dropped. This equals grouping with
+``datasets.map(…, batched=True, num_proc=shares)``, which is not used because it may return a result cached for another
+num_proc.
 """
 
 from collections import deque
@@ -122,7 +123,7 @@ def pack(
             eos_between. For a validation text give ``spec.of_validation``.
         tokenizer_key: Hash of the tokenizer, see :func:`tokenizer_key`.
         folder: The folder; None for one in the user's cache.
-        progress: Called as progress(what, texts done, texts).
+        progress: Called as progress(what, done, total[, note]).
 
     Raises:
         CollapseError: The text is too short for one chunk, a row holds no text, or the folder cannot be written.
@@ -158,7 +159,7 @@ def pack(
 
 
 def _packed(text: PackedText, about: Mapping[str, Any], progress: Report | None) -> Chunks:
-    """Read the chunks of a packed text, or fewer chunks if there is a limit."""
+    """Read the chunks of a packed text; if fewer chunks are requested, only the first ones."""
     limit, packed = about["max_chunks"], text.record.get("max_chunks")
     is_less = limit is not None and (packed is None or limit < packed)
     ignored = NOT_COMPARED | ({"max_chunks"} if is_less else set())

@@ -39,7 +39,7 @@ def check_quantized(model: Any, spec: CollectionSpec) -> None:
     """Raise UsageError if ``--quantize`` quantized no weight of a model."""
     if spec.quantize and all(map(is_plain, model.parameters())):
         kind = type(model).__name__
-        raise UsageError(f"--quantize {spec.quantize} quantizes no weight of {kind}: choose another, or remove it")
+        raise UsageError(f"--quantize {spec.quantize} quantizes no weight of {kind}: change or remove this option")
 
 
 def _device_map(given: str | Mapping[str, Any] | None) -> Any:

@@ -29,7 +29,7 @@ def resolve(model: str, spec: CollectionSpec, folder: Path | None) -> Request | 
     if (source := plugin_source(model, spec)) is not None:
         return source_request(source, spec, folder).in_cache()
     reference = asked_model(model, spec)
-    may_use_published = folder is None and not spec.recollect and not spec.null  # only own null baselines
+    may_use_published = folder is None and not spec.recollect and not spec.null  # published nulls are not used
     try:
         made: Request | CollapseError = _request(reference, spec, folder=folder).in_cache()
     except CollapseError as error:  # a published store may supply missing options
@@ -70,7 +70,7 @@ def find_store(reference: ModelReference, spec: CollectionSpec) -> Store | None:
 
 
 def find_store_at(place: str, model: str, spec: CollectionSpec) -> Store | None:
-    """Find a model's store in the repository, or folder of it, that ``--store`` names; None if no stores are there.
+    """Find a model's store in the repository (or its folder) that ``--store`` names; None if it has no stores.
 
     If none of the stores there matches, raise UsageError with a list of these stores.
     """
@@ -88,8 +88,8 @@ def find_store_at(place: str, model: str, spec: CollectionSpec) -> Store | None:
         differ = ", ".join(request.store_differences(store, whole=True))
         others.append(f"{store} of {store.model} on {store.corpus} differs in {differ}")
     raise UsageError(
-        f"{place} has no store of {model} with these options ({'; '.join(others)}): give the model and options of a "
-        "store there"
+        f"{place} has no store of {model} with these options ({'; '.join(others)}): give the model and options of "
+        "one of these stores"
     )
 
 

@@ -12,13 +12,13 @@ from jaxtyping import Int
 from numpy.typing import ArrayLike
 from torch import Tensor
 
-from collapse.errors import CollapseError, counted
+from collapse.errors import CollapseError
 from collapse.inputs import shuffling
 from collapse.inputs.source import Phase, array_tensor
 from collapse.numerics.dense_moments import IGNORED
 from collapse.stores.layer_names import TOP
 
-_LARGEST_SLICE, _SLICES = 1024, 16  # units per slice at most, and slices at least if there are enough units
+_LARGEST_SLICE, _SLICES = 1024, 16  # maximum units per slice, minimum slices (if there are enough units)
 
 
 class Samples(Phase):
@@ -31,7 +31,7 @@ class Samples(Phase):
             are over units.
         embed: Called as embed(start, stop). Returns the input of the classifier for the units ``start`` to
             ``stop − 1``, floating point, shape (stop − start, d), or (stop − start, t, d) with t ≤ T.
-        batch: Number of units per call of ``embed``, unless the user chooses one; it is halved when memory runs out.
+        batch: Number of units per call of ``embed``, unless ``batch_size`` is given. It is halved when memory runs out.
         shuffled: Whether to permute the labels, so that embeddings are independent of them.
         about: What the manifest's provenance records about the samples, as JSON.
 
@@ -40,7 +40,7 @@ class Samples(Phase):
     """
 
     unit = "sample"
-    out_of_memory = "use --dtype bfloat16 or --device cpu"
+    out_of_memory = "use a smaller dtype (--dtype bfloat16) or another device (--device cpu)"
 
     def __init__(
         self,
@@ -68,10 +68,10 @@ class Samples(Phase):
         self.ignored = None if self._kept.all() else torch.tensor([IGNORED])
 
     def embeddings(self, start: int, stop: int, layers: Sequence[str]) -> dict[str, Tensor]:
-        """Return the embeddings of some units; there is only one layer.
+        """Return the embeddings of units ``start`` to ``stop − 1`` as the layer ``top``, the only layer.
 
         Raises:
-            CollapseError: ``embed`` returned no floating-point numbers, or another shape.
+            CollapseError: ``embed`` did not return floating-point numbers of the right shape.
         """
         called, units = f"embed({start}, {stop}) of the {self.name} samples", stop - start
         h = given = array_tensor(called, "its result", self.embed(start, stop))
@@ -79,8 +79,8 @@ class Samples(Phase):
             h = F.pad(h, (0, 0, 0, self.unit_samples - h.shape[1])).flatten(0, 1)
         if h.shape != (units * self.unit_samples, self.dim) or not h.is_floating_point():
             raise CollapseError(
-                f"{called} must return the embeddings of {counted(units, 'unit')}, floating-point numbers of "
-                f"{counted(self.dim, 'dimension')}, got {given.dtype} {[*given.shape]}"
+                f"{called} must return floating-point embeddings of shape ({units}, {self.dim}), or ({units}, t, "
+                f"{self.dim}) if labels are sequences, got {given.dtype} {[*given.shape]}"
             )
         return {TOP: h}
 

@@ -1,8 +1,8 @@
 """A permutation of a text's samples, for the null of shuffled labels; it keeps each class's number of samples.
 
 It is computed sample by sample (a Feistel network, Luby & Rackoff 1988) instead of drawn as a whole. So it needs no
-memory, and sample i has the same label in every run, resumed run or part. source.py
-applies it to texts, :func:`shuffled` to arrays.
+memory, and sample i has the same label in every run, resumed run or part. source.py applies it to texts;
+:func:`shuffled` applies it to arrays.
 """
 
 import numpy as np
@@ -18,7 +18,7 @@ _MIX = np.uint64(0xBF58476D1CE4E5B9)  # constant of splitmix64 (Steele, Lea & Fl
 
 
 def permuted(places: Int[Tensor, " n"], total: int, seed: int = 0) -> Int[Tensor, " n"]:
-    """Apply a fixed permutation of the places 0 to ``total`` − 1 to some places.
+    """Apply a fixed permutation of the positions 0 to ``total`` − 1 to some of these positions.
 
     >>> permuted(torch.arange(10), 10).sort().values.tolist()
     [0, 1, 2, 3, 4, 5, 6, 7, 8, 9]
@@ -26,7 +26,7 @@ def permuted(places: Int[Tensor, " n"], total: int, seed: int = 0) -> Int[Tensor
     half = max(1, ((total - 1).bit_length() + 1) // 2)
     found = places.numpy().astype(np.uint64)
     outside = np.ones(len(found), dtype=bool)
-    # the network permutes 4^half ≥ total places: repeat it until each place is within the total again
+    # the network permutes the numbers below 4^half ≥ total: repeat it until each number is below total again
     while outside.any():
         found[outside] = _feistel(found[outside], np.uint64(half), seed)
         outside = found >= total
@@ -34,7 +34,7 @@ def permuted(places: Int[Tensor, " n"], total: int, seed: int = 0) -> Int[Tensor
 
 
 def shuffled(labels: Int[Tensor, " n"]) -> Int[Tensor, " n"]:
-    """Return labels with a fixed permutation applied; the labels −100 (no sample) keep their places."""
+    """Return labels with a fixed permutation applied; the labels −100 (no sample) keep their positions."""
     kept = labels != IGNORED
     samples = labels[kept]
     return labels.masked_scatter(kept, samples[permuted(torch.arange(len(samples)), len(samples))])

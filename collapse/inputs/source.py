@@ -4,7 +4,7 @@ Shapes: n samples, d dimensions, V rows of the classifier.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass
 from typing import Any
@@ -21,7 +21,7 @@ from collapse.stores.layer_names import TOP
 
 
 class Phase(ABC):
-    """The samples of the training or validation pass, in units: chunks of a text, or blocks of rows.
+    """The samples of the training or validation pass, in units, such as chunks of a text or blocks of rows.
 
     Methods with ``start`` and ``stop`` are for the units start to stop − 1.
 
@@ -61,7 +61,10 @@ class Phase(ABC):
 
     @abstractmethod
     def not_finite(self, start: int, row: int, wrong: str) -> str:
-        """Describe a bad embedding: ``row`` counts samples from unit ``start``, ``wrong`` says what is wrong."""
+        """Describe an embedding that is not finite.
+
+        ``row`` counts samples from unit ``start``. ``wrong`` says what is wrong, such as "NaN or infinite".
+        """
 
     @abstractmethod
     def batch_units(self, asked: int | str) -> int:
@@ -120,13 +123,13 @@ class Source:
             weights, of the training data (``corpus``) and of the validation data (``validation``), and options.
         model, corpus: Two entries of the manifest. ``model`` has the model's ``name`` and, if known, ``n_params`` and
             the names of its ``classes``, a list or a dictionary by number. ``corpus`` has the ``name`` of the training
-            data and, as ``validation``, that of the validation data if it differs.
+            data and, as ``validation``, the name of the validation data if it differs.
         weight: Rows w of the output embedding, shape (V, d); the classifier's rows are ``logits.scale`` times these.
         bias: The bias of the output embedding, shape (V,), or None.
         train: The training samples; None if a store already holds their statistics.
         validation: The validation samples, or None.
         layers: The wanted layers, in order of depth; the last one is top.
-        lens: Maps the embeddings of an inner layer to what the classifier reads; None if that is not possible.
+        lens: Function from the embeddings of an inner layer to what the classifier reads, or None if there is none.
         command: A command line that repeats the collection, for the provenance.
         logits: How the model makes logits from ⟨w, h⟩ + b.
         exact_loss: Whether the loss is summed in float64; texts set it from ``--exact-loss``.
@@ -191,11 +194,13 @@ def _floats(name: str, given: Any, shape: tuple[str, ...]) -> Tensor:
     return found
 
 
-def _names_of(classes: Sequence[str], rows: int) -> list[str]:
+def _names_of(classes: Sequence[str] | Mapping[Any, str], rows: int) -> list[str]:
     """Return the names of all classes, in the order of their numbers."""
-    if len(classes) != rows:
-        raise UsageError(f"the source's classes must name the classes 0 to {rows - 1}, got {len(classes)} names")
-    return [str(each) for each in classes]
+    named = classes.items() if isinstance(classes, Mapping) else enumerate(classes)
+    by_number = {str(number): str(each) for number, each in named}
+    if by_number.keys() != set(map(str, range(rows))):
+        raise UsageError(f"the source's classes must name the classes 0 to {rows - 1}, got {len(by_number)} names")
+    return [by_number[str(number)] for number in range(rows)]
 
 
 def array_tensor(called: str, name: str, values: Any) -> Tensor:

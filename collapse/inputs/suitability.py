@@ -15,14 +15,14 @@ from collapse.numerics.logits import LINEAR, Logits
 if TYPE_CHECKING:
     from collapse.inputs.language_model import LanguageModel
 
-# Largest difference of h·Wᵀ + b, scaled and capped, and the model's own logits, relative to the largest logit, that
-# rounding can cause.
+# Largest difference that rounding can cause between h·Wᵀ + b (scaled and capped) and the model's own logits, relative
+# to the largest logit.
 _HEAD_TOLERANCE = {torch.float64: 1e-10, torch.float32: 1e-4, torch.bfloat16: 1e-2, torch.float16: 2e-3}
 TOLERANCE = {torch.float64: 1e-8, torch.float32: 1e-4, torch.bfloat16: 2e-2, torch.float16: 5e-3}
 """Largest relative change of an embedding that rounding can cause, for example if experts are grouped differently."""
 _QUANTIZED_TOLERANCE = 0.25
-"""The same for quantized models: LLM.int8 also rounds activations, by outliers of the whole batch. That changed the
-embeddings of a Llama with 16 blocks by 0.07."""
+"""The same for quantized models. LLM.int8 also rounds activations, depending on outliers in the whole batch. This
+changed the embeddings of a Llama with 16 blocks by 0.07."""
 CHECKED_TOKENS, _PROBED_TOKENS = 256, 8
 
 
@@ -125,12 +125,12 @@ def _not_linear(loaded: "LanguageModel") -> CollapseError:
 
 
 def change_of(h: Float[Tensor, "... d"], other: Float[Tensor, "... d"]) -> Float[Tensor, "..."]:
-    """Return the distance of each embedding to another one, relative to its norm."""
+    """Return the distance of each embedding in ``h`` to that in ``other``, relative to the norm of the former."""
     before = h.double()
     return (before - other.double()).norm(dim=-1) / before.norm(dim=-1).clamp(min=1e-300)
 
 
 def rounding_of(head: Tensor, logits: Tensor, *, quantized: bool = False) -> float:
-    """Return the largest relative rounding error of logits, by the dtypes of ``head`` and logits, or quantization."""
+    """Return the largest relative rounding error of logits, due to the dtypes of head and logits, or quantization."""
     dtypes = [torch.bfloat16] if quantized else [head.dtype, logits.dtype]
     return max(_HEAD_TOLERANCE[each] for each in dtypes)

@@ -1,4 +1,4 @@
-"""Find the texts of a collection: the training text, and the validation text, which may be optional."""
+"""Find the texts of a collection: the training text and, if there is one, the validation text."""
 
 import logging
 from collections.abc import Callable
@@ -23,8 +23,8 @@ class Texts:
         training: The training text. None if a store of any text is accepted, or if the existing store determines the
             text.
         validation: The validation text, or None.
-        may_be_absent: Whether the validation split may be absent, because the options do not name it: it is that of the
-            training data set or of the existing store.
+        may_be_absent: Whether the data set may lack the validation split. This is so if the options do not name the
+            split, but the training data set or the existing store determines it.
     """
 
     training: Corpus | None
@@ -54,7 +54,7 @@ class Texts:
         return replace(spec, **{name: each for name, each in held.items() if each and getattr(spec, name) is None})
 
     def pack_validation(self, pack: Callable[[Corpus], Packed]) -> Packed | None:
-        """Pack the validation text; return None if there is none, or if its split may be absent and is.
+        """Pack the validation text; return None if there is none, or if an optional split is absent.
 
         Raises:
             NoSplit: The user named a split that does not exist.
@@ -100,4 +100,6 @@ def _refuse_unused(spec: CollectionSpec) -> None:
     options = {"--validation-split": spec.validation_split, "--max-validation-chunks": spec.max_validation_chunks}
     for flag, value in options.items():
         if value is not None:
-            raise UsageError(f"{flag} {value} does not apply without a validation text: give --validation-text")
+            raise UsageError(
+                f"{flag} {value} does not apply without a validation text: give --validation-text, or remove {flag}"
+            )

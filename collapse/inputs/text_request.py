@@ -114,11 +114,11 @@ def _texts_of(
 ) -> tuple[Texts, dict[str, Any]]:
     """Return the texts of a request, and the identities of texts that are known only from ``store``.
 
-    ``completed`` has ``spec`` and the options that the store or a plugin adds. The texts are those of the store, of
-    the options or of the model's card.
+    ``completed`` is ``spec`` with the options that the store or a plugin adds. The texts come from the store, the
+    options or the model's card.
     """
-    if store is not None and completed.text is None:  # a local text: the store has its identity, but not its place
-        # use spec, because the store's limits in ``completed`` do not apply to a newly given text
+    if store is not None and completed.text is None:  # a local text: the store has its identity, but not its path
+        # options for a missing validation text are refused if the user gave them, but not if the store adds them
         texts = Texts(None, find_named_validation(completed if completed.validation_text else spec))
         layers = layers_of(spec.layers, store.depth())
         if missing := store.lacking("train", layers):
@@ -128,7 +128,7 @@ def _texts_of(
             )
         if store.lacking("validation", layers) and store.identity.get("validation") and not texts.validation:
             raise UsageError(
-                f"{store} lacks the validation of these layers: give the validation text again with --validation-text"
+                f"{store} is not validated for all layers: give the validation text again with --validation-text"
             )
         keys = ["corpus"] if texts.validation else ["corpus", "validation"]
         return texts, {key: store.identity[key] for key in keys if key in store.identity}

@@ -22,7 +22,7 @@ from collapse.inputs.checkpoints import check_kind
 from collapse.inputs.chunk_files import Chunks
 from collapse.inputs.collection_spec import CollectionSpec
 from collapse.inputs.language_model import LanguageModel, explaining_large_model
-from collapse.inputs.model_layers import find_layers
+from collapse.inputs.model_blocks import find_layers
 from collapse.inputs.model_loading import load_model, load_tokenizer
 from collapse.inputs.option_words import typed
 from collapse.inputs.packing import pack, tokenizer_key
@@ -70,7 +70,10 @@ class TextPhase(Phase):
         return torch.from_numpy(self.chunks.tokens[start:stop].astype("int64"))
 
     def embeddings(self, start: int, stop: int, layers: Sequence[str]) -> dict[str, Tensor]:
-        """Return the embeddings of chunks ``start`` to ``stop − 1``, without last tokens, which have no next token."""
+        """Return the embeddings of chunks ``start`` to ``stop − 1``.
+
+        The last token of each chunk is left out, because it has no next token.
+        """
         found = self.model.embeddings_by_layer(self.tokens(start, stop), layers, stop=-1)
         return {layer: h_BTd.reshape(-1, h_BTd.shape[-1]) for layer, h_BTd in found.items()}
 
@@ -217,7 +220,7 @@ def _ignored(ids: Any, tokenizer: Any) -> Tensor | None:
     if ids != "special":
         numbers, known = [int(each) for each in ids.split(",")], {*tokenizer.get_vocab().values()}
         if unknown := [each for each in numbers if each not in known]:
-            raise UsageError(f"--ignore-tokens {unknown[0]}: the tokenizer has only the ids 0 to {max(known)}")
+            raise UsageError(f"--ignore-tokens {unknown[0]}: the tokenizer has no such id; give ids up to {max(known)}")
         return torch.tensor(numbers)
     added = {number for number, token in tokenizer.added_tokens_decoder.items() if token.special}
     return torch.tensor(sorted({*tokenizer.all_special_ids, *added}), dtype=torch.int64)

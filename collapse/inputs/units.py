@@ -26,7 +26,7 @@ from collapse.inputs.tasks import Task
 from collapse.numerics.dense_moments import IGNORED
 
 MASKED, MASKING_SEED = 0.15, 0
-"""Share of the tokens of a text that are masked, and the seed."""
+"""Fraction of all tokens that are masked, and the seed that selects these tokens."""
 
 
 class Images:
@@ -72,8 +72,8 @@ class Images:
 class Tokenized:
     """Tokenized texts, each at most as long as the model allows.
 
-    Each label is the number (id) of a class. The shape is (N,), or (N, T) with −100 where there is no sample.
-    ``padding`` is the id of the padding token.
+    Each label is the number (id) of a class. ``labels`` has the shape (N,), or (N, T) with −100 where there is no
+    sample. ``padding`` is the id of the padding token.
     """
 
     def __init__(self, encoded: Mapping[str, Sequence[Any]], labels: Tensor, padding: int) -> None:
@@ -127,7 +127,7 @@ def prepare(task: Task, reference: ModelReference, config: Any, *, trust_remote_
 
 
 def _texts(called: str, column: Sequence[Any], *, of_words: bool) -> list[Any]:
-    """Return a column as a list; raise UsageError if a row is not a text or a list of words."""
+    """Return a column as a list; raise UsageError if a row is not a text or, with ``of_words``, not a list."""
     rows = list(column)
     for number, row in enumerate(rows, 1):
         if not (isinstance(row, list) if of_words else isinstance(row, str)):
@@ -144,11 +144,13 @@ def _encoded(tokenizer: Any, *inputs: Sequence[Any], **how: Any) -> Any:
         try:
             return tokenizer(*inputs, return_attention_mask=True, **how)
         except Exception as error:  # a tokenizer can raise anything
-            raise CollapseError(f"the tokenizer cannot encode the texts: {first_line(error)}") from error
+            raise CollapseError(
+                f"the tokenizer cannot encode the texts: {first_line(error)}; give another --tokenizer"
+            ) from error
 
 
 def _first_of_words(encoded: Any, row: tuple[int, Any], called: str) -> np.ndarray:
-    """Return a label for the first token of each word of a text, and −100 for the others."""
+    """Return a label for the first token of each word of a text, and −100 for all other tokens."""
     number, labels = row
     if not encoded.is_fast:
         raise CollapseError("token classification needs a fast tokenizer: give a model that has a tokenizer.json")
@@ -166,7 +168,7 @@ def _first_of_words(encoded: Any, row: tuple[int, Any], called: str) -> np.ndarr
 def _masked(ids: list[list[int]], special: Sequence[Sequence[int]], mask: int) -> Int[Tensor, "N T"]:
     """Mask tokens in place; return labels: the original id of each masked token, −100 elsewhere.
 
-    A token's place in the data and the seed decide whether it is masked, by the permutation of shuffling.py.
+    A token's position in the data and the seed decide whether it is masked, by the permutation of shuffling.py.
     """
     rows, begin, total = [], 0, sum(map(len, ids))
     for row, is_special in zip(ids, special, strict=True):

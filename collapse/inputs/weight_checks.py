@@ -65,7 +65,7 @@ def check_loaded(name: str, model: Any, info: Mapping[str, Any], files: list[Pat
 
 
 def _of_other_heads(unexpected: Iterable[str], model: Any) -> set[str]:
-    """Return the tensors that this head does not read: those outside the model's body, and those of its pooler."""
+    """Return the tensors of other heads: tensors outside the model's body, and tensors of its pooler."""
     body = f"{model.base_model_prefix}."
     return {key for key in unexpected if not key.startswith(body) or ".pooler." in key}
 

@@ -67,8 +67,8 @@ def compare(
     Returns:
         A row per measurement with the columns measurement, A, B, difference (B − A), standard_error, t (difference ÷
         standard error), seeds_sd (standard deviation over ``seeds``), meaning (whether B is better, worse, higher or
-        lower than A, if B − A is larger than the noise) and caveats. A value that is not available
-            is None; a caveat says why.
+        lower than A, if B − A is larger than the noise) and caveats. A value that is not available is None; a caveat
+        says why.
 
     Raises:
         UsageError: A name is unknown, or the parts are not parts of A and B.

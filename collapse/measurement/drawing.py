@@ -90,8 +90,8 @@ def _check_needs(found: Figure, given: Results | Sequence[Store | Part]) -> None
         frame = given.frame()
         if names := [name for name in found.needs if name not in frame or not frame[name].notna().any()]:
             raise CollapseError(
-                f"figure {found.name} needs values of {', '.join(names)}, which the table does not have. Measure them, "
-                "or choose another figure"
+                f"figure {found.name} needs values of {', '.join(names)}, which the table does not have: give a "
+                "table with these values, or choose another figure"
             )
         return
     for store in given:

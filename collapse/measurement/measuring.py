@@ -15,8 +15,8 @@ from torch import Tensor
 from collapse.core.precision import exact_arithmetic
 from collapse.core.progress import Report
 from collapse.errors import UsageError
-from collapse.measurement.results import Row
 from collapse.measurement.row_numbers import note_store, numbers_of
+from collapse.measurement.rows import Row
 from collapse.numerics.devices import explaining_out_of_memory, float64_device, out_of_memory_message, pick_device
 from collapse.numerics.evaluating import Evaluation, evaluate
 from collapse.numerics.statistics import EmbeddingStatistics
@@ -34,7 +34,7 @@ Measurable = Store | EmbeddingStatistics | str | Path
 """A store or its folder, or statistics without a store."""
 
 Classes = Store | str | Path | Sequence[Store | str | Path]
-"""A store or its folder whose classes are kept, or several."""
+"""One or several stores, or their folders, whose classes are kept."""
 
 Other = tuple[Store | EmbeddingStatistics, str]
 """A store that metrics read beside the measured one, and its layer."""
@@ -165,7 +165,11 @@ def _name_of(other: Other | None) -> str | None:
 
 
 def _class_set(classes_of: Classes, tokenizer: str | None) -> tuple[Tensor | None, str | None]:
-    """Return the ids of the classes that all given stores have, and the stores' digests; without stores, None twice."""
+    """Return the ids of the classes that all given stores have, and the stores' digests; without stores, None twice.
+
+    Raises:
+        UsageError: A store has another tokenizer than ``tokenizer``, or there is no such class.
+    """
     given = [classes_of] if isinstance(classes_of, Store | str | Path) else classes_of
     others = [each if isinstance(each, Store) else Store.load(each) for each in given]
     ids: Tensor | None = None

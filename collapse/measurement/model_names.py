@@ -29,7 +29,7 @@ def parts_of(model: str) -> dict[str, int | float | str]:
 
 
 def with_parts(frame: "pd.DataFrame") -> "pd.DataFrame":
-    """Add columns with the values in its models' names to a table; existing columns stay unchanged.
+    """Add to a table columns with the values in its models' names; existing columns stay unchanged.
 
     Rows with unknown names get missing values. A table without the column ``model`` is returned unchanged.
 

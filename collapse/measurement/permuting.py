@@ -11,7 +11,7 @@ Floats = NDArray[np.float64]
 Groups = NDArray[np.int64]
 
 TIE = 1e-12
-"""Two |r| that differ by less than this are equal; rounding errors are far smaller."""
+"""Two |r| that differ by less than this count as equal; rounding errors are far smaller."""
 _BLOCK = 1 << 21  # at most this many permuted numbers are in memory at a time (16 MiB)
 
 

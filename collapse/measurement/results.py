@@ -146,7 +146,7 @@ def join(
     parts: bool = False,
     where: str | Sequence[str] | None = None,
 ) -> Results:
-    """Join tables: return one table with the rows of all, in order; columns that a table lacks are missing values.
+    """Join tables: return one table with all rows, in order; a column that a table lacks has missing values there.
 
     Args:
         tables: Tables or their files; ``paper`` names the published measurements.

@@ -144,7 +144,7 @@ def _of_other_values(tally: Tally, noun: str) -> str:
 def _note_singletons(made: Numbers, found: Evaluation) -> None:
     if not (alone := int((found.s.counts == 1).sum())):
         return
-    said = {note.measurement for note in made.notes if note.kind == "singletons"}  # the metric itself skips them
+    said = {note.measurement for note in made.notes if note.kind == "singletons"}  # the metric itself excludes them
     share = f"{alone:,} of {counted(found.s.n_classes, 'class')} ({alone / found.s.n_classes:.1%})"
     text = f"{share} have one sample, so variance 0: rare classes look collapsed (see --min-count)"
     for each in found.results:

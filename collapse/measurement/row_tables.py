@@ -52,7 +52,7 @@ def whole_table_of(
 
 
 def table_by_step(rows: Sequence[Row], shown: Collection[str] | None = None) -> Table:
-    """Return a table of checkpoints or layers: a row for each, a column per measurement, and notes except errors.
+    """Return a table with a row per checkpoint or layer, a column per measurement, and notes, except of failed metrics.
 
     Args:
         rows: A row per checkpoint and layer, in order.
@@ -147,7 +147,7 @@ def _no_quotient(name: str, value: float, of: float) -> str | None:
 
 
 def by_property(names: Iterable[str]) -> list[str]:
-    """Sort measurements as tables show them: by property (headline measurements of each first), then by name."""
+    """Sort measurements as tables show them: by property, headline measurements first in each, then by name."""
     known = plugins().measurements()
     places = {name: place for place, name in enumerate(plugins().headlines())}
     ranks = {name: _rank(known[name][0].property_of(name)) for name in names}
@@ -175,7 +175,7 @@ def notes_on_reachable(names: Iterable[str]) -> list[str]:
 
 
 def _has_noise(rows: Sequence[Row]) -> bool:
-    """Whether a row has more than d + 1 classes, so that reachable values are those of random points, and no bound.
+    """Whether a row has more than d + 1 classes, so that reachable values are those of random points, not bounds.
 
     For at most d + 1 classes, a reachable value is that of a simplex, which is an exact bound.
     """
@@ -183,7 +183,10 @@ def _has_noise(rows: Sequence[Row]) -> bool:
 
 
 def remarks_of(rows: Sequence[Row]) -> list[str]:
-    """Return remarks on rows that cannot be compared. ``--min-count`` may differ if all stores have the same values."""
+    """Return remarks on differences because of which rows cannot be compared.
+
+    Different values of ``--min-count`` are allowed if every store was measured with the same set of values.
+    """
     return mixed(rows, apart=("layer", "group", "min_count") if is_crossed(rows) else ("layer", "group"))
 
 
@@ -243,7 +246,7 @@ def remarks_by_text(row: Row, shown: Collection[str] | None, *, errors: bool = F
         if shown is None or name in shown:
             of_pairs = name in known and known[name][0].kind == "pair"
             what = f"{counted(left_out, 'pair')} of classes" if of_pairs else counted(left_out, "class")
-            grouped.setdefault(f"{what} excluded (equal, zero, or of value 0)", []).append(name)
+            grouped.setdefault(f"{what} excluded (value not finite, or 0 in a logarithm)", []).append(name)
     return grouped
 
 

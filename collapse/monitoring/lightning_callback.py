@@ -10,7 +10,7 @@ from collapse.plugin.registry import Wanted
 
 
 class _Measuring:
-    """The hooks, without Lightning's base class, so that only the callback imports Lightning."""
+    """The hooks, without Lightning's base class, so that this module can be imported without Lightning."""
 
     recorder: Recorder
     last_step = -1
@@ -25,7 +25,7 @@ class _Measuring:
             self._measure(trainer, pl_module)
 
     def _measure(self, trainer: Any, pl_module: Any) -> None:
-        if (step := trainer.global_step) == self.last_step:  # gradients accumulate over several batches
+        if (step := trainer.global_step) == self.last_step:  # several batches share a step if gradients are accumulated
             return
         self.last_step = step
         with trainer.precision_plugin.forward_context():
@@ -44,7 +44,7 @@ def lightning_callback(
     classes: int | None = None,
     head: str | None = None,
 ) -> Any:
-    """Return a callback for the Trainer of Lightning, which measures neural collapse while it trains a classifier.
+    """Return a callback for the Trainer of Lightning that measures neural collapse while a classifier is trained.
 
     It is like :class:`collapse.CollapseCallback`. The numbers are logged with ``pl_module.log_dict``, so ``every`` must
     be a multiple of ``log_every_n_steps``. The rows are in ``results.parquet`` of ``default_root_dir``. Batches must be

@@ -109,7 +109,8 @@ class ModelHead:
                 own, expected = self.module(h).double(), nn.functional.linear(h, weight, bias).double()
                 if not (own - expected).norm() <= _ROUNDING * expected.norm():
                     raise CollapseError(
-                        f"the head, a {type(self.module).__name__}, does not compute W h + b: name another with head="
+                        f"the head, a {type(self.module).__name__}, does not compute W h + b: name another module "
+                        "with head="
                     )
             logits = LINEAR
             if self._predicts_next:
@@ -134,7 +135,10 @@ class ModelHead:
 
     @contextmanager
     def running(self) -> Iterator[None]:
-        """Run the model in evaluation mode, without gradients, and only up to its head, for :meth:`samples`."""
+        """Context in which :meth:`samples` runs the model: evaluation mode, no gradients, the buffers of rank 0.
+
+        A forward pass stops at the head once the head is checked, unless ranks share the weights.
+        """
         with evaluation_mode(self.model), buffers_of_rank_0(self.model), torch.no_grad():
             # ranks that share weights must finish each forward pass together
             self._stops = not any(hasattr(each, "full_tensor") for each in self.model.parameters())
@@ -210,7 +214,7 @@ class ModelHead:
 
     @property
     def _predicts_next(self) -> bool:
-        """Whether the model is a causal language model of transformers, and the head its output embedding."""
+        """Whether the model is a causal language model of transformers, and the head is its output embedding."""
         causal = getattr(self.model, "loss_type", "") in (None, "ForCausalLM")
         return causal and self.module is self.model.get_output_embeddings() and not self.model.config.is_encoder_decoder
 

@@ -63,7 +63,8 @@ class Recorder:
     def _batches(self, loader: Any, dataset: Any) -> Iterator[Any]:
         """Yield this rank's share of the batches to measure, the same at each call.
 
-        The samples are random, because many data sets are sorted by class; those of an IterableDataset are the first.
+        The samples are random, because many data sets are sorted by class. For an IterableDataset, they are the
+        first samples.
         """
         (rank, ranks), size = rank_and_size(), loader.batch_size or loader.batch_sampler.batch_size
         trained = getattr(loader.dataset, "column_names", None)  # the columns that the Trainer has kept

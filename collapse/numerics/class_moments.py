@@ -2,8 +2,8 @@
 
 In a batch, deviations are taken from a point between the class's mean in the batch and its mean so far. This point is
 chosen so that the squared deviations add up to exactly the increase of the class's sum of squares. Two accumulators are
-merged with the update of Chan, Golub & LeVeque (1983). Both are accurate even if the variance is 1e-10 of ‖μ‖²; the
-difference E‖h‖² − ‖μ‖² would lose all digits. No one-hot matrix is formed: the code uses scatter-adds over the
+merged with the update of Chan, Golub & LeVeque (1983). Both methods are accurate even if the variance is 1e-10 of ‖μ‖²;
+the difference E‖h‖² − ‖μ‖² would lose all digits. No one-hot matrix is formed: the code uses scatter-adds over the
 occurring classes.
 
 Shapes: B samples of a batch, K classes of a batch, C classes seen so far, d dimensions.
@@ -22,7 +22,7 @@ from collapse.plugin.batch import Batch, Side
 from collapse.plugin.filling import Filled
 from collapse.plugin.statistic import Statistic
 
-_PADDING = 8  # columns; without them, for d a power of 2, a column would fall into few sets of the processor's cache
+_PADDING = 8  # columns; without them, if d is a power of 2, a column falls into few sets of the processor's cache
 _CONSTANT = 1e-9  # the mean of a class with a smaller spread, relative to the mean, is corrected
 
 
@@ -42,7 +42,7 @@ class Labels(NamedTuple):
     counts: Int[Tensor, " K"]
 
     @classmethod
-    @torch.inference_mode()  # so that torch refuses a write by a statistic
+    @torch.inference_mode()  # torch raises an exception if a statistic writes to these tensors
     def of(cls, y_B: Int[Tensor, " B"], device: str | torch.device) -> "Labels":
         """Group labels by class, on the given device."""
         y_B = y_B.to(device, copy=True)
@@ -106,13 +106,13 @@ class ClassMoments:
         if self.filled:
             self.filled.take(batch)
 
-    @torch.inference_mode()  # so that torch refuses a write by a statistic
+    @torch.inference_mode()  # torch raises an exception if a statistic writes to these tensors
     def _by_class(self, h_Bd: Tensor, labels: Labels, before: Side, magnitude: float) -> tuple[Batch, Tensor]:
         """Return a :class:`Batch`, in memory that the next batch reuses, and the increase of each class's squares.
 
         A class has n_b samples in the batch, with mean m_b, and had n_a before; n = n_a + n_b, and δ is m_b minus the
-        mean before. Its scatter then increases by Σ(h − m_b)(h − m_b)ᵀ + δδᵀ n_a n_b / n. This equals Σ(h − t)(h − t)ᵀ
-        for t = m_b − √(n_a / n)·δ, so deviations are taken from t.
+        mean before. The class's scatter increases by Σ(h − m_b)(h − m_b)ᵀ + δδᵀ n_a n_b / n. This equals
+        Σ(h − t)(h − t)ᵀ for t = m_b − √(n_a / n)·δ, so deviations are taken from t.
         """
         memory_Bd, deviations_Bd = self.scratch.rows(len(h_Bd))
         h_Bd = memory_Bd.copy_(h_Bd)

@@ -90,11 +90,11 @@ class Decider:
         self.global_mean = s.global_mean.to(device)
         self.means = s.means.to(device)
         centres = self.means - self.global_mean
-        self._scale = _power_of_two(centres)
-        centres /= self._scale
+        self._divisor = _power_of_two(centres)
+        centres /= self._divisor
         half_sqnorms = torch.einsum("cd,cd->c", centres, centres) / 2
         every_row = torch.arange(len(centres), device=device)
-        self._centres = Ranking(self.means, [every_row], -half_sqnorms, centre=self.global_mean, scale=self._scale)
+        self._centres = Ranking(self.means, [every_row], -half_sqnorms, centre=self.global_mean, divisor=self._divisor)
 
     def linear(self, h_Bd: Float[Tensor, "B d"], y_B: Int[Tensor, " B"]) -> LinearDecisions:
         """Return the decisions of the linear classifier, and the loss."""
@@ -107,14 +107,14 @@ class Decider:
         h_Bd = h_Bd * scale
         found = self._head.search(h_Bd, bias_factor=scale, sums=True, exact=self._exact_loss)
         sample_K, row_K = found.samples, found.rows
-        score_K = self._head.scores_of(h_Bd, sample_K, row_K, scale)
+        score_K = self._head.scores_of(h_Bd, sample_K, row_K, bias_factor=scale)
         best_B, vocabulary_B = highest(len(h_Bd), sample_K, row_K, score_K)
         with_mean_B = vocabulary_B
         if not bool(self.has_mean[vocabulary_B].all()):
             # the candidates include the best class with a mean, because Ranking also searches its first group alone
             kept_K = self.has_mean[row_K]
             _, with_mean_B = highest(len(h_Bd), sample_K[kept_K], row_K[kept_K], score_K[kept_K])
-        own_B = self._head.scores_of(h_Bd, torch.arange(len(h_Bd), device=h_Bd.device), y_B, scale)
+        own_B = self._head.scores_of(h_Bd, torch.arange(len(h_Bd), device=h_Bd.device), y_B, bias_factor=scale)
         best_B, own_B = capped(best_B), capped(own_B)  # before rest(), which takes the capped score
         rest_B = found.rest(best_B)
         loss_B = (best_B - own_B).clamp(min=0) + rest_B.log1p()
@@ -127,9 +127,9 @@ class Decider:
     def _nearest_piece(self, h_Bd: Tensor) -> Tensor:
         # Division by powers of two is exact, and makes all values at most 1, so no product overflows.
         x_Bd = h_Bd - self.global_mean
-        scale = max(_power_of_two(x_Bd), self._scale)
-        x_Bd /= scale
-        bias_factor = self._scale / scale  # products are in units of self._scale · scale, biases of self._scale²
+        divisor = max(_power_of_two(x_Bd), self._divisor)
+        x_Bd /= divisor
+        bias_factor = self._divisor / divisor  # products are in units of both divisors' product, biases of _divisor²
         found = self._centres.search(x_Bd, bias_factor=bias_factor)
         index_B = self.classes.new_zeros(len(h_Bd))
         index_B[found.samples] = found.rows  # samples with several candidates follow below
@@ -141,18 +141,18 @@ class Decider:
             error_B = self._centres.error(x_Bd.norm(dim=1), torch.float64, best_B).amax(dim=0)
             near_K = score_K >= (best_B - 2 * error_B)[sample_K]
             sample_K, row_K = sample_K[near_K], row_K[near_K]
-            index_B[sample_K] = self._nearest_of(h_Bd, sample_K, row_K, scale)[sample_K]
+            index_B[sample_K] = self._nearest_of(h_Bd, sample_K, row_K, divisor)[sample_K]
         return self.classes[index_B]
 
-    def _nearest_of(self, h_Bd: Tensor, sample_K: Tensor, row_K: Tensor, scale: float) -> Tensor:
+    def _nearest_of(self, h_Bd: Tensor, sample_K: Tensor, row_K: Tensor, divisor: float) -> Tensor:
         """Return, for each sample, the row in ``means`` of its candidate class with the nearest mean.
 
         If several means are equally near up to rounding, return the lowest of their rows. Differences are divided by
-        ``scale``, so that their squares do not overflow.
+        ``divisor``, so that their squares do not overflow.
         """
         sqdist_K = torch.empty(len(sample_K), dtype=torch.float64, device=h_Bd.device)
         for some in torch.arange(len(sample_K), device=h_Bd.device).split(max(1, self._work.gathered // h_Bd.shape[1])):
-            delta = (h_Bd[sample_K[some]] - self.means[row_K[some]]) / scale
+            delta = (h_Bd[sample_K[some]] - self.means[row_K[some]]) / divisor
             sqdist_K[some] = torch.linalg.vecdot(delta, delta)
         rounding = (h_Bd.shape[1] + 8) * torch.finfo(torch.float64).eps
         nearest_B = -highest(len(h_Bd), sample_K, row_K, -sqdist_K)[0]
@@ -166,10 +166,11 @@ class ValidationTally:
     Args:
         decider: The classifiers.
         filled: Plugin statistics of the validation phase.
-        blocks: Function of (start, stop) that returns the id of each sample's block in these units (chunks or
-            samples), ascending; None if each unit is a block.
-        kept: Function of (start, stop) that returns a mask of the samples of these units that :meth:`add` gets, or None
-            if ``add`` gets all of them; None instead of a function if ``add`` always gets all samples.
+        blocks: Function of (start, stop) that returns the id of the block of each sample in the units (chunks or
+            samples) from start to stop − 1, ascending; None if each unit is a block.
+        kept: Function of (start, stop) that returns a mask of the samples of these units: True for samples that
+            :meth:`add` gets. It returns None if ``add`` gets all of these samples. Give None instead of a function if
+            ``add`` always gets all samples.
     """
 
     def __init__(
@@ -241,7 +242,7 @@ class ValidationTally:
             }
             self.filled.take(self._batch(h_Bd, y_B, decided))
 
-    @torch.inference_mode()  # so that torch refuses a write by a statistic
+    @torch.inference_mode()  # torch raises an exception if a statistic writes to these tensors
     def _batch(self, h_Bd: Tensor, y_B: Tensor, decided: Mapping[str, Tensor]) -> ValidationBatch:
         """Return a batch for plugin statistics, with copies of the given tensors."""
         h_Bd, y_B = h_Bd.clone(), y_B.clone()

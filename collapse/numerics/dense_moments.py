@@ -20,7 +20,7 @@ IGNORED = -100
 class DenseMoments:
     """Counts, means and summed squared deviations with a row per class; labels are 0 to C − 1.
 
-    Deviations δ are from the class's first sample r, so that a batch costs few passes over its memory: the mean is
+    Deviations δ are from the first sample r of the class, so that a batch costs few passes over its memory: the mean is
     r + Σδ/N, and the squared deviations from it are Σ‖δ‖² − ‖Σδ‖²/N. This is accurate, because r is about as far from
     the mean as the other samples. Equal samples have exactly the variance 0.
     """
@@ -43,7 +43,7 @@ class DenseMoments:
         h_Bd = memory_Bd.copy_(h_Bd)
         given_B = y_B
         y_B = torch.where(y_B == IGNORED, unused, torch.where((y_B < 0) | (y_B >= C), C, y_B))
-        self._labels.index_copy_(0, y_B, given_B)  # to name a label that is out of range
+        self._labels.index_copy_(0, y_B, given_B)  # for the message about a label out of range
         at_B = torch.arange(len(y_B), device=y_B.device)
         first_B = at_B.new_zeros(C + 2).scatter_reduce_(0, y_B, at_B, "amin", include_self=False)[y_B]
         # the first sample of a new class writes its reference; the other samples write to the unused row

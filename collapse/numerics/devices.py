@@ -43,8 +43,8 @@ class WorkSizes(NamedTuple):
 
     Attributes:
         rows: Largest number of rows of a matrix in a block.
-        batch: Samples for which all blocks are searched at once.
         samples: Samples of a batch whose scores with the rows of one block are computed at once.
+        batch: Samples for which all blocks are searched at once.
         gathered: Numbers that are copied at once to compute scores of single pairs (a sample, a row).
     """
 
@@ -55,14 +55,15 @@ class WorkSizes(NamedTuple):
 
 
 def work_sizes(device: torch.device) -> WorkSizes:
-    """Return a device's sizes: on the CPU, 1 MB of scores per thread, which stays in its cache.
+    """Return the sizes for a device.
 
-    On a GPU the scores of a block take 0.5 GB, because each block needs kernel launches; smaller blocks took up to 8
-    times as long on an H100.
+    On the CPU, each thread computes 1 MB of scores at a time, which stays in the cache of its core. On a GPU, the
+    scores of a block take 0.5 GB: large blocks need few kernel launches. Smaller blocks took up to 8 times as long on
+    an H100.
     """
     if device.type == "cpu":
-        return WorkSizes(1024, 256 * torch.get_num_threads(), 2048, 1 << 15)
-    return WorkSizes(8192, 16384, 16384, 1 << 24)
+        return WorkSizes(rows=1024, samples=256 * torch.get_num_threads(), batch=2048, gathered=1 << 15)
+    return WorkSizes(rows=8192, samples=16384, batch=16384, gathered=1 << 24)
 
 
 def cut(lengths: Sequence[int], rows: int) -> tuple[list[slice], list[slice]]:
@@ -88,8 +89,8 @@ def keep_freed_memory() -> None:
     """Make GNU's allocator keep up to 62 MB of freed memory for the next batch.
 
     By default, it may return each freed block to the system. The system must then clear the pages of the next block,
-    which takes up to a quarter of a collection's time. Freeing one large block raises the allocator's threshold. Other
-    allocators ignore this.
+    which takes up to a quarter of a collection's time. When one large block is freed, the allocator raises
+    the size up to which it keeps freed memory. This has no effect on other allocators.
     """
     torch.empty(_BLOCK, dtype=torch.uint8)
 

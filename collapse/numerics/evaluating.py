@@ -31,9 +31,10 @@ class Evaluation:
     Attributes:
         results: One result per metric, in the given order.
         s: The statistics.
-        pair_counts: Numbers of pairs by kind. The name of a field of pairs (see tiles.py) counts the pairs that this
-            field treats as equal because of float64 rounding. "close" (if a metric uses ``sqdist``) counts the pairs of
-            unequal means that are closer than the embeddings' rounding.
+        pair_counts: Numbers of pairs by kind. A kind is the name of a field of pairs (see tiles.py), or "close". Under
+            a field's name is the number of pairs that this field treats as equal because of float64 rounding. "close"
+            (if a metric uses ``sqdist``) is the number of pairs of unequal means that are closer than the embeddings'
+            rounding.
     """
 
     results: list[MetricResult]
@@ -58,7 +59,7 @@ def evaluate(
 ) -> Evaluation:
     """Evaluate metrics; all pair metrics share one sweep.
 
-    If a metric writes to a shared tensor, it fails, and all others are evaluated again.
+    If a metric writes to a shared tensor, it fails, and all other metrics are evaluated again.
 
     Args:
         new_values: Function that returns new :class:`Values`, whose tensors nothing else uses.
@@ -69,7 +70,7 @@ def evaluate(
         progress: Called as progress(what, done, total[, note]).
     """
     wrote: dict[int, Failed | None] = {}
-    while True:  # each turn but the last excludes at least one more metric that wrote to a shared tensor
+    while True:  # each iteration except the last excludes at least one more metric that wrote to a shared tensor
         values = new_values()
         made = [
             MetricResult(metric, measures, remark=missing(values.s, metric), failure=wrote.get(id(metric)))
@@ -110,7 +111,7 @@ def _evaluate_all(
     counts = merge_ranks(wanted, counts)
     for each in pairs:
         with each.recording_failure():
-            has_values = each.remark is None or each.remark.value is not None  # a remark without a value says why
+            has_values = each.remark is None or each.remark.value is not None  # else the remark says why
             if has_values and not each.failure:
                 each.reduce()
                 if each.class_tally is not None:

@@ -7,7 +7,7 @@ from torch import Tensor
 from collapse.errors import CollapseError
 
 LARGEST = 1e150
-"""Values must be smaller: float64 squares overflow from 1e154 on."""
+"""Values must be smaller than this: float64 squares overflow from 1e154 on."""
 
 
 class NotFinite(CollapseError):
@@ -19,7 +19,7 @@ class NotFinite(CollapseError):
     """
 
     def __init__(self, row: int, wrong: str = "NaN or infinite") -> None:
-        super().__init__(f"the embedding of sample {row} is {wrong}")
+        super().__init__(f"the embedding of sample {row} is {wrong}: check the model's weights and this sample")
         self.row, self.wrong = row, wrong
 
 
@@ -65,4 +65,4 @@ def _first_bad(rows: Tensor) -> tuple[int, str] | None:
     row = int(bad[0])
     if not bool(torch.isfinite(rows[row]).all()):
         return row, "NaN or infinite"
-    return row, f"too large ({float(rows[row].abs().max()):.3g}; squares of values from {LARGEST:.0e} on overflow)"
+    return row, f"too large ({float(rows[row].abs().max()):.3g}; values must be below {LARGEST:.0e})"

@@ -14,7 +14,7 @@ class Logits:
 
     Attributes:
         scale: The constant factor.
-        cap: The bound of the logits' size, or None.
+        cap: The bound on the absolute value of logits, or None.
     """
 
     scale: float = 1.0
@@ -34,7 +34,7 @@ class Logits:
         return rows if self.scale == 1 else rows.double() * self.scale
 
     def record(self) -> dict[str, Any]:
-        """Return the entries of a store's identity: the scale and the cap, if there are any."""
+        """Return the entries of a store's identity: the scale if it is not 1, and the cap if there is one."""
         return {name: value for name, value in vars(self).items() if value != getattr(Logits, name)}
 
 

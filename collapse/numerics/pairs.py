@@ -1,8 +1,8 @@
 """One sweep over tiles of class pairs, for all pair metrics together.
 
 The C×C grid is never formed. The sweep visits the tiles of the upper triangle. For each tile it computes one Gram
-product of centred means, and derives every field at most once for all metrics (in tiles.py, which also recomputes near
-pairs). Each metric's measures (mean, std, …) reduce its values.
+product of centred means, and derives every field at most once for all metrics (tiles.py; near_pairs.py computes the
+distances of near pairs again). Each metric's measures (mean, std, …) reduce its values.
 """
 
 from collections import Counter
@@ -71,7 +71,7 @@ def _prepare(values: Values, function: Callable[..., Any]) -> None:
 
 
 def _add(result: MetricResult, tile: Tile) -> None:
-    """Add a metric's values of a tile; a diagonal tile holds every pair twice, and each is added once."""
+    """Add a metric's values of a tile, each pair once; a diagonal tile holds every pair twice."""
     noted = tile.value(result.metric.function)
     result.remark = noted if isinstance(noted, Noted) else result.remark
     values = plain(noted)

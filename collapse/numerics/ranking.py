@@ -3,16 +3,16 @@
 1. One pass in float32 computes all scores, block by block. For each block and sample it keeps two numbers: the highest
    score m and the sum of exp(score − m). Blocks of scores stay in the processor's cache. x and biases are
    multiplied by log₂ e first, so that exp becomes exp2, which is up to four times as fast.
-2. The error of a score is at most E. Let L be the largest m − E. The best score is at least L, so it can only be in
-   blocks with m + E ≥ L, mostly one per sample. These *open* blocks are computed again. Rows with scores of at least L
-   − E are the candidates; the caller computes their scores in float64. A block with many candidates is also compared in
-   float64.
+2. The error of a score is at most E. Let L be the largest m − E (with groups of rows: in this and earlier groups). The
+   best score is at least L, so it can only be in blocks with m + E ≥ L, mostly one per sample. These *open* blocks are
+   computed again. Rows with scores of at least L − E are the candidates; the caller computes their scores in float64. A
+   block with many candidates is also compared in float64.
 3. A row that equals an earlier row is not a candidate: ties go to the first.
 
 The mean row and the highest bias are subtracted from all rows and biases before rounding to float32. This subtracts the
 same number, the sample's offset, from all scores of a sample: their order and differences stay, and a large offset
-costs no digits. (Not the mean bias: very negative biases, which mask a part of a vocabulary, would move it far from the
-others.)
+costs no digits. (The mean bias is not used: very negative biases, which mask a part of a vocabulary, would move the
+mean far from the other biases.)
 
 Shapes: B samples, n rows in G blocks, r rows of a block, d dimensions, P samples that need a block again, K candidates.
 """
@@ -73,8 +73,8 @@ class Ranking:
         groups: Groups of rows, ascending within each group. Candidates include the best rows of group 1, of groups 1
             and 2 together, and so on.
         bias: A bias for each row of the matrix, shape (V,), or None.
-        centre, scale: A vector, shape (d,), and a power of two. The rows to search are (row of the matrix − centre) /
-            scale.
+        centre, divisor: A vector, shape (d,), and a power of two. The rows to search are (row of the matrix − centre)
+            / divisor.
         cap: The cap of scores, which applies to sums of exponentials; order and candidates do not depend on it.
     """
 
@@ -85,12 +85,12 @@ class Ranking:
         bias: Float[Tensor, " V"] | None,
         *,
         centre: Float[Tensor, " d"] | None = None,
-        scale: float = 1.0,
+        divisor: float = 1.0,
         cap: float | None = None,
     ) -> None:
         self._cap = None if cap is None else Logits(cap=cap * _LOG2_E)
         self._matrix, self._all_biases, self._work = matrix, bias, work_sizes(matrix.device)
-        self._centre, self._scale = centre, scale
+        self._centre, self._divisor = centre, divisor
         self._ids = torch.cat(list(groups))
         self._bias = None if bias is None else bias[self._ids].double()
         self._highest_bias = 0.0 if self._bias is None else float(self._bias.max())
@@ -185,7 +185,7 @@ class Ranking:
 
     def _rows(self, ids: Int[Tensor, " r"]) -> Float[Tensor, "r d"]:
         rows_rd = self._matrix[ids].double()  # a copy
-        return rows_rd if self._centre is None else rows_rd.sub_(self._centre).mul_(1 / self._scale)
+        return rows_rd if self._centre is None else rows_rd.sub_(self._centre).mul_(1 / self._divisor)
 
     def _exact(self, block: slice) -> Float[Tensor, "r d"]:
         return self._rows(self._ids[block])

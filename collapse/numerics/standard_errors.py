@@ -34,7 +34,7 @@ def influence_of(values: Values, metric: Metric) -> Float[Tensor, " S"]:
         if not isinstance(found, Tensor) or found.dim() != 1 or not bool(found.isfinite().all()):
             raise Failed(
                 metric.standard_error,
-                f"it must return the finite influence of each group, shape (S,), not {kind_of(found)}",
+                f"it must return a tensor of finite influences, one per group, shape (S,), not {kind_of(found)}",
             )
         return found.detach().to("cpu", torch.float64, copy=True)
     assert values.s.validation is not None  # because the metric reads chunks

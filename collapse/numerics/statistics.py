@@ -16,7 +16,7 @@ from collapse.errors import CollapseError, at_least, counted
 from collapse.plugin.names import HELD, OF_OTHERS
 
 ROUNDING = 2.0**-48
-"""Largest relative difference, 16 ulp, between float64 sums of the same few thousand numbers."""
+"""Largest relative difference (16 ulp) between float64 sums of the same few thousand numbers in different orders."""
 
 _PER_CLASS = ("classes", "counts", "means", "variances", "classifier", "bias")
 _PER_LABEL = ("classes", "counts", "agreements", "linear_hits", "ncc_hits", "vocabulary_hits", "loss_sum")
@@ -180,7 +180,9 @@ class EmbeddingStatistics:
             CollapseError: The store does not hold this statistic.
         """
         if name not in self.extra:
-            raise CollapseError(f"this store holds no statistic {name!r}: collect it again with the statistic's plugin")
+            raise CollapseError(
+                f"this store holds no statistic {name!r}: collect the store again with the plugin of this statistic"
+            )
         held = self.extra[name]
         tensors = held() if callable(held) else held
         return {key: value.to(self.means.device) for key, value in tensors.items()}
@@ -209,7 +211,8 @@ class EmbeddingStatistics:
             kept &= torch.isin(self.classes, ids.to(self.classes.device))
         here = int(kept.sum())
         if here < 2:
-            has = f"at least {counted(min_count, 'sample')}" + ("" if ids is None else " and are in --classes-of")
+            has = f"at least {counted(min_count, 'sample')}"
+            has += "" if ids is None else " and are kept by --classes-of or --group-by"
             hint = f": lower --min-count (the largest class has {int(self.counts.max())})"
             raise CollapseError(
                 f"only {here} of {counted(self.n_classes, 'class')} have {has}, but a measurement needs two"

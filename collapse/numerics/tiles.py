@@ -1,29 +1,24 @@
-"""Tiles of class pairs. Functions of pairs receive a tile; all its fields are derived from one Gram product.
+"""Tiles of class pairs, and their fields, such as cosines and distances, which functions of pairs receive.
 
-A small squared distance loses digits when it is computed from a product. So near pairs are computed again by direct
-difference, and pairs of equal points are set to exactly 0.
+Products and distances are derived from one Gram product per tile; near_pairs.py corrects the distances of near pairs.
 
-Shapes: a tile has R rows and S columns, each a run of classes; C classes, d dimensions, n near pairs.
+Shapes: a tile has R rows and S columns, each a run of classes; C classes, d dimensions.
 """
 
 import math
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator
-from dataclasses import dataclass
-from functools import cached_property
 from typing import Any
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Float
 from torch import Tensor
 
+from collapse.numerics.near_pairs import REDO, Points
 from collapse.numerics.statistics import ROUNDING, EmbeddingStatistics, unit_rows
 from collapse.numerics.values import Values, as_tensor, call_by_names, plain, remarked
 from collapse.plugin.metrics import Noted
 from collapse.plugin.parameters import Asked, of_tiles
-
-_REDO = 1e-6  # a squared distance below this share of ‖a‖² + ‖b‖² has lost too many digits in a Gram product
-_TOGETHER = 1 << 11  # near pairs that are recomputed at a time
 
 _CLOSE = {"float64": 2.0**-51, "float32": 2.0**-22, "float16": 2.0**-9, "bfloat16": 2.0**-7}
 """By the embeddings' dtype: a distance below this share of the largest ‖μ‖ can be a rounding error of embeddings."""
@@ -40,68 +35,6 @@ def tiles(n: int, side: int) -> Iterator[tuple[slice, slice]]:
     for index, rows in enumerate(runs):
         for columns in runs[index:]:
             yield rows, columns
-
-
-@dataclass(frozen=True)
-class Points:
-    """One point per class, such as its mean or its direction; a tile has the squared distance of each pair of points.
-
-    Attributes:
-        at: Returns the points of some classes, to full precision, shape (n, d).
-        sqnorms: Squared norms of the vectors whose inner products give the distances, shape (C,). For class means,
-            these vectors are the centred means.
-        rounding: Rounding error of each point, shape (C,); two points count as equal if they are nearer than the
-            sum of their errors.
-        close: Squared distance below which unequal points are counted as close.
-    """
-
-    at: Callable[[Int[Tensor, " n"]], Float[Tensor, "n d"]]
-    sqnorms: Float[Tensor, " C"]
-    rounding: Float[Tensor, " C"]
-    close: float = 0.0
-
-    @cached_property
-    def _inaccurate_below(self) -> float:
-        """Upper limit of squared distances that :meth:`correct` recomputes; if all are larger, it recomputes none."""
-        return 2 * _REDO * float(self.sqnorms.max())
-
-    @cached_property
-    def _equal_up_to(self) -> float:
-        """Upper limit of squared distances between equal points; if all are larger, no points are equal."""
-        return 4 * float(self.rounding.max()) ** 2
-
-    def correct(self, sqdist: Float[Tensor, "R S"], rows: slice, columns: slice) -> tuple[int, int]:
-        """Recompute the squared distances of near pairs of a tile, in place, and set those of equal points to 0.
-
-        Returns:
-            The number of pairs set to 0 because they differ only by rounding, and the number of close pairs.
-        """
-        diagonal = rows.start == columns.start
-        if diagonal:  # a class is not its own neighbour
-            sqdist.fill_diagonal_(math.inf)
-        rounded, close, least = 0, 0, _least(sqdist)
-        if least < self._inaccurate_below:
-            near = sqdist < _REDO * (self.sqnorms[rows].unsqueeze(1) + self.sqnorms[columns])
-            for some in near.nonzero().split(_TOGETHER):
-                row_n, column_n = some.unbind(dim=1)
-                delta = self.at(row_n + rows.start) - self.at(column_n + columns.start)
-                sqdist[row_n, column_n] = torch.linalg.vecdot(delta, delta)
-            least = _least(sqdist)
-        if least <= self._equal_up_to:
-            equal = sqdist <= (self.rounding[rows].unsqueeze(1) + self.rounding[columns]).square()
-            rounded = int((equal & (sqdist > 0)).sum())
-            sqdist.masked_fill_(equal, 0)
-        if least < self.close:
-            close = int(((sqdist > 0) & (sqdist < self.close)).sum())
-        if diagonal:
-            sqdist.fill_diagonal_(0)
-            rounded, close = rounded // 2, close // 2
-        return rounded, close
-
-
-def _least(sqdist: Tensor) -> float:
-    least = float(sqdist.amin())
-    return float(sqdist.nan_to_num(nan=math.inf).amin()) if math.isnan(least) else least
 
 
 class ClassGeometry:
@@ -123,7 +56,7 @@ class ClassGeometry:
         self.projections = s.centred_means @ s.global_mean  # ⟨μ_c − μ̄, μ̄⟩
         self.global_sqnorm = float(s.global_mean @ s.global_mean)
         # for a mean shorter than this, ‖μ̄‖² dominates: its uncentred products are inaccurate if made from centred ones
-        least = math.sqrt(self.global_sqnorm * _REDO)
+        least = math.sqrt(self.global_sqnorm * REDO)
         self.has_short_means = bool(((lengths_C > 0) & (lengths_C < least)).any())
         close = (_CLOSE.get(s.dtype, _CLOSE["float32"]) * float(lengths_C.max())) ** 2
         rounding_C = (s.mean_rounding / s.norms).where(s.norms > 0, 0)
@@ -239,7 +172,10 @@ class Tile:
         return self._corrected("unit_sqdist", torch.rsub(self.field("cosine"), 2, alpha=2), self._geometry.directions)
 
     def _uncentred_unit_sqdist(self) -> Tensor:
-        """Use ``gram``, unless means are short: ⟨μ, μ′⟩ = ⟨μ − μ̄, μ′ − μ̄⟩ + ⟨μ − μ̄, μ̄⟩ + ⟨μ′ − μ̄, μ̄⟩ + ‖μ̄‖²."""
+        """Return squared distances of unit uncentred means, from ⟨μ, μ′⟩ = gram + ⟨μ − μ̄, μ̄⟩ + ⟨μ′ − μ̄, μ̄⟩ + ‖μ̄‖².
+
+        If some means are much shorter than μ̄, that sum loses digits, and the product is computed directly.
+        """
         geometry = self._geometry
         if geometry.has_short_means:
             product = geometry.uncentred[self.rows] @ geometry.uncentred[self.columns].T

@@ -1,7 +1,7 @@
 """The values of the parameters of plugin functions, each computed once and shared by all plugins.
 
 Plugins never get the caller's tensors. Shared tensors are made in torch's inference mode, so that torch raises an
-exception when a plugin writes to one; everything is then evaluated again without that plugin's function.
+exception when a plugin's function writes to one; all other metrics are then evaluated again.
 """
 
 from collections.abc import Callable, Sequence
@@ -81,7 +81,9 @@ class Values:
 
 
 def call_by_names(function: Callable[..., Any], argument: Callable[[Asked], Any]) -> Any:
-    """Call a function with its parameters' values and add their remarks. If a value is missing, return only its remark.
+    """Call a function with the values of its parameters, and add the remarks on these values to its result.
+
+    If a value is missing, return only the remark that says why.
 
     Raises:
         Failed: The function raised an exception.
@@ -114,7 +116,7 @@ def remarked(given: Any, value: Any) -> Any:
 
 
 def values_of(s: EmbeddingStatistics) -> Values:
-    """Return a Values object for a copy of statistics that belong to no store."""
+    """Return a Values object for a copy of the given statistics."""
     return Values(copied(s))
 
 

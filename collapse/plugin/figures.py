@@ -72,14 +72,14 @@ def figure(
     what is missing.
 
     Args:
-        name: Lower-case letters, digits, _ and -; part of the file names.
+        name: Lower-case letters, digits, _ and -, with a letter first; part of the file names.
         title: One line, shown above the figure.
         of: The function's argument: "results" for a :class:`collapse.Results`, "stores" for a list of
             :class:`collapse.Store`, "parts" for a list of :class:`collapse.Part` (``collapse collect --part k/n``) of
             one or several collections.
         needs: Columns that the results must have, with at least one number each; for stores, what each store must hold:
             counts, means, variances, classifier, validation, n_params, or a statistic's name. Only a figure that needs
-            ``layer`` gets the rows of all layers of a table; others get the rows of ``top``.
+            ``layer`` gets the rows of all layers of a table; other figures get the rows of ``top``.
         source: Where such a figure is published, such as "Wu & Papyan 2024, Figure 1".
 
     Raises:

@@ -1,4 +1,4 @@
-"""Fill plugin statistics. If a statistic raises an exception, the run stops; it can be resumed without it."""
+"""Fill plugin statistics. If a statistic raises an exception, the run stops; resume it without this statistic."""
 
 from collections.abc import Iterable, Iterator, Mapping
 
@@ -42,7 +42,7 @@ class Filled:
         """Update every statistic with a batch, which was made in inference mode, so that torch refuses writes to it.
 
         Raises:
-            PluginError: A statistic raises, or writes to the batch.
+            PluginError: A statistic raises an exception, or writes to the batch.
         """
         for each in self:
             of_batch = type(each)(batch.classes.clone(), batch.h.shape[1])
@@ -55,7 +55,7 @@ class Filled:
                     f"the plugin, or add --without {each.name}, and run the same command again to resume after the "
                     "last saved slice"
                 ) from error
-            each.merge(of_batch)
+            each.merge(of_batch)  # without sides: a batch gives deviations from 0 where merge() needs means
 
     def merge(self, other: "Filled", mine: Side | None = None, theirs: Side | None = None) -> None:
         """Merge each statistic of ``other`` into the statistic of the same name; see :meth:`Statistic.merge`."""

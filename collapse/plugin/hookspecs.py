@@ -2,9 +2,9 @@
 
 Metrics, statistics, analyses and figures need no hook: collapse finds the declarations in a plugin's module.
 
-Entry points in the group ``collapse`` name modules that compute. They are loaded when first needed and may import
-torch. Entry points in ``collapse.commands`` name modules that add commands. They are loaded at every start, so they
-must not import anything heavy.
+An entry point in the group ``collapse`` refers to a module that computes. This module is loaded when first needed and
+may import torch. An entry point in ``collapse.commands`` refers to a module that adds commands. This module is loaded
+at every start, so it must not import anything heavy.
 """
 
 from collections.abc import Callable, Mapping
@@ -81,4 +81,4 @@ def collapse_losses() -> Mapping[str, Callable[..., Any]]:  # type: ignore[empty
 
 @hookspec
 def collapse_commands(cli: "click.Group") -> None:
-    """Add click commands to ``collapse`` (entry-point group ``collapse.commands`` only)."""
+    """Add click commands to ``collapse``; called only for plugins in the entry-point group ``collapse.commands``."""

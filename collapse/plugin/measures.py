@@ -45,8 +45,8 @@ class Measure:
         reachable: The value that C classes in d dimensions can reach, if it differs from ``towards``: a number, a
             function, or None.
         reached_by: Points with the value ``reachable`` for C > d+1, such as "uniform random points"; "" for a bound.
-        headline: Whether ``collapse measure`` prints it by default. For a property without headline measurements, it
-            prints the alphabetically first.
+        headline: Whether ``collapse measure`` prints the measurement by default. Of a property without headline
+            measurements, the command prints the alphabetically first one.
     """
 
     empty: ClassVar[tuple[float, ...]] = ()
@@ -62,7 +62,8 @@ class Measure:
     def __post_init__(self) -> None:
         if not isinstance(self.name, str) or not _NAME.fullmatch(self.name):
             raise PluginError(
-                f"{self.name!r} is not a measurement name: use lower-case letters, digits, _ and dots: nc2.norm"
+                f"{self.name!r} is not a measurement name: use lower-case letters, digits, _ and dots, with a "
+                "letter first, such as nc2.norm"
             )
         if self.name in COLUMNS:
             raise PluginError(f"{self.name} is already a column of every table: use a name such as mine.{self.name}")
@@ -140,7 +141,7 @@ class Std(Mean):
     """The population standard deviation (ddof 0) over classes or pairs."""
 
     def scale_of(self, scale: Scale) -> float | None:
-        """Return the exponent of the values; 0 for logarithms, because adding log s to all keeps their deviation."""
+        """Return the exponent of the values; 0 for logarithms, because adding log s to them keeps their deviation."""
         return 0.0 if isinstance(scale, str) else super().scale_of(scale)
 
     def result(self, state: "Tensor") -> "Tensor":
@@ -161,7 +162,7 @@ class CoV(Mean):
 
 
 class _OfLogs(Measure):
-    """A measure of logarithms or exponentials: h → s·h leaves it unchanged only if it leaves the values unchanged."""
+    """A measure of logarithms or exponentials: h → s·h leaves it unchanged only if it does not change the values."""
 
     def scale_of(self, scale: Scale) -> float | None:
         """Return the exponent 0 if h → s·h does not change the values, otherwise None."""

@@ -220,7 +220,9 @@ def analysis(name: str) -> Callable[[Function], Function]:
 def check_name(kind: str, name: str) -> None:
     """Raise PluginError if a name is not valid for an analysis or figure on the command line."""
     if not _NAME.fullmatch(name):
-        raise PluginError(f"{name!r} is not a valid {kind} name: use lower-case letters, digits, _ and -")
+        raise PluginError(
+            f"{name!r} is not a valid {kind} name: use lower-case letters, digits, _ and -, with a letter first"
+        )
 
 
 def declare(function: Function, declared: Declared) -> Function:

@@ -4,10 +4,10 @@ Shapes: C classes, d dimensions; a tile of pairs has R rows and S columns; rows 
 """
 
 OF_OTHERS = {
-    "ood": "statistics of the out-of-distribution text (--ood-text), or data, as one class: an EmbeddingStatistics",
+    "ood": "statistics of the out-of-distribution text or data (--ood-text) as one class: an EmbeddingStatistics",
     "previous": "statistics of the previous row in a table of models, checkpoints or layers: an EmbeddingStatistics",
 }
-"""Statistics of other stores. Measurements that need them are included only if the store is given or they are named."""
+"""Statistics of other stores. A measurement that needs one is included only if it is named, or the store is given."""
 
 HELD = {
     "ids": "token ids of the classes, ascending and with gaps, (C,)",
@@ -61,7 +61,7 @@ PER_CLASS = (
     *("ids", "counts", "means", "variances", "classifier", "bias"),
     *("mean_rounding", "centred_means", "norms", "unit_means", "centred_rows"),
 )
-"""Names of values with a row per class; functions of pairs have parameters for their blocks, as row_norms."""
+"""Names of values with a row per class; functions of pairs read blocks of these values, as ``row_norms``."""
 
 VECTORS = ("counts", "variances")
 """Names of vectors in every store, for :func:`collapse.vectors`."""

@@ -68,7 +68,7 @@ def globals_of(function: Callable[..., Any]) -> dict[str, Any]:
 def closure(
     function: Callable[..., Any], *, required: bool = False, within: tuple[Callable[..., Any], ...] = ()
 ) -> Iterator[Asked]:
-    """Yield what the parameters of a function name, and those of functions among them; X for ``row_X``, ``column_X``.
+    """Yield what a function's parameters name, directly or through other functions; ``row_X`` and ``column_X`` name X.
 
     With ``required``, optional values are skipped. ``within`` has the functions through which this one was reached,
     to find cycles.
@@ -78,7 +78,7 @@ def closure(
     """
     if function in within:
         names = " → ".join(called(each) for each in (*within, function))
-        raise PluginError(f"functions are parameters of each other in a cycle: {names}")
+        raise PluginError(f"functions are parameters of each other in a cycle: {names}; remove one of these parameters")
     for each in asked(function):
         if required and each.optional:
             continue
@@ -98,7 +98,7 @@ def needs(function: Callable[..., Any]) -> tuple[str, ...]:
 
 
 def check(function: Callable[..., Any], *, pairs: bool, statistics: Collection[str]) -> None:
-    """Raise PluginError if a parameter of a function names nothing that is known, or nothing that this kind can get.
+    """Raise PluginError if a parameter names an unknown value, or one that this kind of function cannot get.
 
     ``pairs`` is whether it is a function of pairs; ``statistics`` are the names of all statistics.
     """

@@ -164,7 +164,7 @@ class Plugins:
             check(offered, pairs=declared.kind == "pair", statistics=self.statistics)
 
     def _check(self, metric: Metric, others: Chosen) -> None:
-        """Raise PluginError if another metric has its name, or one of its functions has an unknown parameter."""
+        """Raise PluginError if a name of the metric is taken, or if one of its functions has an unknown parameter."""
         for measure in metric.measures:
             _check_free("metric", measure.name, {name: each for name, (each, _) in others.items()})
         check(metric.function, pairs=metric.kind == "pair", statistics=self.statistics)

@@ -54,12 +54,12 @@ class State:
 
     @property
     def per_class(self) -> bool:
-        """Whether it has one row per class."""
+        """Whether the tensor has one row per class."""
         return self.shape[:1] == ("C",)
 
     @property
     def start(self) -> int | float:
-        """The initial number of each element."""
+        """The initial value of each element."""
         bounds: Any = torch.finfo(self.dtype) if self.dtype.is_floating_point else torch.iinfo(self.dtype)
         return {"max": bounds.min, "min": bounds.max}.get(self.reduction, 0.0)
 

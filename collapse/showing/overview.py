@@ -25,7 +25,7 @@ _COLLAPSE = (
     "norms and spread evenly (NC2, GNC2), the classifier's rows align with them (NC3; UNC3: all equally well), and the "
     "nearest class mean decides (NC4)."
 )
-_SURE = "an interval that excludes 0 and p ≤ 0.05 by Holm"
+_SURE = "an interval that excludes 0 and p ≤ 0.05 after Holm's correction"
 
 
 def findings(frame: "pd.DataFrame", tests: Associations, *, has_nulls: bool = False) -> list[str]:
@@ -37,13 +37,14 @@ def findings(frame: "pd.DataFrame", tests: Associations, *, has_nulls: bool = Fa
         said.append("Correlation with loss needs at least 3 models.")
     if len(frame) < 3 and not has_nulls:
         said.append(
-            "Compare the numbers with those of an untrained model (collapse measure --null): noise also gives numbers."
+            "Compare the numbers with those of an untrained model (collapse measure --null): random weights also give "
+            "numbers."
         )
     return said
 
 
 def warnings(frame: "pd.DataFrame") -> list[str]:
-    """Return reasons why the rows cannot be compared or distinguished."""
+    """Return warnings: rows with different texts or settings, repeated names of models, no validation loss."""
     said = [f"{remark[:1].upper()}{remark[1:]}." for remark in remarks_on(frame)]
     if LOSS not in frame or frame[LOSS].isna().all():
         said.append("No row has a validation loss, so the report says nothing about generalization.")

@@ -34,7 +34,7 @@ from collapse.stores.writing import check_output_place, write_output
 from collapse.version import VERSION
 
 Tokens = Callable[..., Table]
-"""A function that makes the table of a store's tokens: :func:`collapse.tokens`, or the same with a tokenizer."""
+"""A function that makes the table of a store's tokens: :func:`collapse.tokens`, or this with a given tokenizer."""
 _TEXT = 11.0  # size of figure labels in pixels
 _MOST_TOKENS = 2_000
 _FOLDER = resources.files("collapse.showing")
@@ -89,8 +89,8 @@ def report(
     if not any(name in frame and frame[name].notna().any() for name in (LOSS, *plugins().measurements())):
         raise CollapseError(
             f"{some(names)}: no row has a measurement or a validation loss. Make rows with collapse measure MODEL "
-            "--output results.csv; merge parts of a collection first, with collapse merge; for measurements of your "
-            "own, name the file of their metrics: collapse -p FILE report …"
+            "--output results.csv (merge parts first, with collapse merge). For your own metrics, name their file: "
+            "collapse -p FILE report …"
         )
     content = {"title": title or f"Neural collapse: {some(names)}", "version": VERSION}
     content |= _content(material, figures, tokens, progress)

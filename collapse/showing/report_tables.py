@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 _SHOWN = ("model", "corpus", "min_count", "classes", "dim", "samples")
 """Columns before the measurements. The section on methods shows the other columns that identify a row."""
 _SIDE_BY_SIDE = 4
-"""Up to this many models, a table has a column per model; for more models, a row."""
+"""Up to this many models, a table has a column per model; with more models, it has a row per model."""
 
 
 def measurement_table(results: Results) -> Table:
@@ -49,7 +49,7 @@ def layer_table(frame: "pd.DataFrame") -> Table:
 
 
 def _side_by_side(results: Results) -> Table:
-    """Return the table that ``collapse measure`` prints, with full names in every row, because it can be sorted."""
+    """Return the table that ``collapse measure`` prints, with full names in every row, because readers sort rows."""
     rows, known = results.rows, plugins().measurements()
     shared = [name for name in rows[0].measurements if name in known and all(name in row.measurements for row in rows)]
     table, made = whole_table_of(rows, shared), []
@@ -74,7 +74,7 @@ def definition_table(frame: "pd.DataFrame") -> Table:
         limits: list[Any] = [measure.towards, measure.reachable]
         if shape is not None:
             limits = list(limits_of(metric, measure, *shape)[0].values())
-        limits = ["of C and d" if callable(limit) else limit for limit in limits]
+        limits = ["depends on C and d" if callable(limit) else limit for limit in limits]
         about = [name, metric.property_of(name), metric.equation_of(measure)]
         rows.append([*about, *limits, metric.source or None, metric.version])
     notes = []

@@ -43,7 +43,10 @@ class Material:
     def drawn(
         self, figures: Sequence[Figure], progress: Report | None = None
     ) -> Iterator[tuple[Figure, Drawing | None, str]]:
-        """Yield each figure, its drawing or None, and the reason why it was not drawn or ""; other figures continue."""
+        """Yield each figure, its drawing or None, and the reason why it was not drawn or "".
+
+        An error in one figure does not stop the other figures.
+        """
         given: dict[Of, Any] = {"results": self.results, "stores": self.stores, "parts": self.parts}
         for done, figure in enumerate(figures, start=1):
             drawing, problem = None, f"it needs {figure.of}, and none are given"
@@ -63,7 +66,7 @@ def gather(
     *,
     where: str | Sequence[str] | None = None,
 ) -> Material:
-    """Open all sources, and measure each store without saved measurements of exactly the installed metrics.
+    """Open all sources, and measure each store that has no saved measurements of exactly the installed metrics.
 
     Parts of a collection are not measured, because numbers from a part of the text differ from those of the whole text.
     The arguments are those of :func:`collapse.report` and :func:`collapse.save_figures`.

@@ -18,10 +18,10 @@ class Covered:
     Attributes:
         phase: "train" or "validation".
         part: The k-th of n parts; None for the whole phase.
-        done, slices: Slices that are saved, and all slices; None if not known yet.
+        done, slices: Numbers of saved slices and of all slices; ``slices`` is None if it is not known yet.
         running: Whether a process collects it now.
-        rate: Chunks per second of the last run; None if nothing is saved.
-        seconds_left: Time for the missing slices at this rate; None if no process collects it or no slice is saved.
+        rate: Chunks per second of the last run; None if nothing is saved, or for a features file.
+        seconds_left: Time for the missing slices at this rate; None if no process collects them or no slice is saved.
     """
 
     phase: str
@@ -42,7 +42,7 @@ def covered(folder: Path, parts: int | None = None) -> list[Covered]:
     running = running_parts(folder)
     n = running[0][1] if running else parts
     shards_of = {phase: shards_in(folder, phase) for phase in ("train", "validation")}
-    # read last: folding writes it before it removes the shards
+    # read after the shards, because folding writes the manifest before it removes the shards
     coverage: Mapping[str, Any] = read_manifest(folder)["coverage"] if is_store(folder) else {}
     found, current = list[Covered](), True
     for phase, shards in shards_of.items():
@@ -54,7 +54,7 @@ def covered(folder: Path, parts: int | None = None) -> list[Covered]:
             is_running = current and (part in running if running else part is None and is_locked(folder))
             if shards or is_running:
                 found.append(_covered(phase, part, shards, is_running))
-        current = False  # the next phase begins after this one
+        current = False  # no process collects the next phase before this one is folded
     return found
 
 
@@ -67,7 +67,7 @@ def _covered(phase: str, part: tuple[int, int] | None, shards: Sequence[Shard], 
     if within := [each for each in shards if start <= each.start < stop]:
         last = max(within, key=lambda each: str(each.header["provenance"]["finished"]))
         slices = last.stop - last.start - last.header["provenance"].get("slices_of_earlier_runs", 0)
-        if per_slice := last.header["coverage"].get("slice_chunks"):  # features have one slice, without chunks
+        if per_slice := last.header["coverage"].get("slice_chunks"):  # a features file has one slice and no chunks
             rate = slices * per_slice / last.header["seconds"]
         left = missing * last.header["seconds"] / slices if running else None
     return Covered(phase, part, stop - start - missing, stop - start, running, rate, left)

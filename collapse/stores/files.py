@@ -13,7 +13,7 @@ from collapse.core.reading import read_json
 from collapse.errors import CollapseError
 from collapse.stores.writing import write_atomic
 
-# The hash of a file that changed more recently is not cached: a second change could fall within the same clock tick.
+# A hash is cached only if the file has not changed for this long: two changes could fall within one clock tick.
 _SETTLED_SECONDS = 2.0
 _REMEMBER_BYTES = 1 << 20
 
@@ -40,7 +40,7 @@ def sha256_file(path: Path, *, remember: bool = True) -> str:
 
     Args:
         path: The file.
-        remember: Use the cached hash, and cache a new one. False always reads the file.
+        remember: Use the cached hash, and cache a new one. If False, always read the file.
 
     Raises:
         OSError: The file cannot be read.

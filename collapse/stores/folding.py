@@ -65,16 +65,16 @@ def fold_training(
     about = {
         **{name: first[name] for name in ("identity", "model", "corpus")},
         "coverage": {"train": first["coverage"], "validation": None},
-        "statistics": dict(s.versions),  # every layer has the same
+        "statistics": dict(s.versions),  # the same for every layer
         "statistics_by": dict(s.makers),
     }
     return build(folder, about, files, provenance=made)
 
 
 def fold_validation(shards: Sequence[Shard], kinds: StatisticTypes | None = None, *, store: Store) -> Store:
-    """Add the validation to a trained store from shards that cover its text; ``kinds`` as in :func:`fold_training`.
+    """Add the validation to a trained store, from shards that cover the validation text.
 
-    Last, the shards in the store's folder are removed.
+    Last, the shards in the store's folder are removed. ``kinds`` is as in :func:`fold_training`.
     """
     kinds = _common(shards, kinds)
     states = [shard.tensors() for shard in shards]
@@ -90,7 +90,7 @@ def fold_validation(shards: Sequence[Shard], kinds: StatisticTypes | None = None
         "identity": first["identity"],
         "corpus": {**held["corpus"], "validation": first["corpus"]["validation"]},
         "coverage": {**held["coverage"], "validation": first["coverage"]},
-        "statistics": {**held["statistics"], **filled.versions},  # every layer has the same
+        "statistics": {**held["statistics"], **filled.versions},  # the same for every layer
         "statistics_by": {**held.get("statistics_by", {}), **filled.makers},
     }
     return _extended(store, about, files, {"validation": _provenance(shards)})
@@ -148,7 +148,7 @@ def build(
 def training_hash(store: Store, layers: Sequence[str]) -> str:
     """Return a hash of the files of some layers' training statistics and of the classifier.
 
-    A validation uses their class means and classifier, so shards of a validation record this hash.
+    A validation uses the class means of these layers and the classifier, so its shards record this hash.
     """
     files = store.manifest["files"]
     names = [*(file_of("train", layer) for layer in layers), file_of("classifier")]
@@ -200,7 +200,7 @@ def _merged_statistics_and_head(
 
 
 def continuable(kinds: StatisticTypes, held_by: Mapping[str, Any]) -> tuple[list[type[Statistic]], dict[str, str]]:
-    """Return the statistics that installed plugins can continue, and why they cannot continue the others, by name.
+    """Return the statistics that installed plugins can continue, and the reasons against the other statistics, by name.
 
     ``held_by`` is the header of a shard or the manifest of a store.
     """
@@ -208,7 +208,7 @@ def continuable(kinds: StatisticTypes, held_by: Mapping[str, Any]) -> tuple[list
     for kind in kinds:
         held = held_by["statistics"].get(kind.name)
         if held is None:
-            unfit[kind.name] = "did not fill it"
+            unfit[kind.name] = "lacks it"
         elif differ := conflict(kind, held, held_by.get("statistics_by", {}).get(kind.name)):
             unfit[kind.name] = differ
         else:

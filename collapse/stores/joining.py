@@ -11,7 +11,7 @@ from collapse.stores.shards import Part, Shard, fields_to_compare
 from collapse.stores.slice_ranges import spans
 
 Parts = str | Path | Part | Iterable[Part | str | Path]
-"""Parts of a collection or their folders; or, as one text, the folder that holds them."""
+"""Parts of a collection or their folders; or, as a single path, the folder that holds them."""
 
 
 def joined(parts: Parts) -> Part:
@@ -24,7 +24,7 @@ def joined(parts: Parts) -> Part:
     if isinstance(parts, str | Path):
         folder = expanded(parts)
         found = sorted(each for each in folder.iterdir() if is_part(each)) if folder.is_dir() else []
-        parts = found or [folder]
+        parts = found or [each for each in str(parts).split(",") if each]
     given = [parts] if isinstance(parts, Part) else parts
     opened = [each if isinstance(each, Part) else Part.load(str(each)) for each in given]
     if len(opened) < 2:

@@ -1,6 +1,6 @@
-"""Names of layers, numbered as in ``hidden_states`` of transformers: the inputs of the L blocks are 0 to L − 1.
+"""Names of layers, numbered as in ``hidden_states`` of transformers.
 
-``top`` is layer L, the input of the output embedding.
+Layers 0 to L − 1 are the inputs of the model's L blocks. ``top`` is layer L, the input of the output embedding.
 """
 
 import re
@@ -21,7 +21,7 @@ V = TypeVar("V")
 def layers_of(asked: Any, n_layers: int | None) -> list[str]:
     """Return the layers that ``--layers`` names, in order of depth; top is always one of them.
 
-    ``n_layers`` is L, the number of blocks, or None if it is unknown.
+    ``n_layers`` is L, the number of the model's blocks, or None if it is unknown.
 
     >>> layers_of("all", 3), layers_of("every:2", 5), layers_of("-2,0", 4), layers_of(None, None)
     (['0', '1', '2', 'top'], ['0', '2', '4', 'top'], ['0', '3', 'top'], ['top'])

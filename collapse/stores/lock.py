@@ -1,8 +1,8 @@
 """Lock a folder for one writer at a time; readers need no lock. filelock releases the lock of a process that dies.
 
 Processes may collect the parts of a store into one folder. Each process holds the lock of its part; it holds the
-folder's lock only while it checks what is done and while it folds shards. Any other writer waits until no process
-collects a part.
+folder's lock only while it checks which slices are saved and while it folds shards. Any other writer waits until no
+process collects a part.
 """
 
 import logging
@@ -35,17 +35,17 @@ def locked(
 ) -> Iterator[None]:
     """Hold the lock of a folder, creating the folder if it is missing; ``.lock`` is removed at the end.
 
-    Created folders are removed again if the block raises before anything is written into them.
+    Created folders are removed again if the ``with`` block raises before anything is written into them.
 
     Args:
         folder: The folder to lock.
         option: The option that names the folder, for messages.
-        wait: Wait until another holder releases the lock, with a warning.
+        wait: Log a warning and wait, instead of raising InUseError.
         part: Hold only the lock of the k-th of n parts, so that other processes can hold the locks of other parts.
         beside_parts: Do not wait for processes that collect parts into the folder.
 
     Raises:
-        InUseError: Another process, or another thread of this process, holds the lock, and ``wait`` is false.
+        InUseError: ``wait`` is false, and another process or thread holds the lock, or a process collects a part.
         CollapseError: The folder cannot be written.
     """
     made = [each for each in (folder, *folder.parents) if not each.exists()]
@@ -82,7 +82,7 @@ def _acquire(lock: BaseFileLock, folder: Path, option: str, wait: bool, *, witho
         with suppress(Timeout):
             try:
                 lock.acquire(timeout=timeout)
-            except FileNotFoundError:  # another process removed its empty folder
+            except FileNotFoundError:  # another process removed the empty folder
                 continue
             if not (without_parts and running_parts(folder)):
                 return
@@ -97,7 +97,7 @@ def _acquire(lock: BaseFileLock, folder: Path, option: str, wait: bool, *, witho
 
 
 def _release(lock: BaseFileLock) -> None:
-    with suppress(OSError):  # before the release: a waiting process then notices this and makes a new file
+    with suppress(OSError):  # before the release, so that a waiting process makes a new file
         Path(lock.lock_file).unlink()
     lock.release()
 

@@ -22,10 +22,10 @@ KNOWN_LATER = frozenset({"attention", "head"})
 """Fields of a store's identity that are known only after the model is loaded, so no request has them."""
 
 OF_VALIDATION = frozenset({"validation", "max_validation_chunks"})
-"""Fields of an identity that describe the validation text; a store that is only trained accepts any values."""
+"""Fields of an identity that describe the validation text. They are not compared if a store has no validation yet."""
 
 NO_LENS = "no_lens"
-"""Key of the model's entry: why the model's final norm and head cannot be applied to its inner layers."""
+"""Key in the manifest's ``model``: why the model's final norm and head cannot be applied to its inner layers."""
 
 SHARDS = "shards"
 """Subfolder of a store's folder with the state of an unfinished collection."""
@@ -161,13 +161,13 @@ def shape_of(manifest: Mapping[str, Any]) -> tuple[int, int]:
 
 
 def why_absent(manifest: Mapping[str, Any], layer: str = TOP) -> dict[str, str]:
-    """Return, for each thing that metrics need, why a layer may lack it and which command adds it.
+    """Return, for each input of metrics, why a layer may lack this input and which command adds it.
 
     The texts contain no paths, because they are published.
     """
     identity = manifest["identity"]
     what = "data" if "task" in identity else "text"
-    of = "a features file" if "features" in identity else "its source"
+    of = "a features file" if "features" in identity else "the source"
     why = {
         "n_params": f"{of} does not say how many parameters its model has",
         "ood": "no out-of-distribution text was given: add one with --ood-text",
@@ -178,9 +178,9 @@ def why_absent(manifest: Mapping[str, Any], layer: str = TOP) -> dict[str, str]:
         not_yet = f"layer {layer} is not validated yet: run collapse collect MODEL --store STORE --layers {layer}"
         return why | {"validation": f"layer {layer} has no decisions: {no_lens}" if no_lens else not_yet}
     if "features" in identity:
-        why["validation"] = "no validation text was given: the features have no validation_features and labels"
+        why["validation"] = "no validation samples were given: add validation_features and validation_labels"
     elif not identity.keys() & {"task", "shards"}:
-        why["validation"] = "its source has no validation samples"
+        why["validation"] = "the source has no validation samples"
     elif manifest["corpus"].get("validation") is None:
         why["validation"] = f"no validation {what} was given: add one with --validation-{what}"
     else:

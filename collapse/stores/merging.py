@@ -22,7 +22,7 @@ def merge(parts: Parts, *, store: str | Path) -> Store:
 
     Args:
         parts: Two or more parts, their folders, or the folder that holds them.
-        store: Folder of the result. If it already holds this result, also with a validation, nothing is
+        store: Folder of the result. If it already holds this result, with or without a validation, nothing is
             written. If it is the folder of a part, the store replaces the part.
 
     Raises:

@@ -15,9 +15,9 @@ class Named:
 
     Attributes:
         about: The manifest, or the fields of it that are known so far.
-        named: Names of the model, corpus and validation text in the user's request, the model's revision, step and
-            tokens, and the folder of a local tokenizer. They can differ from the names in ``about``, because a store
-            is found by its content.
+        named: Names of the model, corpus and validation text in the user's request; the model's revision, training
+            step and number of training tokens; the folder of a local tokenizer. These names can differ from the names
+            in ``about``, because a store is found by its content.
     """
 
     about: Mapping[str, Any]
@@ -70,7 +70,10 @@ def shown_model(name: str, model_args: Mapping[str, Any], revision: str | None =
 
 
 def _place(name: str, model_args: Mapping[str, Any], revision: str | None) -> tuple[str, dict[str, Any]]:
-    """Move a GGUF file's name from the model's name to its arguments, because an identity does not record the file."""
+    """Return a model's name and arguments, with the name of a GGUF file moved from the name to the arguments.
+
+    The arguments in an identity lack the file's name, because an identity records the file's content instead.
+    """
     *folder, file = name.split("/")
     if not folder or not file.endswith(".gguf"):
         return name, dict(model_args)

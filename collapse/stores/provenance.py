@@ -77,7 +77,7 @@ def device_name(device: "torch.device | str") -> str:
 
 
 def shown_argument(name: str, value: Any) -> Any:
-    """Return an argument for a library in the form that a manifest records, because manifests are published.
+    """Return an argument for a library as a manifest records it: without secrets, because manifests are published.
 
     Numbers, booleans, and texts of arguments that hold no secrets are recorded unchanged. An absolute path is recorded
     as its last part and a hash. Any other value (a token, a proxy with its password, a header) is recorded as a hash.

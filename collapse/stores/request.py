@@ -47,7 +47,7 @@ class Request:
 
     Attributes:
         identity: Everything that affects a stored number and is known without loading a model.
-        shown_names: Names of the model, its texts and tokenizer, and "step", the training step; not in the identity.
+        shown_names: Names, revision and steps, as in :attr:`collapse.Store.named`; not part of the identity.
         load: Returns the samples, a :class:`collapse.inputs.source.Source`. :func:`collapse.collect` calls it while the
             folder is locked, with two arguments: the store that lacks its validation or some layers, or None; and a
             progress callback, or None.
@@ -110,19 +110,20 @@ class Request:
         """Describe how a store's identity differs from the requested one; with ``whole``, also what the store lacks."""
         found = self.identity_differences(store.identity, trained=store.state == "trained")
         if whole and (layers := self.lacking_layers(store)):
-            found.append(f"layers: it lacks {', '.join(layers)}")
+            found.append(f"layers: the store lacks {', '.join(layers)}")
         if whole and self.lacks_validation(store):
-            found.append(f"it is not complete ({store.state})")
+            found.append("validation: not complete")
         return found
 
     @contextmanager
     def claimed(self) -> Iterator["Claim"]:
         """Yield what the folder already holds, or else the folder, locked, for collecting what it lacks.
 
-        With ``recollect``, the claim is a subfolder; its store replaces that of the folder at the end of the block.
+        With ``recollect``, the claimed folder is a subfolder. At the end of the ``with`` block, the store in the
+        subfolder replaces the store in the folder.
 
         Raises:
-            StoreError: The folder holds something else, or a file was altered.
+            StoreError: The folder holds another store or other files, or a file was altered.
             CollapseError: The folder cannot be written.
         """
         folder = self.folder
@@ -130,12 +131,12 @@ class Request:
             yield Claim(None)
             return
         if not self.recollect and (store := self._checked_store(folder)):  # readers need no lock
-            yield Claim(folder, store)
+            yield Claim(folder, done=store)
             return
         with locked_store_folder(folder, self.part):
             if self.recollect:
                 new = self._folder_to_recollect(folder)
-                yield Claim(new, self._checked_store(new), _store_in(new))
+                yield Claim(new, done=self._checked_store(new), store=_store_in(new))
                 replace_by_recollected(folder)
                 return
             with exclusively(folder, self.part):  # look again: another process may have finished meanwhile
@@ -143,7 +144,7 @@ class Request:
                 if (store := _store_in(folder)) is not None:
                     _remove_folded(folder, store)
                 done = self._checked_store(folder) or self._part_if_done(folder)
-            yield Claim(folder, done, store)
+            yield Claim(folder, done=done, store=store)
 
     def result(self, done: Store | Part) -> Store | Part:
         """Return what was claimed or collected, as it lies in the folder, with the request's names."""
@@ -194,7 +195,7 @@ class Request:
         new = folder / RECOLLECTED
         set_damaged_shards_aside(new)
         if differ := self._differences_in(new):
-            discarding = "%s: discarding an unfinished collection of --recollect: %s. Collecting again from the start"
+            discarding = "%s: discarding an unfinished --recollect that differs in %s. Collecting again from the start"
             log.warning(discarding, folder, "; ".join(differ))
             shutil.rmtree(new)
         return new
@@ -215,7 +216,7 @@ class Request:
     def _part_if_done(self, folder: Path) -> Store | Part | None:
         """Return what a locked folder holds if the requested part is complete but its phase is not; otherwise None.
 
-        This is the store if there is one (the part is of its validation or of new layers), otherwise the part.
+        This is the store if there is one (the part is then of its validation or of new layers), otherwise the part.
 
         Raises:
             StoreError: The folder has shards collected with other options; this is checked even without ``--part``.

@@ -4,8 +4,8 @@
 
 A running collection saves its state as a shard. A part (``--part k/n``) is a folder of shards, and a store is made by
 folding shards. The file is ``shards/<phase>-<first slice>.safetensors``, where slices count from 1; it is replaced
-atomically as the collection proceeds. Its header has a description and the sha256 of its content, in one metadata
-field. (With several fields, their order would vary.)
+atomically as the collection proceeds. Its header describes the shard, and has a sha256 of this description and the
+tensors. Both are in one metadata field. (The order of several fields would vary.)
 """
 
 import json
@@ -37,7 +37,7 @@ class Shard:
 
     Attributes:
         phase: "train" or "validation".
-        start, stop: The slices.
+        start, stop: Index of the first slice, and index after the last slice, from 0.
         header: Description: identity, model, corpus and coverage as in a manifest; the layers; versions and makers of
             their statistics; the ``seconds`` of the last run; provenance; for a validation, the hash of the training
             files (``trained``).
@@ -62,7 +62,7 @@ class Shard:
 
     @property
     def folder(self) -> Path | None:
-        """The folder of its store or part, or None for a shard in memory."""
+        """The folder of the shard's store or part, or None for a shard in memory."""
         return self.path and self.path.parent.parent
 
     @property
@@ -86,13 +86,15 @@ class Shard:
             tensors = load(self.path.read_bytes())
             intact = header == self._stored and digest == hash_of(header, tensors)
         except (SafetensorError, ValueError, OSError) as error:
-            raise StoreError(f"{self.path} is damaged or is not a shard: collect it again") from error
+            raise StoreError(
+                f"{self.path} is damaged or is not a shard: run again the command that collected it"
+            ) from error
         if not intact:
             raise StoreError(f"{self.path} was altered or is damaged: run again the command that collected it")
         return tensors
 
     def write(self, folder: Path) -> "Shard":
-        """Write the shard into a folder, replacing the shard that it extends; return it with its file."""
+        """Write the shard into a folder, replacing the shard that it extends; return it with its ``path``."""
         assert self.held is not None  # only shards in memory are written
         path = folder / SHARDS / f"{self.phase}-{self.start + 1}.safetensors"
         field = canonical({"about": self._stored, "sha256": hash_of(self._stored, self.held)})
@@ -214,7 +216,7 @@ def _opened(path: Path) -> Shard:
     except FileNotFoundError:
         raise
     except (ValueError, KeyError, OSError) as error:
-        raise StoreError(f"{path} is damaged or is not a shard: collect it again") from error
+        raise StoreError(f"{path} is damaged or is not a shard: run again the command that collected it") from error
 
 
 def _header_of(path: Path) -> tuple[dict[str, Any], str]:

@@ -1,6 +1,6 @@
 """The store: statistics of one model on one corpus at one chunk length, as safetensors files and one manifest.
 
-Each layer has a folder; ``top`` is what enters the output embedding (see layers.py).
+Each layer has a folder; ``top`` is what enters the output embedding (see layer_names.py).
 
 ``collapse.json`` is written last: a folder without it is not a store. It lists every tensor file with its size, sha256,
 shapes and dtypes. ``digest`` is the hash of everything except the provenance; ``checksum`` is the hash of everything.
@@ -89,7 +89,7 @@ class Store(Named):
 
     @property
     def size(self) -> int:
-        """Bytes of its tensor files."""
+        """Size of the tensor files in bytes."""
         return sum(entry["size"] for entry in self.manifest["files"].values())
 
     @property
@@ -98,7 +98,7 @@ class Store(Named):
         return by_depth(map(layer_of, self.manifest["files"]))
 
     def depth(self, layer: str = TOP) -> int | None:
-        """Return the number of a layer, for ``top`` the number of blocks; None if that is unknown."""
+        """Return the number of a layer; for ``top``, return the model's number of blocks, or None if it is unknown."""
         return self.manifest["model"].get("n_layers") if layer == TOP else int(layer)
 
     def layers_with(self, asked: Any) -> list[str]:
@@ -110,7 +110,7 @@ class Store(Named):
         return file_of(phase) in self.manifest["files"]
 
     def lacking(self, phase: str, layers: Iterable[str]) -> list[str]:
-        """Return which layers have no file of this phase, except those that cannot be validated (no lens)."""
+        """Return which of ``layers`` have no file of a phase. A layer that cannot be validated is not returned."""
         no_lens = phase == "validation" and NO_LENS in self.manifest["model"]
         possible = [layer for layer in layers if layer == TOP or not no_lens]
         return [layer for layer in possible if file_of(phase, layer) not in self.manifest["files"]]

@@ -74,7 +74,7 @@ def _weights(identity: Mapping[str, Any]) -> str | None:
 def _text_id(identity: Mapping[str, Any], text: str) -> str | None:
     """Return a hash of a text of an identity; None without this text.
 
-    The hash covers the options by which the text is cut into chunks if they are not the defaults.
+    The hash also covers the options by which the text is cut into chunks; options with default values are omitted.
     """
     changed = {name: identity[name] for name, default in CUT.items() if identity.get(name) not in (None, default)}
     return sha256_of({**identity[text], **changed}) if identity.get(text) else None

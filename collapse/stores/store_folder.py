@@ -25,9 +25,9 @@ RECOLLECTED = ".collapse-recollect"
 def locked_store_folder(folder: Path, part: tuple[int, int] | None = None) -> Iterator[None]:
     """Lock a store's folder for writing, and finish a replacement that a killed process began.
 
-    This waits for another process that writes into the folder. A created folder is removed again if the block raises
-    before anything is written into it. With ``part``, lock only the k-th of n parts, so that other processes can
-    collect the other parts at the same time; see :func:`exclusively`.
+    This waits while another process writes into the folder. A created folder is removed again if the ``with`` block
+    raises before anything is written into the folder. With ``part``, lock only the k-th of n parts, so that other
+    processes can collect the other parts at the same time; see :func:`exclusively`.
 
     Raises:
         StoreError: The folder holds files that collapse did not write; the message names some.
@@ -62,7 +62,7 @@ def locked_store_folder(folder: Path, part: tuple[int, int] | None = None) -> It
 def exclusively(folder: Path | None, part: tuple[int, int] | None) -> AbstractContextManager[None]:
     """Return a context in which no other process changes a store's folder; the caller holds the lock of ``part``.
 
-    Without ``part``, the caller holds the lock of the folder, or there is none, and the context does nothing.
+    Without ``part``, the context does nothing: the caller holds the lock of the folder, or there is no folder.
     """
     if folder is None or part is None:
         return nullcontext()
@@ -70,7 +70,7 @@ def exclusively(folder: Path | None, part: tuple[int, int] | None) -> AbstractCo
 
 
 def _other_things(folder: Path) -> list[str]:
-    """If a folder holds no store, list its files that collapse did not write; hidden files are ignored."""
+    """If a folder holds no store, list what else it holds; hidden files are ignored."""
     if not folder.is_dir() or is_store(folder) or is_store(folder / RECOLLECTED):
         return []
     found = {each.name for each in folder.iterdir()}
@@ -83,7 +83,7 @@ def _other_things(folder: Path) -> list[str]:
 
 @contextmanager
 def new_files(folder: Path) -> Iterator[Callable[[str, bytes], None]]:
-    """Yield a function that writes a store's file by its name; if the block raises, the files are removed again."""
+    """Yield a function that writes a store's file by its name; if the ``with`` block raises, remove these files."""
     written: list[Path] = []
     folders: set[Path] = set()
 

@@ -18,13 +18,13 @@ _REMEDY = "pull the store again, or collect it with --recollect"
 
 
 def tensor_bytes(tensors: Mapping[str, "Tensor"], metadata: str | None = None) -> bytes:
-    """Serialize tensors as safetensors, with at most one metadata field: with more, the bytes vary between runs."""
+    """Serialize tensors as safetensors, with at most one metadata field: the order of several fields varies."""
     import torch
     from safetensors.torch import save
 
     held = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
     size = sum(tensor.nbytes for tensor in held.values())
-    for_copies = [torch.empty(size, dtype=torch.uint8) for _ in range(2)]  # raises if memory is short; save() aborts
+    for_copies = [torch.empty(size, dtype=torch.uint8) for _ in range(2)]  # raises without enough memory; save() aborts
     del for_copies
     return save(held, None if metadata is None else {"collapse": metadata})
 
@@ -77,7 +77,7 @@ def check_tensors(file: str, tensors: Mapping[str, "Tensor"], manifest: Mapping[
         # A finite sum proves that all values are finite, and needs little memory. If it overflows, each value is
         # checked.
         if tensor.is_floating_point() and not (tensor.double().sum().isfinite() or bool(tensor.isfinite().all())):
-            raise StoreError(f"{file}: {name} are not all finite; {_REMEDY}")
+            raise StoreError(f"{file}: {name} has values that are not finite; {_REMEDY}")
     coverage, length = manifest["coverage"].get(phase) or {}, manifest["identity"].get("chunk_length")
     expected = coverage.get("samples")
     if expected is None and length and "chunks" in coverage:

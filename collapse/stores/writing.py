@@ -1,4 +1,4 @@
-"""Write files (shards.py, tensor_files.py) atomically, and report a full disk in one line that says what to do."""
+"""Write files atomically, and report a full disk in one line that says what to do."""
 
 import errno
 import os
@@ -28,10 +28,10 @@ ANOTHER_STORE, ANOTHER_OUTPUT, ANOTHER_FOLDER, ANOTHER_HOME, ANOTHER_CACHE = (
 
 @contextmanager
 def replacing(path: Path, *, shared: bool = False) -> Iterator[Path]:
-    """Yield the path of a temporary file in the same folder, which replaces the file at the end of the block.
+    """Yield the path of a temporary file in the same folder, which replaces the file at the end of the ``with`` block.
 
     Args:
-        path: The file. After an error it is unchanged, and the temporary file is removed.
+        path: The file to replace. After an error it is unchanged, and the temporary file is removed.
         shared: Whether several processes may write the file at once, because there is no lock.
     """
     partial = path.with_name(f".{token_hex(8) if shared else path.name}.partial")
@@ -46,7 +46,9 @@ def replacing(path: Path, *, shared: bool = False) -> Iterator[Path]:
 
 
 def write_atomic(path: Path, data: bytes, *, other: str = ANOTHER_STORE, shared: bool = False) -> None:
-    """Write a file atomically and durably: a temporary file in the same folder, fsync, rename. The mode is kept.
+    """Write a file atomically and durably: a temporary file in the same folder, fsync, rename.
+
+    The permissions of a replaced file are kept.
 
     Args:
         path: The file.
@@ -106,7 +108,7 @@ def write_error(path: str | Path, error: BaseException, size: int = 0, *, other:
         other = ANOTHER_HOME
     advice = f"Free space or {other}" if number in _FULL else other[:1].upper() + other[1:]
     return CollapseError(
-        f"cannot write {path}{need}: {reason}. {advice}, then run the same command again: finished work is kept"
+        f"cannot write {path}{need}: {reason}. {advice}, then run the command again: finished work is kept"
     )
 
 
@@ -116,7 +118,7 @@ def _is_cached(path: str | Path) -> bool:
 
 
 def _number(error: BaseException) -> int:
-    """Return the errno of an error, also if a library gives it only in the text; 0 if there is none."""
+    """Return the errno of an error, also if only the message has it; 0 if there is none."""
     if isinstance(error, OSError) and error.errno:
         return error.errno
     said = str(error)

@@ -22,7 +22,7 @@ def draw(classes: int, dim: int, samples: int, *, seed: int) -> Features:
     made = random_features(classes, dim, samples, seed=seed)
     made["classifier_bias"] = torch.linspace(-3, 3, classes)
     made["ood_features"] = made["validation_features"].square()
-    # times π/3, so that float32 cannot represent them exactly
+    # multiply by π/3, so that float32 cannot represent the numbers exactly
     return _numbers(made, lambda x: x.double() * (math.pi / 3))
 
 

@@ -4,7 +4,7 @@ from collections.abc import Collection, Mapping
 
 
 class LawBroken(AssertionError):
-    """A plugin breaks laws; ``laws`` are their names.
+    """A plugin breaks laws; ``laws`` holds the names of these laws.
 
     Args:
         breaches: Descriptions, by the broken law and by what breaks it, such as a measurement.

@@ -1,8 +1,8 @@
 """Check a metric against the laws that the built-in metrics obey.
 
-Each law compares the metric's measurements before and after a change of random features: all embeddings scaled,
-translated or rotated, other class ids, or rare classes excluded. A metric that is not declared invariant must change,
-so that tables and docs never miss an invariance.
+Most laws compare the metric's measurements before and after a change of random features: all embeddings scaled,
+translated or rotated, other class ids, numbers rounded to float32, or rare classes excluded. If a metric is not
+declared invariant, its measurements must change, so that tables and docs never miss an invariance.
 """
 
 import math
@@ -28,7 +28,7 @@ from collapse.testing.samples import statistics_of, value
 
 _DRAWS = ((15, 8, 400), (7, 9, 200))  # classes, dimensions, samples
 _SIMPLICES = ((7, 7), (5, 9))  # classes, dimensions
-_TILES = (2, 5)  # classes per side; with the default size, all fit into one tile
+_TILES = (2, 5)  # classes per side; a tile of the default size holds all classes
 _FLOAT32 = 2e-3  # an accurate metric changes by less than this when embeddings are rounded to float32
 
 Values = dict[str, float | None]
@@ -80,7 +80,7 @@ class _Laws:
         s = collect_arrays(*arrays, bias=given.pop("classifier_bias", None), statistics=self.kinds, **given)
         found = replace(s.statistics(), n_params=1000)
         assert found.classifier is not None
-        before = replace(found, means=found.classifier)  # in place of another checkpoint
+        before = replace(found, means=found.classifier)  # in place of the previous checkpoint
         return replace(found, previous=before, ood=statistics_of(ood.mean(dim=0, keepdim=True)))
 
     def numbers(
@@ -89,7 +89,8 @@ class _Laws:
         """Return values by measurement; record a failure as a breach of the given law."""
         s = given if isinstance(given, EmbeddingStatistics) else self.statistics(given)
         chosen = [(self.metric, self.metric.measures)]
-        found = evaluate(lambda: values_of(s), chosen, by_class=True, tile_side=tile_side)  # by_class calls vector=
+        # by_class=True also calls the metric's vector=
+        found = evaluate(lambda: values_of(s), chosen, by_class=True, tile_side=tile_side)
         made = numbers_of(found)
         self.reasons = {note.measurement: note.text for note in made.notes}
         for note in made.notes:
@@ -123,7 +124,7 @@ class _Laws:
         """Check that excluding rare classes gives the same numbers as features without these classes."""
         law = "left-out classes"
         if "validation" in self.metric.needs or any(not kind.per_class for kind in self.kinds):
-            return  # validation counts include all classes, and other statistics are null with --min-count
+            return  # validation counts include all classes; a metric of a statistic that is not per class gives None
         for features in self.draws:
             counts = torch.bincount(features["train_labels"])
             least = int(counts.sort().values[len(counts) // 3]) + 1

@@ -1,4 +1,4 @@
-"""Check analyses and figures against the laws that the built-in ones obey, also with missing values or few rows."""
+"""Check that analyses and figures obey the laws of the built-in ones, also with missing values or few rows."""
 
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import replace
@@ -24,7 +24,7 @@ from collapse.testing.laws import Checked
 from collapse.testing.samples import random_features, random_results
 
 _ROWS = 12
-_GAPS = 3  # number of columns to test with a missing value, and without any value
+_GAPS = 3  # number of measurements, besides val_loss, to test with a missing value and as a missing column
 _CELLS = (str, Real, NoneType)  # includes numpy numbers
 _OTHERS: dict[str, Any] = {"corpus_id": "e" * 64, "validation_id": "f" * 64, "dtype": "bfloat16", "chunk_length": 32}
 
@@ -53,7 +53,9 @@ def check_analysis(
         if table is None:
             return
         if odd := [value for row in table.rows for value in row if not isinstance(value, _CELLS)]:
-            checked.breach("table", declared.name, f"a value is {type(odd[0]).__name__}: use texts, numbers or None")
+            checked.breach(
+                "table", declared.name, f"a value has the type {type(odd[0]).__name__}: use texts, numbers or None"
+            )
         for field, other in _OTHERS.items():
             rows = [replace(each, **{field: other}) for each in given.rows[::2]] + list(given.rows[1::2])
             found = trial.run("mixed rows", Results(rows))
@@ -95,8 +97,8 @@ def check_figure(
         given, little = stores, iter([("few rows", stores[:1]), ("few rows", [stores[0], stores[0]])])
     else:
         raise UsageError(
-            f"figure {declared.name} draws parts of a collection: give stores= two or more collapse.Part objects that "
-            "it can draw"
+            f"figure {declared.name} draws parts of a collection: pass stores= with two or more collapse.Part objects "
+            "that it can draw"
         )
     with Checked(without) as checked:
         drawing = _Trial(checked, declared.name, "drawing", lambda source: drawn(declared, source)).check(given, little)
@@ -115,15 +117,15 @@ class _Trial:
     Args:
         checked: Where breaches are recorded.
         name: The name of the analysis or figure.
-        law: The law about its return value.
-        make: Function that calls it and checks its return value.
+        law: The name of the law about the return value.
+        make: Function that calls the analysis or figure on an input, and checks the return value.
     """
 
     def __init__(self, checked: Checked, name: str, law: str, make: Callable[[Any], Any]) -> None:
         self._checked, self._name, self._law, self._make = checked, name, law, make
 
     def run(self, law: str, given: Any) -> Any:
-        """Call it and return its result; None if it fails, or rejects its input with a CollapseError."""
+        """Return the result of ``make``; None if it fails, or rejects its input with a CollapseError."""
         try:
             return self._make(given)
         except PluginError as error:
@@ -134,11 +136,11 @@ class _Trial:
         return None
 
     def check(self, given: Any, little: Iterator[tuple[str, Any]]) -> Any:
-        """Call it twice on a sample, and once on each of ``little``; record breaches, and return the first result.
+        """Call ``make`` twice on an input, and once on each input in ``little``; return the first result.
 
-        The laws: it accepts the sample, does not change it ("reads only"), and returns the same result twice
-        ("repeatable"). ``little`` has the names of further laws, such as "few rows", each with a sample that is small
-        or has missing values: it may reject this sample with a CollapseError, but must not fail otherwise.
+        The laws: the analysis or figure accepts the input, does not change the input ("reads only"), and returns the
+        same result twice ("repeatable"). ``little`` yields the names of further laws, such as "few rows", each with an
+        input that is small or has missing values. A CollapseError that rejects such an input is not a breach.
         """
         before = _content(given)
         first = self.run(self._law, given)

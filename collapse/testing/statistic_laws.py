@@ -32,7 +32,7 @@ def check_statistic(kind: type[Statistic], *, without: Collection[str] = ()) -> 
 
     Raises:
         LawBroken: A law is broken; the message says which, by which tensor, and with which numbers. If the statistic
-            fails or keeps its initial values, the message says only this, and no other law is checked.
+            fails, keeps its initial values or is not finite, the other laws are not checked.
         CollapseError: The statistic's name is invalid.
     """
     check_declared(kind)

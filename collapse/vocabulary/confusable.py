@@ -133,7 +133,7 @@ def neighbours(
 def _from(geometry: ClassGeometry, values: Values, at: int) -> tuple[Float[Tensor, " C"], ...]:
     """Return distance, cosine and CDNV from one class to every other class, each of shape (C,).
 
-    They are NaN for the class itself and where undefined.
+    The values are NaN for the class itself and where undefined.
     """
     row = slice(at, at + 1)
     # a tile of one row, so that near pairs are corrected as in the sweep

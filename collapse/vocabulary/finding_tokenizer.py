@@ -109,7 +109,7 @@ def _named(name: str, arguments: Mapping[str, Any], held: str) -> ModelReference
 
 
 def _difference(found: ModelReference, held: str) -> str | None:
-    """Return a remark if a tokenizer differs from the store's, or the store records no tokenizer; otherwise None."""
+    """Return a remark if a tokenizer differs from the store's tokenizer, or if the store records none; else None."""
     if held == found.tokenizer:
         return None
     if not held:

@@ -87,7 +87,7 @@ def measure_groups(
             few = f"the group {name} has {counted(len(ids), 'class')}, but a measurement needs two"
             del groups[name]
             if not groups:
-                raise UsageError(few)
+                raise UsageError(f"{few}: give another --group-by")
             log.warning("%s: it is skipped", few)
     how = {"layer": layer, "metrics": metrics, "min_count": min_count, "progress": progress, **options}
     return Results(measure_store(opened, group=each, **how) for each in groups.items())
@@ -120,7 +120,8 @@ def grouping(by: str | Path | Iterable[str]) -> "pd.DataFrame | list[re.Pattern[
         for name in ("id", "group"):
             if name not in frame:
                 raise UsageError(
-                    f"{names[0]} has no column {name!r}: add a column group to a file of collapse tokens STORE --output"
+                    f"{names[0]} has no column {name!r}: write the file with collapse tokens STORE --output FILE, and "
+                    "add the column group"
                 )
         return frame
     try:

@@ -42,10 +42,10 @@ def frequency_matched(
 ) -> Table:
     """Compare the mean of some tokens, such as names or homonyms, with the mean of classes of similar count.
 
-    Each token is matched with the ``matches`` other classes of nearest count, and with all further classes whose count
-    is as near as that of the last one; the given tokens are never matched. A least-squares line in the log count is
-    fitted to the matched classes (a constant for fewer than five classes or if all counts are equal). The difference
-    is the mean over tokens of the token's value minus the line at the token's count. Its standard error comes from the
+    Each token is matched with the ``matches`` classes of nearest count, and with all classes that tie with the last of
+    these. The given tokens are never matched. A least-squares line in the log count is fitted to the matched classes
+    of a token (a constant for fewer than five classes or if all counts are equal). The difference is the mean, over
+    tokens, of a token's value minus the line's value at the token's count. The standard error comes from the
     variance about the line. p (two-sided) is the share of permutations of residuals with at least the observed absolute
     difference. p assumes that ordinary classes of similar count differ from the line by exchangeable noise. Each column
     has its own test, without a correction for several columns.
@@ -97,7 +97,7 @@ def _said_of_absent(compared: "Mapping[str, _Compared | None]", tokens: int) -> 
 
 
 def matched_classes(counts_C: NDArray[np.int64], at: NDArray[np.int64], matches: int) -> list[NDArray[np.int64]]:
-    """For each token, return the ascending positions of the ``matches`` classes nearest in count, and of all ties.
+    """Return, for each token, the ascending positions of the ``matches`` classes nearest in count, and of all ties.
 
     The tokens, given by their positions, are not matched.
 

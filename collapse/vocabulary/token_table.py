@@ -82,7 +82,8 @@ def tokens(
             table has a row for each of the two.
         ids: Token ids. Without tokens, ids, top and least, the table has all classes.
         top, least: How many classes to show with the largest (``top``) or smallest (``least``) values of ``by``.
-        by: ``count`` or a measurement with a value per class, which becomes a column; by default ``nc1.cdnv``.
+        by: What ``top`` and ``least`` rank by: ``count``, or a measurement with a value per class, which becomes a
+            column; by default ``nc1.cdnv``.
         tokenizer: Folder or Hub id of the tokenizer, or a tokenizer of transformers; None for the tokenizer that the
             store records.
         min_count: As in :func:`collapse.measure`.
@@ -104,7 +105,7 @@ def tokens(
     if ranked and (tokens is not None or ids is not None):
         raise UsageError("--top and --least rank all classes: remove them, or give no tokens")
     if by is not None and not ranked:
-        raise UsageError("--by ranks the classes for --top or --least: also give one")
+        raise UsageError("--by ranks the classes for --top or --least: also give one of these two")
     by = by or "nc1.cdnv"
     check_name(by, ["count", *class_measurements()], "a measurement with a value per class")
     chosen = choose(store, tokens, ids, tokenizer=tokenizer, min_count=min_count, variants=True, every=True)

@@ -95,7 +95,7 @@ class TokenTexts:
         return f"{said}; similar classes: {', '.join(map(quoted, near))}" if near else said
 
     def near(self, text: str) -> list[str]:
-        """Return up to three similar texts of classes; those that differ only in case and spaces come first."""
+        """Return up to three similar texts of classes; texts that differ only in case and spaces come first."""
         plain = text.strip().casefold()
         same = [each for each in self._by_text if plain and each.strip().casefold() == plain]
         return list(dict.fromkeys([*same, *get_close_matches(text, list(self._by_text), n=3)]))[:3]

@@ -187,13 +187,19 @@ def _varying(chosen: Chosen, left_out: list[str]) -> Chosen:
             f"{counted(len(chosen), 'row')} are too few to subtract the effect of {equal}: give more rows"
         )
     if model.explains(chosen.goal.values):
-        raise CollapseError(f"{chosen.goal.label} is {constant}, so it has no correlation: choose another --against")
+        raise CollapseError(
+            f"{chosen.goal.label} is {constant}, so it has no correlation: give rows in which it differs, or choose "
+            "another --against"
+        )
     tested = [each for each in chosen.tested if not model.explains(each.values)]
     left_out += [each.label for each in chosen.tested if each not in tested]
-    note = [f"not tested ({constant}, or without a number in some row): {', '.join(left_out)}"] if left_out else []
+    why = f"{constant}, or without a number in some row: {', '.join(left_out)}"
+    note = [f"not tested ({why})"] if left_out else []
     if not tested:
-        why = note[0] if note else "the table has no measurement"
-        raise CollapseError(f"no column can be tested against {chosen.goal.label}: {why}. Name others with --columns")
+        raise CollapseError(
+            f"no column can be tested against {chosen.goal.label} "
+            f"({why if left_out else 'the table has no measurement'}): choose other --columns"
+        )
     return replace(chosen, tested=tested, notes=[*chosen.notes, *note])
 
 
@@ -209,6 +215,7 @@ def cautions(chosen: Chosen) -> list[str]:
     if name is None:
         return []
     whose = f"of equal {' and '.join(within)} " if within else ""
-    said = f"models {whose}differ in {name}, which may drive both columns, and are not exchangeable"
+    drives = f"may drive both a column and {chosen.goal.label}"
+    said = f"models {whose}differ in {name}, which {drives}; they are not exchangeable"
     repeated = frame[name].nunique() < len(frame)
     return [f"{said}: see --within {','.join([*within, name])}" if repeated else said]

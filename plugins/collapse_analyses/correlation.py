@@ -77,7 +77,8 @@ def correlation(
         clustered, also p) are None with fewer than 5 rows or clusters, or if a column is constant when one is left out.
 
     Raises:
-        UsageError: A column or filter is unknown, or --strata is given without one column of --within.
+        UsageError: A column or filter is unknown; or --strata is given with --control or --cluster, or without exactly
+            one column of --within.
         CollapseError: There are fewer than 3 rows or no degree of freedom, or a column does not vary.
 
     Source: Holm 1979; Benjamini & Hochberg 1995; MacKinnon, Nielsen & Webb 2023 for clusters.
@@ -98,7 +99,8 @@ def correlation(
 def _correlated(chosen: Chosen, clusters: list[str], resamples: int) -> Table:
     """Return the correlations over all rows."""
     names = chosen.within
-    whole_groups = len(names) > 1 and not clusters  # without several effects, a group's residuals are often one curve
+    # after several effects are subtracted, the residuals of a group are often one curve
+    whole_groups = len(names) > 1 and not clusters
     clusters = names[:1] if whole_groups else clusters
     fits = Jackknife(chosen.model, groups_of(chosen.frame, clusters) if clusters else None)
     left_kn, few = _left(chosen), bool(clusters) and len(fits.kept) < FEWEST

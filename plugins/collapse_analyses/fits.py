@@ -30,7 +30,7 @@ ROUNDING = 64 * np.finfo(np.float64).eps
 """Differences below this share of a column's size can be rounding errors."""
 _LEVEL = 0.95  # confidence level of all intervals
 _NOTHING = 1e-10  # residuals below this share of a column's spread are rounding errors
-_LARGEST = 1 - 1e-12  # |r| whose Fisher z is finite
+_LARGEST = 1 - 1e-12  # a larger |r| is set to this value, so that Fisher's z is finite
 
 
 @dataclass(frozen=True)

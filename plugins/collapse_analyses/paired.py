@@ -27,7 +27,7 @@ class _Pairs:
     equal: list[str]
     first: Codes  # (pairs,) positions of the rows with the first value
     second: Codes
-    units_n: Codes  # (pairs,) unit of each pair: its architectures, or itself if these are unknown or all equal
+    units_n: Codes  # (pairs,) unit of each pair: its two architectures; the pair if these are unknown or all equal
 
 
 @analysis("paired")
@@ -67,12 +67,12 @@ def paired(
 
     Raises:
         UsageError: A column or filter is unknown, or the column does not have two values.
-        CollapseError: There are fewer than 3 pairs, or several rows are equal in everything.
+        CollapseError: There are fewer than 3 pairs, or it is unclear which of several equal rows to pair.
 
     Source: Dixon & Mood 1946 for the sign test.
     """
     if "," in by:
-        raise UsageError(f"--by must name one column, got {by!r}: name columns that are equal in a pair with --equal")
+        raise UsageError(f"--by must name one column, got {by!r}: use --equal for columns that are equal in a pair")
     chosen = choose(results, against=against, columns=columns, where=where, needs=[by])
     pairs = _pairs_of(chosen.frame, by, values, equal)
     records = _records(chosen.frame, [chosen.goal, *chosen.tested], pairs)

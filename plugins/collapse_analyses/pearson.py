@@ -22,7 +22,7 @@ def correlated(chosen: Chosen, left_kn: Floats, fits: Jackknife) -> list[tuple[d
     for column, found in zip(chosen.tested, fits.correlations(left_kn), strict=True):
         r, low, high, *_ = found
         lower = direction(column, chosen.frame, widths)
-        # no sign is predicted with two groupings: their residuals need not rise together even if the columns do
+        # no sign is predicted with two groupings: residuals need not rise together, even if their columns do
         known = lower is not None and goal is not None and len(chosen.groupings) < 2
         sign = ("r > 0" if lower == goal else "r < 0") if known else None
         sure = sign is not None and low is not None and high is not None and low * high > 0

@@ -145,7 +145,8 @@ def _explain(found: Shuffled, chosen: Chosen, records: Sequence[dict[str, Any]])
         f"p is exact: all {many} orders of {goal} were used" if found.exact else how,
         f"max_t_p: p-value corrected for testing {counted(len(records), 'column')} (Westfall–Young max-T, single step)",
         predicted_note(goal, len(chosen.groupings)),
-        "interval of r: jackknife over rows, with Fisher's z and Student's t; leave-one-out r: range without one row",
+        "interval of r: jackknife over rows, with Fisher's z and Student's t; leave-one-out r: range of r when "
+        "one row is excluded",
     ]
     if any(each["p_is_bound"] or each["max_t_p_is_bound"] for each in records):
         notes.append(

@@ -24,7 +24,7 @@ FIXED: Mapping[str, tuple[str, ...]] = {
     "n_params": (RECIPE,),
     "epochs": (ARCHITECTURE, "decay"),
 }
-"""Sizes, and the columns that are held fixed in the fit for each, if the table has them."""
+"""Sizes, and for each size the columns that its fit holds fixed, if the table has them."""
 _NUMBERS = ("exponent", "low", "high", "R2")
 _CURVED = ("curvature", "curvature_low", "curvature_high", "exponent_small", "exponent_large")
 _HEADINGS: Mapping[str, Cell] = {
@@ -150,14 +150,14 @@ def _fit(frame: "pd.DataFrame", size: str, log_kn: Floats, power: int = 1) -> Fl
     products = fits.products(np.concatenate([left_n[None], left_kn]))
     for at, y_n in enumerate(left_kn):
         slope, slope_G = float(y_n @ left_n / square), products[:, 0, at + 1] / products[:, 0, 0]
-        # with power 2 the line is also held fixed, and intervals of the plain jackknife would be too wide
+        # with power 2, log size is also held fixed, and intervals of the plain jackknife would be too wide
         ends = fits.interval(slope, slope_G) if power == 1 else fits.interval_of_slope(slope, left_n, slope_G)
         found[:, at] = slope, *ends[:2], slope**2 * square / (y_n @ y_n or 1.0)  # ends of None become NaN
     return found
 
 
 def _records(frame: "pd.DataFrame", sizes: Sequence[str], logs: Mapping[str, Floats]) -> list[dict[str, Any]]:
-    """Fit the logarithm of each column to each size that varies while the others are held fixed."""
+    """Fit the logarithm of each column to each size that varies while the columns in FIXED are held fixed."""
     records, log_kn = [], np.reshape([*logs.values()], (len(logs), len(frame)))
     for size in sizes:
         rows = _rows_of(frame, size)

@@ -47,7 +47,7 @@ def p_of_whole_groups(x_n: Floats, y_n: Floats, first_n: Codes, second_n: Codes,
     """Return the p-value of |r|, from the observed and n random orders of the whole groups of the first grouping.
 
     After the effects of two groupings are subtracted, the residuals of a group are often one curve, so a group counts
-    as one observation. A cell holds the rows of one group in each grouping. The cell means form a table, whose row and
+    as one observation. A cell holds the rows that share both groups. The cell means form a table, whose row and
     column means are subtracted. Return None if a cell is empty.
     """
     shape = (int(first_n.max()) + 1, int(second_n.max()) + 1)

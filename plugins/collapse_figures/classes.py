@@ -47,9 +47,9 @@ def class_distributions(stores: Sequence[Store]) -> Drawing:
     if not panels:
         raise CollapseError(f"no store has values per class: {'; '.join(notes)}")
     caption = (
-        f"Each class of {', '.join(names_of(stores))}. Left: share of the classes in each of {_BINS} bins. Right: "
-        f"median (line) and quartiles (band) in at most {_COUNT_BINS} bins of the number of samples N_c, "
-        "of equal width on the log axis. The CDNV of a class is the mean over its pairs; means are centred."
+        f"Values of each class of {', '.join(names_of(stores))}. Left: share of the classes in each of {_BINS} bins. "
+        f"Right: median (line) and quartiles (band) in at most {_COUNT_BINS} bins of the number of samples N_c, "
+        "of equal width on the log axis. The CDNV of a class is the mean over its pairs; class means are centred."
     )
     return Drawing(together(panels, columns=2), caption, notes=tuple(dict.fromkeys(notes)))
 
@@ -62,7 +62,7 @@ def _values(stores: Sequence[Store], name: str, log: bool, notes: list[str]) -> 
     for store, called in zip(stores, names_of(stores), strict=True):
         try:
             values = vectors(store, name)[1].double().cpu().numpy()
-        except CollapseError as error:  # it lacks a classifier, or has too few classes
+        except CollapseError as error:  # the store lacks a classifier, or has too few classes
             notes.append(f"{name}: {error}")
             continue
         kept = np.isfinite(values) & ((values > 0) | (not log))

@@ -30,9 +30,9 @@ def converging(parts: Sequence[Part]) -> Drawing:
     spec = curves(frame, metrics, x, "samples", colour, ["collection"], hover=hover)
     said = [f"{stores[0].model} on {stores[0].corpus}, {counted(len(stores), 'part')}" for stores in whole]
     caption = (
-        f"Measurements of growing merges of {counted(len(frame), 'part')} of {counted(len(whole), 'collection')}, in "
-        f"the order of the text, against their training samples: {'; '.join(said)}. A curve that is still "
-        "moving at its right end needs more text."
+        f"Measurements of the first part, the first two parts, and so on, of {counted(len(whole), 'collection')}, in "
+        f"the order of the text, against the number of training samples: {'; '.join(said)}. A measurement whose curve "
+        "is still moving at its right end needs more text."
     )
     alone = len(groups) - len(whole)
     notes = (f"not drawn: {counted(alone, 'part')} without another part of the same collection",) if alone else ()

@@ -15,9 +15,9 @@ from collapse_figures.tables import field, measured, one_of, remarks, shown
 PERMUTATIONS = 9_999
 _EDGES = np.linspace(-1.0, 1.0, 61)
 _P = (
-    "p is the share of orders, the observed one included, whose |r| is at least as large as observed. If no other "
-    "order reaches it, p is at most 3/n with 95 % confidence. p is not corrected for several measurements, and assumes "
-    "exchangeable rows."
+    "p is the share of orders, the observed order included, whose |r| is at least as large as observed. If no other "
+    "order has such an |r|, p is at most 3/n for n permutations, with 95 % confidence. p is not corrected for several "
+    "measurements, and assumes exchangeable rows."
 )
 _NO_P = "No p is shown: {unlike} and are not exchangeable; this alone can give a large |r|."
 

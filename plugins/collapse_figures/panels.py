@@ -65,7 +65,7 @@ def _ends(values: Iterable[Any], log: bool) -> list[float]:
 
 
 def logged(frame: "pd.DataFrame", name: str) -> bool:
-    """Whether a measurement is drawn on a log axis: if its range is wide and all its values are positive."""
+    """Whether a measurement is drawn on a log axis: if :data:`MEASUREMENTS` says so, and all values are positive."""
     return shown(name).log and bool((frame[name].dropna() > 0).all())
 
 
@@ -199,5 +199,5 @@ def specification(chart: Any) -> dict[str, Any]:
     import altair as alt
 
     with alt.data_transformers.enable("default", max_rows=None), alt.theme.enable("none"):
-        made: dict[str, Any] = chart.to_dict(validate=False)  # slow, and a test renders every figure
+        made: dict[str, Any] = chart.to_dict(validate=False)  # validation is slow, and a test renders every figure
     return made

@@ -42,10 +42,10 @@ def reachable(results: Results) -> Drawing:
     chart = alt.layer(marks, rule, data=alt.InlineData(values=rows))
     caption = (
         f"Measurements of {counted(len({row['model'] for row in rows}), 'model')} divided by the value that their C "
-        "classes in d dimensions can reach, or by that at full collapse if both are equal. The dashed line is 1."
+        "classes in d dimensions can reach. The dashed line is 1."
     )
     if (frame["classes"] > frame["dim"] + 1).any():  # otherwise it is the value of a simplex, which is a bound
-        caption += " For GNC2, it is the value of uniform random points: no bound, and no sign of collapse."
+        caption += " For GNC2, this value is that of uniform random points: it is not a bound, and no sign of collapse."
     return Drawing(specification(chart), caption, notes=remarks(frame, len(results) - len(frame)))
 
 

@@ -19,13 +19,13 @@ _PAPER = "Wu & Papyan 2024, Figures 6 to 30"
 
 @figure("scaling-width", title="Measurements against width, by depth", source=_PAPER)
 def by_width(results: Results) -> Drawing:
-    """Headline measurements (GNC2 uncentred) of the recipe of most models against width, a line per depth."""
+    """Headline measurements (GNC2 uncentred) against width, a line per depth, of the recipe with most architectures."""
     return _by_size(results, "width", "depth", title="width d")
 
 
 @figure("scaling-depth", title="Measurements against depth, by width", source=_PAPER)
 def by_depth(results: Results) -> Drawing:
-    """Headline measurements (GNC2 uncentred) of the recipe of most models against depth, a line per width."""
+    """Headline measurements (GNC2 uncentred) against depth, a line per width, of the recipe with most architectures."""
     return _by_size(results, "depth", "width", title="depth (layers)")
 
 
@@ -45,7 +45,7 @@ def _by_size(results: Results, along: str, colour: str, title: str) -> Drawing:
 def by_epochs(results: Results) -> Drawing:
     """Headline measurements (GNC2 uncentred) against trained epochs, a line per architecture, at one weight decay."""
     frame, notes = _named(results, ["epochs", "checkpoint", "decay", "architecture"])
-    # the decay with the most points; if there are several, the smallest
+    # the decay with most different numbers of epochs; in a tie, the smallest
     frame = frame[frame["decay"] == frame.groupby("decay")["trained"].nunique().idxmax()]
     caption = (
         f"Measurements after epochs of training (checkpoint + 1), with weight decay {frame['decay'].iloc[0]:g}, a line "
@@ -71,12 +71,12 @@ def by_decay(results: Results) -> Drawing:
 
 
 def _named(results: Results, parts: Sequence[str]) -> "tuple[pd.DataFrame, list[str]]":
-    """Return the rows with numbers in these columns and without seeds, and a note on excluded rows with a seed."""
+    """Return the rows with values in these columns and without seeds, and a note on excluded rows with a seed."""
     frame = measured(results)
     if lacking := [name for name in parts if not having(frame, [name])]:
         raise CollapseError(
-            f"this figure needs numbers for {' and '.join(lacking)}: add columns with these names to the table, or use "
-            "model names that contain the numbers, such as TinyStories-02x0768_03d@2"
+            f"this figure needs values of {' and '.join(lacking)}: add columns with these names to the table, or use "
+            "model names that contain the values, such as TinyStories-02x0768_03d@2"
         )
     frame = frame.dropna(subset=list(parts))
     if "checkpoint" in frame:

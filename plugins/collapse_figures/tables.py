@@ -84,8 +84,8 @@ class Colour:
 def measured(results: Results, needs: Sequence[str] = ()) -> "pd.DataFrame":
     """Return a table, with columns for the values in the models' names; numbers are finite or NaN.
 
-    The column ``width`` is d if names do not contain a width, and ``called`` is a model's name without its owner or
-    folder. Rows without a number in each of ``needs`` are excluded.
+    The column ``width`` is d if names do not contain a width, and ``called`` is a model's name, without owner and
+    folder if the names then still differ. Rows without a number in each of ``needs`` are excluded.
 
     Raises:
         CollapseError: No row has numbers in all of ``needs``.
@@ -96,7 +96,7 @@ def measured(results: Results, needs: Sequence[str] = ()) -> "pd.DataFrame":
     numbers = [name for name in frame if "." in str(name) or name in _NUMBERS]
     frame[numbers] = frame[numbers].apply(pd.to_numeric, errors="coerce").astype(np.float64)
     frame[numbers] = frame[numbers].where(np.isfinite(frame[numbers]))
-    frame = frame.copy()  # in few blocks: pandas warns of inserting into a frame of more than 100
+    frame = frame.copy()  # merges blocks: pandas warns when a frame of more than 100 blocks gets a new column
     if "width" not in frame and "dim" in frame:
         frame["width"] = frame["dim"]
     if "model" not in frame:
@@ -105,7 +105,10 @@ def measured(results: Results, needs: Sequence[str] = ()) -> "pd.DataFrame":
     frame["called"] = last if last.nunique() == frame["model"].nunique() else frame["model"].astype(str)
     kept = frame.dropna(subset=list(needs))
     if needs and kept.empty:
-        raise CollapseError(f"no row of the table has numbers in all columns {', '.join(needs)}: choose another figure")
+        raise CollapseError(
+            f"no row of the table has numbers in all columns {', '.join(needs)}: give a table with such a row, or "
+            "choose another figure"
+        )
     return kept.reset_index(drop=True)
 
 
@@ -156,7 +159,7 @@ def field(name: str) -> str:
 
 
 def models(frame: "pd.DataFrame") -> str:
-    """Return the number of models in the rows, as text; rows of one store with different ``--min-count`` are one.
+    """Return the number of models in the rows, as text; rows of one store are one model.
 
     >>> import pandas as pd
     >>> models(pd.DataFrame({"store": ["a", "a", "b", None]}))
@@ -175,7 +178,7 @@ def remarks(frame: "pd.DataFrame", left_out: int = 0) -> tuple[str, ...]:
 
 
 def caution(frame: "pd.DataFrame") -> str:
-    """Return a warning for a caption that size alone can give a large R²; "" if all models have one size."""
+    """Return, for a caption, the warning that size alone can give a large R²; "" if all models have one size."""
     said = sizes_said(frame)
     return f" {said[0].upper()}{said[1:]}: size alone can give a large R²." if said else ""
 

@@ -64,9 +64,9 @@ def depth(results: Results) -> Drawing:
     spec = curves(frame, names, x, LAYER_DEPTH, colour, ["run"], hover=["model", "layer"], collapsed=True, **more)
     caption = (
         f"Loss and measurements of {counted(frame['run'].nunique(), 'model')} at each layer: 0 is the input of the "
-        "first block, the last layer enters the output embedding. In the others, the loss and the linear classifier of "
-        "NC4 use the model's final norm and output embedding (logit lens). The dashed line is the value at full "
-        "collapse, where an axis can show it."
+        "first block, the last layer is the input of the output embedding. In other layers, the loss and the linear "
+        "classifier of NC4 use the model's final norm and output embedding (logit lens). The dashed line is the value "
+        "at full collapse, where an axis can show it."
     )
     return Drawing(spec, caption, notes=remarks(frame.drop_duplicates("run").drop(columns="layer")))
 

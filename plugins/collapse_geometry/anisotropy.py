@@ -1,4 +1,4 @@
-"""Anisotropy of the class means: how much they share one direction, and the coordinates that dominate this."""
+"""Anisotropy of the class means: how much they share one direction, and which coordinate of h contributes most."""
 
 from jaxtyping import Float
 from torch import Tensor

@@ -15,7 +15,7 @@ from collapse_metrics.spectrum import between_spectrum as between_spectrum
 
 COLLAPSE_OPT_IN = True
 
-_BLOCK = 1 << 22  # numbers of a block of cosines
+_BLOCK = 1 << 22  # cosines that are computed at once
 
 
 @metric("geometry.classifier.etf_error", towards=0, reachable=least_etf_error)
@@ -48,7 +48,7 @@ def classifier_norms(classifier: Tensor) -> Tensor:
 
 @derived
 def unit_classifier(classifier: Tensor) -> Tensor:
-    """w_c/‖w_c‖, NaN for a row of zero, shape (C, d)."""
+    """w_c/‖w_c‖, NaN for a row of zeros, shape (C, d)."""
     return unit_rows(classifier)
 
 
@@ -59,7 +59,7 @@ def unit_classifier(classifier: Tensor) -> Tensor:
 def classifier_cosines(row_unit_classifier: Tensor, column_unit_classifier: Tensor) -> Tensor:
     """Cosine of two rows of the classifier; their std is the equiangularity of the classifier, 0 at full collapse.
 
-    Pairs with a row of zero are excluded.
+    Pairs with a row of zeros are excluded.
 
     Equation: cos(w_c, w_c′)
     Source: Papyan, Han & Donoho 2020, Figs. 3 and 4
@@ -75,9 +75,9 @@ def classifier_cosines(row_unit_classifier: Tensor, column_unit_classifier: Tens
     Mean("geometry.margin", towards=lambda C: C / (C - 1)), Min("geometry.margin_min", towards=lambda C: C / (C - 1))
 )
 def margins(unit_classifier: Tensor, unit_means: Tensor) -> Tensor:
-    """One-vs-rest margin: cosine of a centred class mean with the class's row, minus its largest with another row.
+    """One-vs-rest margin: cosine of a centred class mean with its own row, minus the largest cosine with another row.
 
-    It is negative if another class has the larger cosine. Classes where the mean or the row is zero are excluded.
+    It is negative if another row has a larger cosine. Classes where the mean or the row is zero are excluded.
 
     Equation: cos(w_c, μ_c − μ̄) − max_c′ cos(w_c′, μ_c − μ̄)
     Source: Jiang et al. 2023, of the class means
@@ -113,10 +113,10 @@ def centre_logits(classifier: Tensor, global_mean: Tensor, bias: Tensor | None =
 def smaller_and_larger(
     classifier_spectrum: Spectrum, between_spectrum: Spectrum
 ) -> tuple[Float[Tensor, "d r"], Float[Tensor, "d s"]] | Noted:
-    """Orthonormal bases of the spans of the rows and of the centred means; the smaller span comes first."""
+    """Orthonormal bases of the spans of the classifier rows and of the centred means; the smaller span comes first."""
     small, large = sorted((classifier_spectrum.vectors, between_spectrum.vectors), key=lambda basis: basis.shape[1])
     d, fewer = small.shape
-    remark = f"both span all d = {d} dimensions, so that every angle is 0"
+    remark = f"classifier rows and centred means span all d = {d} dimensions, so that every angle is 0"
     return Noted((small, large), remark) if fewer == d else (small, large)
 
 

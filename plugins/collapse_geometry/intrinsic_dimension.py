@@ -8,9 +8,9 @@ from collapse import Noted, metric
 
 COLLAPSE_OPT_IN = True
 
-_BLOCK = 1 << 22  # numbers of a block of distances
+_BLOCK = 1 << 22  # distances that are computed at once
 _CANDIDATES = 4  # nearest means by matrix products; exact differences then give the two nearest of these
-_DISCARDED = 0.1  # the share of the largest ratios, as in the paper
+_DISCARDED = 0.1  # share of classes with the largest ratios, which the fit excludes, as in Facco et al.
 _EQUAL = 1e-12  # log ratios up to this are rounding errors
 
 
@@ -36,17 +36,17 @@ def two_nearest_neighbours(centred_means: Tensor) -> Tensor | Noted:
     ratios = (second / first)[first > 0].log().sort().values
     kept = ratios[: int(len(ratios) * (1 - _DISCARDED))]
     if len(kept) < 2 or kept[-1] <= _EQUAL:
-        return Noted(None, "at most one class has two nearest means at different distances")
+        return Noted(None, "too few classes have two nearest means at different distances")
     heights = -(1 - torch.arange(1, len(kept) + 1).to(kept) / len(ratios)).log()
     dimension, equal = kept @ heights / (kept @ kept), len(first) - len(ratios)
     return Noted(dimension, f"{equal:,} classes whose mean equals another mean are excluded") if equal else dimension
 
 
 def _nearest(points_Cd: Float[Tensor, "C d"]) -> Float[Tensor, "C 2"]:
-    """Distances of each point to the two nearest others."""
+    """Distances of each point to the two points nearest to it."""
     sqnorms_C, found = points_Cd.square().sum(dim=1), []
     for rows in torch.arange(len(points_Cd), device=points_Cd.device).split(max(1, _BLOCK // len(points_Cd))):
-        # ‖a‖² is the same for a whole row
+        # without ‖a‖², which is the same for a whole row
         far = torch.addmm(sqnorms_C, points_Cd[rows], points_Cd.T, alpha=-2).scatter_(1, rows[:, None], torch.inf)
         near = far.topk(min(_CANDIDATES, len(points_Cd) - 1), largest=False).indices
         found.append((points_Cd[rows, None] - points_Cd[near]).norm(dim=2).sort().values[:, :2])

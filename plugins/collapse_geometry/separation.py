@@ -1,4 +1,4 @@
-"""Separation of the classes: variance between them against variance within them, in all directions and along pairs."""
+"""Separation of the classes: variance between and within classes, in all directions or on lines through two means."""
 
 import math
 
@@ -37,7 +37,7 @@ def eta_squared(counts: Tensor, variances: Tensor, centred_means: Tensor) -> Ten
 
 @metric("geometry.snr", towards=math.inf)
 def signal_to_noise(within_spectrum: Spectrum, between_spectrum: Spectrum, d: int) -> Tensor | Noted:
-    """Trace of the between-class covariance times the pseudo-inverse of the within-class one; ∞ at full collapse.
+    """Trace of between-class covariance times the pseudo-inverse of within-class covariance; ∞ at full collapse.
 
     It is the mean squared norm of the columns of the signal-to-noise matrix Σ_W^(−1/2) M of the centred means M. If Σ_W
     is singular, a note gives its rank, and only the parts of the means in its range are used.

@@ -1,7 +1,8 @@
 """Spectra of five matrices, each summarized by five numbers: ``geometry.within.effective_rank`` and so on.
 
 within is Σ_W, between is Σ_B, and means, classifier and embeddings are the uncentred second moments of all μ_c, w_c
-and h. The λ of these three are, up to a factor, the squared singular values of the matrix with rows μ_c, w_c or h.
+and h. The eigenvalues λ of these three are, up to a factor, the squared singular values of the matrix with rows μ_c,
+w_c or h.
 """
 
 from collections.abc import Callable
@@ -130,7 +131,7 @@ def _declared(of: Callable[..., Any], summary: Callable[..., Any]) -> Callable[.
     function.__name__ = function.__qualname__ = f"{matrix}_{summary.__name__}"
     function.__doc__ = summary.__doc__
     function.__signature__ = Signature([Parameter(of.__name__, Parameter.KEYWORD_ONLY)])  # type: ignore[attr-defined]  # read by inspect.signature
-    of_simplex = matrix in ("between", "classifier")  # the others have no spectrum at collapse, or depend on μ̄
+    of_simplex = matrix in ("between", "classifier")  # at collapse, within is 0, and means and embeddings depend on μ̄
     flat: Any = 0.0 if summary is alpha else lambda C: C - 1.0
     most: Any = None if summary is alpha else lambda C, d: min(C - 1.0, d)
     return metric(

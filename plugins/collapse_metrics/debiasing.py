@@ -54,8 +54,8 @@ class Estimates:
         """Standard error of mean ñ_c² due to the noise of the means, estimated from the spread of ñ_c² over classes.
 
         With few classes, or if the true norms are unequal, the spread is a bad estimate. The squared length of Gaussian
-        noise with r effective dimensions has variance 2v²/r, with r from 1 to d. So the error is clamped to its values
-        for r = d and r = 1. Two classes have equal norms, so their error is the bound for r = 1.
+        noise with r effective dimensions has variance 2v²/r, with r from 1 to d. So the error is clamped between its
+        values for r = d and r = 1. Two classes have equal norms, so their error is the bound for r = 1.
         """
         classes, dim = self.means.shape
         bound = (2 * self.noise.square() * self.counts / (self.counts - 1)).sum().sqrt() / classes
@@ -86,14 +86,14 @@ def debiased(
     if len(counts) - alone < 2:
         return Noted(None, "fewer than two classes have the two samples that an unbiased variance needs", "singletons")
     s = EmbeddingStatistics(classes=ids, counts=counts, means=means, variances=variances, classifier=classifier)
-    s = s.keep(2)  # centred on their own mean
+    s = s.keep(2)  # the global mean is then the mean of these classes
     K, noise_K = s.n_classes, s.variances / (s.counts - 1)
     sqnorms_K = s.norms.square() - (1 - 2 / K) * noise_K - noise_K.sum() / K**2
     found = Estimates(s.counts, s.centred_means, noise_K * s.counts, noise_K, sqnorms_K, s.classifier)
     if not alone:
         return found
     text = f"{alone:,} of {len(counts):,} classes have one sample and are excluded"
-    return Noted(found, f"{text}: compare with the plain measurement at --min-count 2", "singletons")
+    return Noted(found, f"{text}: compare with the measurement that is not debiased, at --min-count 2", "singletons")
 
 
 @derived

@@ -1,8 +1,9 @@
 """Effective dimension of the class means: the dimension in which uniform points have the same mean squared cosine.
 
 Cosines over pairs with mean m and standard deviation s have the mean square m² + s². For uniform points in D dimensions
-it is 1/D, so d_eff = 1/(m² + s²). The participation ratio (tr M)²/tr M² = C²/‖G‖_F² also counts the diagonal of the
-Gram matrix G, so 1/PR = 1/C + (1 − 1/C)/d_eff; the two agree if C is much larger than d_eff.
+this mean square is 1/D, so d_eff = 1/(m² + s²). The participation ratio PR = (tr M)²/tr M² = C²/‖G‖_F² of
+M = Σ_c u_c u_cᵀ also counts the diagonal of the Gram matrix G of all u_c. So 1/PR = 1/C + (1 − 1/C)/d_eff, and the two
+dimensions agree if C is much larger than d_eff.
 """
 
 from typing import Any
@@ -47,7 +48,7 @@ class InverseMeanSquare(Mean):
     reached_by="uniform random points",
 )
 def participation_ratio(unit_means: Tensor) -> Noted | float:
-    """Participation ratio of the d×d spectrum of the unit centred class means, no unit; C−1 at full collapse.
+    """Participation ratio of the unit centred class means, no unit; C−1 at full collapse.
 
     Classes whose centred mean is zero have no unit vector and are excluded.
 

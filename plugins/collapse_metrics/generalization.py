@@ -69,7 +69,7 @@ def perplexity(val_loss: Tensor) -> Noted | Tensor:
 
 @metric("n_params")
 def parameters(n_params: int) -> int:
-    """Parameters of the model, tied weights counted once.
+    """Number of parameters of the model; tied weights count once.
 
     Source: the model
 

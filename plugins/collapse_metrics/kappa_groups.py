@@ -1,11 +1,11 @@
 """The standard error of NC4's kappa, for stores that were collected with this plugin.
 
-Chance agreement depends on how often both rules predict each class. A store keeps these counts only for the whole
-validation text; this statistic keeps them for 64 groups of blocks, in a few megabytes. It is not loaded by default,
-because existing stores lack it and new ones would grow. Use it with
+Chance agreement depends on how often each of the two rules, linear and NCC, predicts each class. A store keeps these
+counts only for the whole validation text. The statistic of this module keeps them for each of 64 groups of blocks, in a
+few megabytes. It is not loaded by default, because existing stores lack it and new stores would grow. Use it with
 ``collapse -p collapse_metrics.kappa_groups collect …``, and the same ``-p`` for ``measure`` and ``compare``.
 
-Shapes: B samples of a batch, G groups that occur, K pairs of a group and a class that one of the rules predicts there.
+Shapes: B samples of a batch, G groups that occur, K pairs of a group and a class that one of the rules predicts in it.
 """
 
 from collections.abc import Mapping
@@ -32,7 +32,7 @@ class PredictionsByGroup(ValidationStatistic):
 
     name = "predictions_by_group"
     state: ClassVar = {"totals": State((GROUPS, 2), torch.int64), "predicted": State(("C", 2), torch.int64)}
-    per_class = True  # --min-count does not change decisions, so NC4 stays available
+    per_class = True  # --min-count does not change decisions, so nc4.grouped_kappa stays available
 
     def update(self, batch: ValidationBatch) -> None:
         """Count the predictions of a batch."""

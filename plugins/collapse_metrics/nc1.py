@@ -137,7 +137,7 @@ def cdnv_galanti(cdnv: Tensor, sqdist: Tensor) -> Tensor:
 def trace_ratio(counts: Tensor, variances: Tensor, mean_sqnorm: Tensor) -> Tensor:
     """Within-class over between-class variance, no unit; 0 at full collapse.
 
-    Σ_W is pooled over samples, Σ_B is of the unweighted centred means.
+    Σ_W is a mean over samples, and Σ_B an unweighted mean over classes.
 
     Equation: tr Σ_W / tr Σ_B
     Source: Tirer et al. 2023
@@ -165,7 +165,7 @@ def debiased_trace_ratio(resolved: Estimates) -> float:
 
 @metric("nc1.covariance_ratio", towards=0, version=2)
 def covariance_ratio(within_covariance: Tensor, between_spectrum: Spectrum, C: int, d: int) -> Noted:
-    """Trace of (within-class covariance · pseudo-inverse of the between-class one) / C, no unit; 0 at full collapse.
+    """Trace of (within-class covariance · pseudo-inverse of between-class covariance) / C, no unit; 0 at full collapse.
 
     A note gives the rank that the pseudo-inverse keeps.
 

@@ -14,7 +14,7 @@ from collapse_metrics.debiasing import debiased as debiased  # asked for by name
 from collapse_metrics.effective_dimension import InverseMeanSquare, simplex_dimension, uniform_dimension
 
 _CANCELLED = 1e-12  # a float64 sum smaller than this, relative to its terms, has lost most of its digits
-_RESOLVED = 0.25  # a squared norm must exceed this share of its noise, because cosines are divided by it
+_RESOLVED = 0.25  # a squared norm must exceed this share of its noise, because cosines are divided by norms
 _WEAK = 0.05  # if a larger share of classes has no such norm, the remaining classes are a biased sample
 
 
@@ -26,7 +26,7 @@ def simplex_interference(C: int) -> float:
 def least_interference_std(C: int, d: int, measured: Mapping[str, float | None] = MappingProxyType({})) -> float | None:
     """Least std of the cosines of C directions in d dimensions, given their measured mean m (by default −1/(C−1)).
 
-    Their Gram matrix K has trace C, rank ≤ r = min(d, C), and 1ᵀK1/C = λ = 1 + (C−1)m. Its squared norm
+    The Gram matrix K of the directions has trace C, rank ≤ r = min(d, C), and 1ᵀK1/C = λ = 1 + (C−1)m. Its squared norm
     C + C(C−1)(std² + m²) is the sum of its squared eigenvalues, which is at least C²/r. One eigenvalue is at least λ,
     so if λ > C/r, the sum is at least λ² + (C−λ)²/(r−1).
 
@@ -100,7 +100,7 @@ def scaled_norms(norms: Tensor, d: int) -> Tensor:
 
 
 @pair_metric(
-    CoV("nc2.equiangularity"),  # no towards=: its mean tends to −1/(C−1), almost 0, so the quotient grows
+    CoV("nc2.equiangularity"),  # no towards=: the mean cosine tends to −1/(C−1), almost 0, so the CoV grows
     Mean("nc2.interference", towards=simplex_interference),
     Std("nc2.interference_std", towards=0, reachable=least_interference_std, headline=True),
     InverseMeanSquare(
@@ -176,9 +176,9 @@ def debiased_scaled_norm(debiased: Estimates, d: int) -> float:
 def debiased_interference(debiased: Estimates) -> Noted | float:
     """Mean cosine between centred class means, from debiased products and norms; −1/(C−1) at full collapse.
 
-    Classes with a debiased squared norm below a quarter of their noise are excluded, because dividing by it would give
-    meaningless cosines. If more than 5 % of the classes are excluded, there is no value: noise then decides which
-    classes remain, and this biases the mean. The sum over pairs is computed from sums over classes.
+    Classes with a debiased squared norm below a quarter of their noise are excluded, because a division by this norm
+    would give meaningless cosines. If more than 5 % of the classes are excluded, there is no value: noise then decides
+    which classes remain, and this biases the mean. The sum over pairs is computed from sums over classes.
 
     Equation: mean g̃_cc′ / (ñ_c ñ_c′)
     Source: of unbiased inner products and squared norms, after Wu & Papyan 2024, Eq. 6
@@ -193,7 +193,7 @@ def debiased_interference(debiased: Estimates) -> Noted | float:
     weak = C - int(known.sum())
     said = f"the means of {weak:,} of {C:,} classes are within their noise"
     if weak > _WEAK * C:
-        return Noted(None, f"{said}, which biases their mean cosine: see --min-count, or collect more samples")
+        return Noted(None, f"{said}, and the others are a biased sample: raise --min-count, or collect more samples")
     a_Kd, v_K, q_K = of.means[known], of.noise[known], of.sqnorms[known].rsqrt()
     # Σ over c ≠ c′ of (⟨a, a′⟩ + (v + v′)/C − Σv/C²) q q′, because centring subtracts v/C of each class from a product
     products = (q_K @ a_Kd).square().sum() - (a_Kd.square().sum(dim=1) * q_K.square()).sum()

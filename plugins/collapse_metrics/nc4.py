@@ -65,7 +65,7 @@ def chance(validation: ValidationStatistics) -> Noted | Tensor:
     """
     v = validation
     if not v.linear_predictions.any():
-        return Noted(None, "predictions are not counted by label, so not for a group of classes")
+        return Noted(None, "predictions are not counted by label, so chance agreement in a group of classes is unknown")
     return (v.linear_predictions.double() @ v.ncc_predictions.double()) / v.samples**2
 
 

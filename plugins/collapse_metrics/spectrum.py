@@ -17,7 +17,7 @@ _ROUNDING = {"float64": 2.0**-51, "float32": 2.0**-22}
 
 
 class Spectrum(NamedTuple):
-    """Eigenvalues λ of a positive semidefinite matrix that exceed rounding error.
+    """Eigenvalues λ of a positive semidefinite matrix, without those that are only rounding error.
 
     Attributes:
         values: Ascending, shape (r,).
@@ -37,8 +37,8 @@ def rounding(means: Tensor, dtype: str) -> Tensor:
 def spectrum_of(matrix: Float[Tensor, "d d"], rounding: Tensor | float, nothing: str) -> Spectrum | Noted:
     """Spectrum of a positive semidefinite matrix; if no eigenvalue remains, only a note with the text ``nothing``.
 
-    Eigenvalues of at most d·ε·λ_max are dropped. Directions whose root mean square is at most ``rounding`` are also
-    dropped. A final LayerNorm gives such a direction: in exact arithmetic its variance is zero.
+    Eigenvalues of at most d·ε·λ_max are dropped, and eigenvalues of at most ``rounding``². A final LayerNorm causes an
+    eigenvalue of this kind: it would be zero in exact arithmetic.
 
     >>> spectrum_of(torch.diag(torch.tensor([0.0, 2.0, 1.0])), 1.0, "it is zero").values.tolist()
     [2.0]

@@ -172,7 +172,7 @@ def test_equal_residuals_tie_in_resamples_too():
         ({"cluster": "gg"}, "no column is called 'gg'; did you mean g"),
         ({"strata": True}, "--strata shows r in each group of one column"),
         ({"columns": "log(a)"}, r"log\(a\) is nan in row"),
-        ({"within": "g", "columns": "g**2"}, r"not tested \(constant among rows of equal g, .*: g\*\*2"),
+        ({"within": "g", "columns": "g**2"}, r"val_loss \(constant among rows of equal g, .*: g\*\*2"),
         ({"control": "val_loss"}, "val_loss is constant among rows of equal val_loss"),
         (
             {"control": "b,g", "where": "model=m[0-3]"},

@@ -84,7 +84,7 @@ def test_columns_serve_where_names_say_nothing():
     frame = pd.DataFrame({"model": ["a", "b", "c"], "val_loss": [3.0, 2.0, 2.5], "width": [8, 16, 16]})
     rows = numbers_of(collapse.draw("scaling-width", Results.from_frame(frame.assign(depth=[1, 2, 1]))).spec)
     assert [row["val_loss"] for row in rows] == [3, 2, 2.5]
-    with pytest.raises(CollapseError, match="needs numbers for depth: add columns with these names to the table"):
+    with pytest.raises(CollapseError, match="needs values of depth: add columns with these names to the table"):
         collapse.draw("scaling-width", Results.from_frame(frame))
 
 

@@ -131,7 +131,7 @@ def test_remarks_on_numbers():
 
     assert said(torch.eye(3)) == {"rogue_share": "the mean cosine of the class means is 0"}
     rogue = torch.tensor([[1.0, 9.0], [-1.0, 9.0], [0.5, 9.0], [0.2, 8.0]])
-    full = "both span all d = 2 dimensions, so that every angle is 0"
+    full = "classifier rows and centred means span all d = 2 dimensions, so that every angle is 0"
     assert said(rogue) == {"rogue_share": "coordinate 1 of h (the first is 0)", "span_angle": full}
 
 

@@ -58,7 +58,7 @@ def test_a_killed_sweep_goes_on_into_one_table(words, tmp_path, run, warm_here):
     assert listed[MEMBERS[0]]["state"] == "done"
     assert listed[MEMBERS[-1]]["state"] == "waiting"
     done = run(*command)
-    assert "4 measurements of 4 members" in done.stdout
+    assert "4 measurements of 4 runs" in done.stdout
     assert stamps(output).items() >= before.items()
     assert models(output) == [f"{member}@0" for member in MEMBERS]
     assert len(collapse.Results.read(output / "results.json").rows) == 4
@@ -126,7 +126,7 @@ def test_slurm_gets_what_was_asked_for_and_a_failed_job_says_why(words, tmp_path
     command = ["zoo", "sweep", "1,2x16", *words("--max-steps", 4, "--precision", "float32"), "--launcher", "slurm"]
     asked = "--partition gpu --account mine --qos low --constraint h200 --gpus 1 --cpus 3 --memory 20".split()
     asked += ["--hours", 1.5, "--parallel", 7]
-    assert "2 measurements of 2 members" in run(*command, *asked, "--output", tmp_path / "runs").stdout
+    assert "2 measurements of 2 runs" in run(*command, *asked, "--output", tmp_path / "runs").stdout
     (batch,) = slurm.glob("batch-*.sh")
     lines = [line.removeprefix("#SBATCH --") for line in batch.read_text().splitlines() if "#SBATCH --" in line]
     made = dict(line.partition("=")[::2] for line in lines)

@@ -1,1 +1,1 @@
-"""The zoo, a plugin of ``collapse``: stories, recipes and training of the TinyStories-LxD models."""
+"""The zoo, a plugin of ``collapse``: stories, recipes and training of the TinyStories models."""

@@ -12,7 +12,7 @@ from collapse_zoo.recipes import Recipe
 from collapse_zoo.runs import CHECKPOINTS, Run
 
 _FREE = ("lr_scheduler_type", "dataloader_pin_memory", "report_to")
-"""Arguments that ``--trainer-arg`` may override. The others are fields of the recipe, or runs depend on them."""
+"""Arguments set here that ``--trainer-arg`` may override. Runs depend on all other arguments that are set here."""
 
 _SAME = "learning_rate weight_decay adam_beta1 adam_beta2 adam_epsilon max_grad_norm seed data_seed".split()
 """Fields of a recipe with the same name in the Trainer."""
@@ -44,10 +44,9 @@ def arguments_of(
     share = recipe.batch_size // processes
     pieces = share / micro_batch if micro_batch else recipe.trainer.get(_PIECES, 1)
     if pieces not in range(1, share + 1) or share % pieces:
-        raise UsageError(
-            f"a process has {counted(share, 'chunk')} of each batch and cannot divide them into equal micro-batches: "
-            f"give a divisor of {share} as --micro-batch or {_PIECES}"
-        )
+        given = f"--micro-batch {micro_batch}" if micro_batch else f"--trainer-arg {_PIECES}={pieces}"
+        chunks = f"the {counted(share, 'chunk')} that each process has of a batch"
+        raise UsageError(f"{given} does not divide {chunks}: give a divisor of {share}")
     values: dict[str, Any] = {
         **{name: getattr(recipe, name) for name in _SAME},
         "output_dir": str(run.path / CHECKPOINTS),

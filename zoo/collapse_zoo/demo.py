@@ -1,4 +1,4 @@
-"""The demo: train one small model offline until long after its training loss is low, and measure it on the way."""
+"""The demo: train one small model offline until long after its training loss is low, and measure it during training."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -36,7 +36,7 @@ _NOTES = (
 
 
 def demo(folder: str | Path, *, epochs: Sequence[int] = (3, 9, 27, 81, 243), progress: Report | None = None) -> Table:
-    """Train a model on a few stories, and measure it at its initialization and after some epochs, in ascending order.
+    """Train a model on a few stories, and measure it at its initialization and after some epochs (ascending numbers).
 
     Finished work of a previous run in the same folder is reused. Writes ``results.csv`` and ``results.json``.
 

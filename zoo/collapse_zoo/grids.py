@@ -1,4 +1,4 @@
-"""Grids of models: the paper's, repeats of one with other seeds, or combinations of depths, widths and recipes."""
+"""Grids of models: the paper's, repeats of one model, or combinations of depths, widths and recipes."""
 
 import re
 from collections.abc import Sequence
@@ -11,8 +11,8 @@ from collapse_zoo.recipes import Name, parse
 DEPTHS = (1, 2, 4, 8, 12)
 WIDTHS = (64, 128, 256, 512, 768, 1024)
 
-# The runs of each architecture, and the checkpoints that the paper measured. There is no 3-epoch L set. Checkpoint @5
-# is in the middle of a schedule, not the end of a run.
+# The runs of each architecture, and the checkpoints that the paper measured. There is no 03L. Checkpoint @5 is in the
+# middle of a run of 10 epochs.
 _RUNS = {"01d": (0,), "01L": (0,), "03d": (2,), "10d": (5, 9), "10L": (5, 9)}
 _PRODUCT = re.compile(r"(?P<depths>[\d,]+)x(?P<widths>[\d,]+)(?:_(?P<runs>[0-9A-Za-z,]+))?")
 
@@ -78,8 +78,8 @@ def _product(text: str) -> list[GridMember]:
     if not match:
         near = near_names(text, ("paper", "seeds"))
         raise UsageError(
-            f"no grid is called {text!r}; {near} (or give depths x widths, such as 1,2x64,128 for 4 models; add "
-            "recipes if you like: 2x768_01d,10L means 1 epoch with weight decay 0.0005 (d), and 10 epochs with 0.1 (L))"
+            f"no grid is called {text!r}; {near}. Or give depths x widths (1,2x64,128 for 4 models), with recipes "
+            "after _ (2x768_01d,10L for 2 models: 1 epoch with weight decay 0.0005, 10 epochs with 0.1)"
         )
     depths, widths, runs = ((match[part] or "01d").strip(",").split(",") for part in ("depths", "widths", "runs"))
     names = [parse(f"{depth}x{width}_{run}") for depth, width, run in product(depths, widths, runs)]

@@ -50,8 +50,8 @@ class GPTNeoForCausalLM(transformers.GPTNeoForCausalLM):
 
         Every token is predicted except the first of each chunk, and those with label −100.
 
-        In training, the weighted regularizers are added to the cross-entropy. A batch may be a part of a global batch,
-        which is one optimizer step. A regularizer is computed for each part, and multiplied by the part's share of the
+        In training, the weighted regularizers are added to the cross-entropy. A batch may be a part of the global batch
+        of one optimizer step. A regularizer is computed for each part, and multiplied by the part's share of the
         predicted tokens. The losses of all parts then add up to the loss of the step.
 
         Args:

@@ -81,7 +81,8 @@ class Recipe:
                 f"{self.depth}x{self.width}: the width must be divisible by the {self.heads} heads: change --heads"
             )
         if not max(self.adam_beta1, self.adam_beta2) < 1:
-            raise UsageError(f"AdamW's betas must be below 1, got {self.adam_beta1} and {self.adam_beta2}")
+            betas = f"{self.adam_beta1} and {self.adam_beta2}"
+            raise UsageError(f"--adam-beta1 and --adam-beta2 must be below 1, got {betas}")
         if self.batch_size is None:
             object.__setattr__(self, "batch_size", paper_batch_size(self.depth, self.width))
 
@@ -109,7 +110,7 @@ class Recipe:
             raise UsageError(
                 f"--head fixed-etf: a simplex of {self.vocabulary:,} rows needs a width of at least "
                 f"{self.vocabulary - 1:,}, got {self.width}: use --head fixed-frame, a wider model, or a tokenizer "
-                f"with at most {self.width + 1:,} tokens (for --generated, --vocabulary sets the limit; at least 61)"
+                f"with at most {self.width + 1:,} tokens (with --generated, use --vocabulary; at least 61 is needed)"
             )
         known = GPTNeoConfig().to_dict()
         for name in self.config:
@@ -130,7 +131,8 @@ class Recipe:
         (204680192, 54342912, 3397440)
         """
         d = self.width
-        block = 12 * d * d + 10 * d  # four d×d and two 4d×d matrices; out, two layers' biases, two layer norms
+        # four d×d and two 4d×d matrices; biases of the attention's output and of two linear layers; two layer norms
+        block = 12 * d * d + 10 * d
         return (self._inputs + self.vocabulary + 2) * d + self.depth * block
 
     @property
@@ -230,7 +232,7 @@ class Name:
         }
 
     def recipe(self, **changes: Any) -> Recipe:
-        """Return the paper's recipe for this name, with changed values."""
+        """Return the paper's recipe for this name, with ``changes``; a change to None is ignored."""
         values: dict[str, Any] = {
             "depth": self.depth,
             "width": self.width,

@@ -170,7 +170,8 @@ class Run:
         there = {each.k: each for each in self.epochs if each.path.is_dir()}
         if k not in there:
             no_other = f", and no other checkpoint: restore the folder {CHECKPOINTS}"
-            has = f": give one of {', '.join(f'@{each}' for each in there)}" if there else no_other
+            only = f", only {', '.join(f'@{each}' for each in there)}: restore the folder of @{k}, or choose another"
+            has = only if there else no_other
             raise UsageError(f"{self.path} has no checkpoint @{k}{has}")
         return there[k]
 

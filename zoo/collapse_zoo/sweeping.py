@@ -99,10 +99,10 @@ def sweep(
 
 
 def work(run: Run, source: Source | None = None, progress: Report | None = None) -> None:
-    """Train, collect and measure a member with the number of processes in its record; skip finished work.
+    """Train, collect and measure a run with the number of processes in its record; skip finished work.
 
     Raises:
-        InUseError: Another process trains or measures the member.
+        InUseError: Another process trains or measures the run.
         CollapseError: A step failed.
     """
     record, here = run.record, run.record["here"]
@@ -137,7 +137,7 @@ def _planned(
 
 
 def _plan(run: Run, recipe: Recipe, source: Source, ks: set[int], here: Mapping[str, Any]) -> bool:
-    """Write a run's work into its record, and return whether any is left.
+    """Write a run's work into its record, and return whether any work is left.
 
     Raises:
         UsageError: The folder holds another run.

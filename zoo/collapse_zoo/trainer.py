@@ -17,7 +17,7 @@ from collapse_zoo.loss import IGNORED
 from collapse_zoo.runs import Run
 
 MOST_LOGGED = 2_000
-"""Maximum number of losses that a run logs; with more steps, each is the mean over several steps."""
+"""A run of N steps logs a loss every N // MOST_LOGGED steps (at least 1): the mean over these steps."""
 
 
 class Samples(Dataset[dict[str, Tensor]]):

@@ -190,7 +190,7 @@ def _trainer(
     except (RuntimeError, ValueError) as error:  # for example, report_to names a service without its package
         if is_out_of_memory(error):
             raise
-        raise CollapseError(f"training cannot begin: {first_line(error)}") from error
+        raise CollapseError(f"training cannot begin: {first_line(error)}; correct or remove a --trainer-arg") from error
 
 
 @contextmanager
@@ -206,8 +206,8 @@ def _failures(run: Run, first: bool) -> Iterator[None]:
             raise_if_full(error, run.path, ANOTHER_OUTPUT)
             if is_out_of_memory(error):
                 raise CollapseError(
-                    "out of memory: run the same command with a smaller --micro-batch, such as 1, or on more GPUs "
-                    "(torchrun divides the batch); training resumes from the last checkpoint"
+                    "out of memory: run the same command with more memory, or with a smaller --micro-batch, such as 1 "
+                    "(with --regularize, also another --output); training resumes from the last checkpoint"
                 ) from error
             raise
     except Exception as error:

@@ -34,7 +34,7 @@ _TRAINING = (
         "--regularize",
         multiple=True,
         metavar="NAME:WEIGHT",
-        help="Add WEIGHT times this loss to the cross-entropy: nc3, uniformity, cdnv, or a plugin's.",
+        help="Add WEIGHT times the loss NAME to the cross-entropy: nc3, uniformity, cdnv, or a plugin's loss.",
     ),
     click.option("--config-arg", multiple=True, metavar="KEY=VALUE", help="Any other value of GPTNeoConfig."),
     click.option("--trainer-arg", multiple=True, metavar="KEY=VALUE", help="Any other value of TrainingArguments."),
@@ -43,7 +43,7 @@ _TRAINING = (
         type=click.Choice(["auto", "bf16", "float32"]),
         default="auto",
         show_default=True,
-        help="auto means bf16, as in the paper, or float32 without a GPU.",
+        help="auto means bf16, as in the paper, or float32 if there is no GPU with bf16.",
     ),
     click.option(
         "--save-every", type=click.IntRange(min=1), metavar="STEPS", help="Also save a checkpoint every STEPS steps."
@@ -52,7 +52,7 @@ _TRAINING = (
         "--micro-batch",
         type=click.IntRange(min=1),
         metavar="CHUNKS",
-        help="Compute the batch in pieces, which takes less memory.  [default: the whole batch]",
+        help="Compute the batch in pieces of CHUNKS chunks, to save memory.  [default: the whole batch]",
     ),
     click.option("--device", default="auto", show_default=True, type=click.Choice(["auto", "cpu", "cuda"])),
     click.option("--no-fast-attention", is_flag=True, help="Use transformers' own attention and GELU."),
@@ -78,7 +78,7 @@ def given_source(options: dict[str, Any], *, remark: bool = True) -> "Source":
     said = given_options({name: options[name] for name in _SOURCE_NAMES})
     for name in ("text", "validation_text", "split", "validation_split", "text_column"):
         if generated and name in said:
-            raise UsageError(f"--generated uses its own texts: remove {flag_of(name)}")
+            raise UsageError(f"{flag_of(name)} cannot be used with --generated or --stories: remove one of them")
     stories = (options["stories"] or STORIES) if generated else None
     source = find_source(**said, generated=stories, vocabulary=options["vocabulary"])
     if remark and same_texts(source.identity()):

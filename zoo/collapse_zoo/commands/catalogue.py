@@ -51,7 +51,7 @@ def list_command(
     records = [each.record() for each in found]
     records = [each for each in records if all(each[name] in values for name, values in wanted.items())]
     if not records and format_ in (None, "table"):
-        say("no model matches; remove a filter, or train a model: collapse zoo train LxD")
+        say("no model matches; remove a filter, or train a model, such as: collapse zoo train 2x64")
         return
     frame = Results.from_records(records).frame()
     chosen = split_columns(metrics, frame) if metrics else [name for name in SHOWN if name in frame]
@@ -93,7 +93,7 @@ def info_command(model: str, runs: str, as_json: bool) -> None:
     print_table(Table(title, ["recipe", ""], rows))
     known = {name for entry in entries for name in entry.measurements}
     if not known:
-        say(f"It has no measurements here or in the paper; train it with: collapse zoo train {model}")
+        say(f"{title} has no measurements here or in the paper; train it with: collapse zoo train {title}")
         return
     columns = [f"@{entry.k} {'paper' if entry.where == 'published' else entry.where}" for entry in entries]
     measured = [[name, *(entry.measurements.get(name) for entry in entries)] for name in sorted(known)]

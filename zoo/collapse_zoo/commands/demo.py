@@ -10,7 +10,7 @@ from collapse.cli.terminal import say, say_aside
 
 
 @click.command()
-@click.option("--output", default="collapse-demo", show_default=True, metavar="DIR", help="Folder of all files.")
+@click.option("--output", default="collapse-demo", show_default=True, metavar="DIR", help="Folder for all files.")
 def command(output: str) -> None:
     """Show neural collapse in a small model, offline.
 

@@ -17,13 +17,13 @@ from collapse_zoo.commands._options import (
 )
 
 _SLURM = (
-    click.option("--launcher", type=click.Choice(["slurm"]), help="Run members as an array of SLURM jobs."),
+    click.option("--launcher", type=click.Choice(["slurm"]), help="Train each run in a job of a SLURM job array."),
     click.option("--parallel", type=click.IntRange(min=1), default=16, show_default=True, help="Jobs at a time."),
     click.option("--partition", help="SLURM partition."),
     click.option("--account", help="SLURM account."),
     click.option("--qos", help="SLURM quality of service."),
     click.option("--constraint", help="SLURM constraint, such as a kind of GPU."),
-    click.option("--gpus", type=click.IntRange(min=0), default=1, show_default=True, help="GPUs per member."),
+    click.option("--gpus", type=click.IntRange(min=0), default=1, show_default=True, help="GPUs per run."),
     click.option("--cpus", type=click.IntRange(min=1), default=4, show_default=True, help="CPU cores per job."),
     click.option("--memory", type=click.IntRange(min=1), metavar="GB", help="Memory per job."),
     click.option("--hours", type=click.FloatRange(0.02), default=24.0, show_default=True, help="Wall time per job."),
@@ -36,10 +36,10 @@ _SLURM = (
 @click.option(
     "--vary", type=click.Choice(["data", "init", "both"]), help="What the repeats of `seeds` vary.  [default: data]"
 )
-@click.option("--seeds", metavar="N,N", help="Repeat each member with these seeds of the initialization.")
-@click.option("--data-seeds", metavar="N,N", help="Repeat each member with these seeds of the order.")
+@click.option("--seeds", metavar="N,N", help="Repeat each run with these seeds of the initialization.")
+@click.option("--data-seeds", metavar="N,N", help="Repeat each run with these seeds of the order.")
 @with_options(*_SLURM)
-@click.option("--dry-run", is_flag=True, help="Only list the members.")
+@click.option("--dry-run", is_flag=True, help="Only list the runs.")
 @training_options
 def sweep_command(grid: str, output: str, dry_run: bool, **options: Any) -> None:
     """Train, collect and measure many models, into one results table.
@@ -70,7 +70,7 @@ def sweep_command(grid: str, output: str, dry_run: bool, **options: Any) -> None
     from collapse_zoo.sweeping import sweep
 
     gpus, slurm = options["gpus"], _slurm(options) if options["launcher"] else None
-    say_aside(f"{counted(len(members), 'member')} into {output}/")
+    say_aside(f"{counted(len(members), 'run')} into {output}/")
     with progress() as report:
         made = sweep(
             members,
@@ -86,16 +86,16 @@ def sweep_command(grid: str, output: str, dry_run: bool, **options: Any) -> None
 
 
 def _report(made: Any, output: str) -> None:
-    """Print what a sweep measured; raise CollapseError if members failed."""
+    """Print what a sweep measured; raise CollapseError if runs failed."""
     if made.rows:
         say(
-            f"{counted(len(made.rows), 'measurement')} of {counted(made.members, 'member')} in {made.results}; next: "
+            f"{counted(len(made.rows), 'measurement')} of {counted(made.members, 'run')} in {made.results}; next: "
             f"collapse analyze permutation {made.results}, or: collapse zoo list --local --runs {output}"
         )
     if made.problems:
         lines = "\n".join(f"  {name}: {problem}" for name, problem in made.problems.items())
         raise CollapseError(
-            f"{len(made.problems)} of {counted(made.members, 'member')} failed: correct the errors, and run the same "
+            f"{len(made.problems)} of {counted(made.members, 'run')} failed: correct the errors, and run the same "
             f"command again:\n{lines}"
         )
 
@@ -104,7 +104,7 @@ def _report(made: Any, output: str) -> None:
 @click.argument("folder", default="runs", metavar="[DIR]")
 @prints_a_table
 def status_command(folder: str, format_: str | None, output: str | None) -> None:
-    """Show the progress of each member of a sweep, or why it failed."""
+    """Show the progress of each run of a sweep, or why it failed."""
     from collapse import Results, Table
     from collapse.cli.formats import deliver
     from collapse_zoo.catalogue import status

@@ -1,6 +1,7 @@
 """Find a loaded model's blocks (their inputs are its layers), and its final norm for the logit lens.
 
-collection/accumulators.py applies the lens. Shapes: B chunks of T tokens, d dimensions.
+stores/layer_names.py turns names such as ``every:4`` into numbers of layers; collection/accumulators.py applies the
+lens. Shapes: B chunks of T tokens, d dimensions.
 """
 
 from collections.abc import Iterator, Sequence
@@ -28,7 +29,7 @@ def find_layers(loaded: "LanguageModel", tokens_BT: Int[Tensor, "B T"], layers: 
         loaded.blocks = blocks
         found = loaded.embeddings_by_layer(tokens, [*map(str, range(len(blocks))), TOP])
         inputs = [found.get(str(at)) for at in range(len(blocks))]
-        if _agree(inputs, states) or _agree(inputs[1:], states):  # a few models list the outputs of blocks
+        if _agree(inputs, states) or _agree(inputs[1:], states):  # in a few models, states are block outputs
             break
     else:
         raise CollapseError(
@@ -39,13 +40,13 @@ def find_layers(loaded: "LanguageModel", tokens_BT: Int[Tensor, "B T"], layers: 
         if (width := found[layer].shape[-1]) != loaded.weight.shape[1]:
             raise CollapseError(
                 f"layer {layer} of {kind} has {width:,} dimensions, but its output embedding has "
-                f"{loaded.weight.shape[1]:,}: only layers of equal dimension can be collected; remove --layers"
+                f"{loaded.weight.shape[1]:,}: remove --layers, or give only layers of the latter dimension"
             )
     _find_lens(loaded, tokens)
 
 
 def _candidates(loaded: "LanguageModel") -> Iterator[nn.ModuleList]:
-    """Yield the module lists that have as many modules as the model has layers, outer lists first."""
+    """Yield the module lists that have as many modules as the model has blocks, outer lists first."""
     for module in loaded.model.modules():
         if isinstance(module, nn.ModuleList) and len(module) == loaded.n_layers:
             yield module

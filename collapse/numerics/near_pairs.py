@@ -1,0 +1,81 @@
+"""Near pairs of classes: their squared distances are computed again by direct difference.
+
+A small squared distance loses digits when it is computed from a Gram product. The squared distances of equal points
+are set to exactly 0.
+
+Shapes: a tile has R rows and S columns, each a run of classes; C classes, d dimensions, n near pairs.
+"""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+REDO = 1e-6  # a squared distance below this share of ‖a‖² + ‖b‖² has lost too many digits in a Gram product
+_TOGETHER = 1 << 11  # near pairs that are recomputed at a time
+
+
+@dataclass(frozen=True)
+class Points:
+    """One point per class, such as its mean or its direction; a tile has the squared distance of each pair of points.
+
+    Attributes:
+        at: Returns the points of some classes, to full precision, shape (n, d).
+        sqnorms: Squared norms of the vectors whose inner products give the distances, shape (C,). For class means,
+            these vectors are the centred means.
+        rounding: Rounding error of each point, shape (C,); two points count as equal if they are nearer than the
+            sum of their errors.
+        close: Squared distance below which unequal points are counted as close.
+    """
+
+    at: Callable[[Int[Tensor, " n"]], Float[Tensor, "n d"]]
+    sqnorms: Float[Tensor, " C"]
+    rounding: Float[Tensor, " C"]
+    close: float = 0.0
+
+    @cached_property
+    def _inaccurate_below(self) -> float:
+        """Upper limit of squared distances that :meth:`correct` recomputes; if all are larger, it recomputes none."""
+        return 2 * REDO * float(self.sqnorms.max())
+
+    @cached_property
+    def _equal_up_to(self) -> float:
+        """Upper limit of squared distances between equal points; if all are larger, no points are equal."""
+        return 4 * float(self.rounding.max()) ** 2
+
+    def correct(self, sqdist: Float[Tensor, "R S"], rows: slice, columns: slice) -> tuple[int, int]:
+        """Recompute the squared distances of near pairs of a tile, in place, and set those of equal points to 0.
+
+        Returns:
+            The number of pairs set to 0 because they differ only by rounding, and the number of close pairs.
+        """
+        diagonal = rows.start == columns.start
+        if diagonal:  # a class is not its own neighbour
+            sqdist.fill_diagonal_(math.inf)
+        rounded, close, least = 0, 0, _least(sqdist)
+        if least < self._inaccurate_below:
+            near = sqdist < REDO * (self.sqnorms[rows].unsqueeze(1) + self.sqnorms[columns])
+            for some in near.nonzero().split(_TOGETHER):
+                row_n, column_n = some.unbind(dim=1)
+                delta = self.at(row_n + rows.start) - self.at(column_n + columns.start)
+                sqdist[row_n, column_n] = torch.linalg.vecdot(delta, delta)
+            least = _least(sqdist)
+        if least <= self._equal_up_to:
+            equal = sqdist <= (self.rounding[rows].unsqueeze(1) + self.rounding[columns]).square()
+            rounded = int((equal & (sqdist > 0)).sum())
+            sqdist.masked_fill_(equal, 0)
+        if least < self.close:
+            close = int(((sqdist > 0) & (sqdist < self.close)).sum())
+        if diagonal:
+            sqdist.fill_diagonal_(0)
+            rounded, close = rounded // 2, close // 2
+        return rounded, close
+
+
+def _least(sqdist: Tensor) -> float:
+    least = float(sqdist.amin())
+    return float(sqdist.nan_to_num(nan=math.inf).amin()) if math.isnan(least) else least
