@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 import collapse
 from collapse import CoV, LogMeanExp, Max, Mean, MeanLog, Measure, Min, Std, class_metric, pair_metric
-from collapse.numerics.evaluating import evaluate
+from collapse.numerics.evaluating_metrics import evaluate
 from collapse.numerics.reducing import Tally
 from collapse.numerics.values import values_of
 from collapse.plugin.metrics import declaration

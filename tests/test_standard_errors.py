@@ -120,7 +120,9 @@ def test_a_failing_standard_error_costs_the_error_only():
     assert row.standard_errors == {}
     notes = [note.text for note in row.notes]
     assert all(text.startswith("no standard error: ") for text in notes)
-    for text, said in zip(notes, ("finite influences, one per group", "a number computed from chunks"), strict=True):
+    for text, said in zip(
+        notes, ("finite influences, one per group", "a tensor computed from the parameter chunks"), strict=True
+    ):
         assert said in text
 
 

@@ -203,14 +203,15 @@ def _measure_each(
         made: list[Row] = []
         for least in min_counts:
             now = {**how, "min_count": least, "progress": report}
-            for layer in layers_held(opened, asked) if group_by else ():
-                others = {"ood": (ood, layer)} if ood else {}
-                made += measure_groups(opened, group_by, layer=layer, others=others, **now).rows
-            if not group_by:
+            if group_by:
+                for layer in layers_held(opened, asked):
+                    others = {"ood": (ood, layer)} if ood else {}
+                    made += measure_groups(opened, group_by, layer=layer, others=others, **now).rows
+            else:
                 found = rows_of_layers(opened, asked, before[least], ood=ood, of_models=len(models) > 1, **now)
                 made += [with_nulls(row, nulls, {**how, "min_count": least}, report) for row in found]
         rows.extend(of_revision(row, model) if of_revisions else row for row in made)
-        top = next(row for row in made if row.layer == TOP)
+        top = next(row for row in made if row.layer == TOP)  # with the first --min-count
         # keep a row with any --min-count, but not with --classes-of, --group-by or --ood-text
         if ranks.rank() == 0 and not (top.class_set or top.group or top.ood):
             keep_row(opened, top)

@@ -183,7 +183,10 @@ def _checked(spec: CollectionSpec, store: str | Path | None) -> CollectionSpec:
 
 
 def _with_all_ranks(request: Request, report: Report | None) -> Store | Part:
-    """Open or collect a request's store or part: rank 0 locks the folder, and all ranks collect what it lacks."""
+    """Open or collect a request's store or part: rank 0 locks the folder, and all ranks collect what it lacks.
+
+    All ranks meet three times: for the claim, in the collection, and for the result.
+    """
     if ranks.rank() > 0:
         claim = cast("Claim", ranks.from_first_rank(None))
         if claim.done is None:

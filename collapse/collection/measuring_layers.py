@@ -101,7 +101,7 @@ def layers_held(store: Store, asked: Any) -> list[str]:
         StoreError: ``asked`` is ``all``, but the store holds only ``top``.
     """
     if asked != "all":
-        return layers_of(asked, store.depth())
+        return layers_of(asked, store.n_layers)
     if store.layers == [TOP]:
         raise StoreError(
             f"{store} holds only the layer {TOP}: to collect the other layers, give the model and its text, as in "

@@ -120,7 +120,7 @@ def _texts_of(
     if store is not None and completed.text is None:  # a local text: the store has its identity, but not its path
         # options for a missing validation text are refused if the user gave them, but not if the store adds them
         texts = Texts(None, find_named_validation(completed if completed.validation_text else spec))
-        layers = layers_of(spec.layers, store.depth())
+        layers = layers_of(spec.layers, store.n_layers)
         if missing := store.lacking("train", layers):
             raise UsageError(
                 f"{store} lacks {counted(len(missing), 'layer')} ({', '.join(missing)}), and collecting layers needs "

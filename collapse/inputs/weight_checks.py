@@ -73,8 +73,9 @@ def _of_other_heads(unexpected: Iterable[str], model: Any) -> set[str]:
 def _of_draft_layers(unexpected: Iterable[str], model: Any) -> set[str]:
     """Return the tensors of the multi-token-prediction layers that the model's configuration states.
 
-    They are in modules named mtp, or in layers after the model's last layer. Such an additional layer must have a
-    module that no other layer has. Otherwise the configuration may simply state too few layers.
+    They are in modules named mtp, or in layers after the model's last layer. Such an additional layer counts
+    only if it has a module that no layer of the model has. Without one, it may be an ordinary layer that
+    ``num_hidden_layers`` does not count.
     """
     config = model.config.get_text_config()
     stated = [each for name, each in vars(config).items() if re.search("nextn|mtp", name) and type(each) is int]

@@ -54,7 +54,7 @@ def compare(
     Args:
         a, b: Stores or their folders.
         metrics: Measurement names or prefixes, as in :func:`collapse.measure`; None means all.
-        min_count: Keep the classes with at least this many samples, also in each part.
+        min_count: Keep the classes with at least this many samples, also in the text without each part.
         classes_of: Keep the classes that A, B and this store (or each of these stores) all have.
         parts: All parts (``--part 1/K`` to ``K/K``) of A, and all parts of B; for each of the two, give the folder
             that holds all its parts, or a list of the parts or of their folders.

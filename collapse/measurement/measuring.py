@@ -1,7 +1,7 @@
 """Measure a store with metrics: the result is a row. If a metric fails, only its own measurements are missing.
 
-``row_and_results`` → ``evaluate_store`` (opens the store, keeps classes) → numerics/evaluating.py (all metrics) →
-numerics/pairs.py (pair metrics, one sweep) → row_numbers.py (numbers and notes) → ``Row``.
+``row_and_results`` → ``evaluate_store`` (opens the store, keeps classes) → numerics/evaluating_metrics.py (all metrics)
+→ numerics/pairs.py (pair metrics, one sweep) → row_numbers.py (numbers and notes) → ``Row``.
 """
 
 from collections.abc import Mapping, Sequence
@@ -18,7 +18,7 @@ from collapse.errors import UsageError
 from collapse.measurement.row_numbers import note_store, numbers_of
 from collapse.measurement.rows import Row
 from collapse.numerics.devices import explaining_out_of_memory, float64_device, out_of_memory_message, pick_device
-from collapse.numerics.evaluating import Evaluation, evaluate
+from collapse.numerics.evaluating_metrics import Evaluation, evaluate
 from collapse.numerics.statistics import EmbeddingStatistics
 from collapse.numerics.values import Values, copied
 from collapse.plugin.guarding import outside_inference_mode
@@ -69,7 +69,7 @@ def row_and_results(
         others: Other stores that metrics read, each with a layer, by name
             (:data:`collapse.plugin.names.OF_OTHERS`); None for a store that is not available.
         device: Device for the computation; None for the device of the statistics.
-        by_class, top: As in :func:`collapse.numerics.evaluating.evaluate`.
+        by_class, top: As in :func:`collapse.numerics.evaluating_metrics.evaluate`.
 
     Raises:
         UsageError: A metric or device is unknown.

@@ -9,7 +9,7 @@ from torch import Tensor
 from collapse.errors import counted
 from collapse.measurement.comparable import MATCHED_IN_ORDER, SAME_TEXTS, same_texts
 from collapse.measurement.rows import Note
-from collapse.numerics.evaluating import Evaluation
+from collapse.numerics.evaluating_metrics import Evaluation
 from collapse.numerics.reducing import MetricResult, Tally
 from collapse.numerics.statistics import EmbeddingStatistics
 from collapse.plugin.guarding import Failed

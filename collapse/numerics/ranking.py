@@ -141,7 +141,7 @@ class Ranking:
         )
         top_B, others_B = best_GB.masked_fill(~open_GB, -torch.inf).amax(dim=0), torch.zeros_like(norm_B)
         if sums:
-            if self._cap is not None:  # caps apply to whole scores
+            if self._cap is not None:  # caps apply to whole scores, with their offsets, which are then not added again
                 best_GB, top_B = self._cap.capped(best_GB + offset_B), self._cap.capped(top_B + offset_B)
                 offset_B = torch.zeros_like(offset_B)
             # The total of a closed block includes its highest row. The rest of an open block excludes it (see _reopen),

@@ -128,7 +128,7 @@ class TopPairs:
             self.keep_largest([(self.pairs, self.values), (found + start, values[enough].double())])
 
     def keep_largest(self, parts: Sequence[tuple[Tensor, Tensor]]) -> None:
-        """Keep only the largest of some distinct pairs, given as (pairs, values)."""
+        """Replace the held pairs by the largest pairs of ``parts``, each (pairs, values); no pair may occur twice."""
         pairs, values_n = (torch.cat(each).to(self.values.device) for each in zip(*parts, strict=True))
         order = ((pairs[:, 0] << 32) + pairs[:, 1]).argsort()
         order = order[values_n[order].argsort(stable=True, descending=True)][: self._most]
@@ -137,7 +137,7 @@ class TopPairs:
 
 @dataclass
 class MetricResult:
-    """The result of evaluating one metric; evaluating.py fills it, and pairs.py adds values of pairs to its tallies.
+    """The result of evaluating one metric. evaluating_metrics.py fills it; pairs.py adds values to its tallies.
 
     Attributes:
         metric, measures: The metric and the chosen measures.

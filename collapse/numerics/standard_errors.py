@@ -44,7 +44,11 @@ def influence_of(values: Values, metric: Metric) -> Float[Tensor, " S"]:
     with torch.enable_grad():
         number = plain(Values(values.s, totals).value(metric.function))
     if not isinstance(number, Tensor) or not number.requires_grad:
-        raise Failed(metric.function, "standard_error=True needs a number computed from chunks with torch operations")
+        raise Failed(
+            metric.function,
+            "standard_error=True needs a tensor computed from the parameter chunks with torch operations: do not "
+            "convert it to a number, or remove standard_error=True",
+        )
     (slope,) = torch.autograd.grad(number, totals)
     n_S, blocks = blocks_S4[:, 0], len(blocks_S4)
     change_S = blocks_S4 @ slope

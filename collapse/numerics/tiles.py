@@ -42,7 +42,7 @@ class ClassGeometry:
 
     Attributes:
         pair_counts: Numbers of pairs in the tiles so far, by kind, as in
-            :class:`collapse.numerics.evaluating.Evaluation`.
+            :class:`collapse.numerics.evaluating_metrics.Evaluation`.
     """
 
     @torch.inference_mode()

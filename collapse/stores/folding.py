@@ -57,7 +57,7 @@ def fold_training(
         moments = {name: getattr(s, name) for name in ("classes", "counts", "means", "variances")}
         of_head = {"classifier": head} if layer == TOP else {}
         files |= {file_of(name, layer): each for name, each in {"train": moments, **of_head, **s.extra}.items()}
-    first, made = shards[0].header, _provenance(shards)
+    first = shards[0].header
     if store is not None:
         # the store's own fields have priority; only a collection of inner layers adds the field no_lens
         about = {**store.manifest, "model": {**first["model"], **store.manifest["model"]}}
@@ -68,7 +68,7 @@ def fold_training(
         "statistics": dict(s.versions),  # the same for every layer
         "statistics_by": dict(s.makers),
     }
-    return build(folder, about, files, provenance=made)
+    return build(folder, about, files, provenance=_provenance(shards))
 
 
 def fold_validation(shards: Sequence[Shard], kinds: StatisticTypes | None = None, *, store: Store) -> Store:
@@ -103,7 +103,8 @@ def _extended(
     held = store.manifest
     kept = held["files"]
     if store.path is None:
-        kept, files = {}, {name: store.tensors(name_of(name), layer_of(name)) for name in kept} | dict(files)
+        files = {name: store.tensors(name_of(name), layer_of(name)) for name in kept} | dict(files)
+        kept = {}
     about = {name: about[name] for name in _ABOUT if name in about}
     return build(store.path, about, files, provenance={**held["provenance"], **provenance}, kept=kept)
 

@@ -11,11 +11,13 @@ from collapse.stores.shards import Part, Shard, fields_to_compare
 from collapse.stores.slice_ranges import spans
 
 Parts = str | Path | Part | Iterable[Part | str | Path]
-"""Parts of a collection or their folders; or, as a single path, the folder that holds them."""
+"""Parts of a collection or their folders; or, as one text, the folder that holds them or names joined by commas."""
 
 
 def joined(parts: Parts) -> Part:
-    """Join parts of a collection to one part with ordered shards.
+    """Join parts of a collection to one part with ordered shards, which may cover the text.
+
+    The result has the path of the first part; nothing is written.
 
     Raises:
         UsageError: There are fewer than two parts.

@@ -99,12 +99,12 @@ class Request:
         """Whether a requested layer of a store is not validated although the request asks for its validation."""
         # an earlier collection did not find the split
         absent = self.split_may_be_absent and store.manifest["corpus"].get("validation") is None
-        layers = layers_of(self.layers, store.depth())
+        layers = layers_of(self.layers, store.n_layers)
         return bool(store.lacking("validation", layers)) and self.validates and not absent
 
     def lacking_layers(self, store: Store) -> list[str]:
         """Return the requested layers that a store does not hold."""
-        return store.lacking("train", layers_of(self.layers, store.depth()))
+        return store.lacking("train", layers_of(self.layers, store.n_layers))
 
     def store_differences(self, store: Store, *, whole: bool = False) -> list[str]:
         """Describe how a store's identity differs from the requested one; with ``whole``, also what the store lacks."""
@@ -183,7 +183,7 @@ class Request:
         if is_store(folder):
             there = Store.load(folder)
             differ = self.store_differences(there)
-            if lost := [layer for layer in there.layers if layer not in layers_of(self.layers, there.depth())]:
+            if lost := [layer for layer in there.layers if layer not in layers_of(self.layers, there.n_layers)]:
                 differ.append(f"layers: {', '.join(lost)} (stored), none (requested)")
             if differ:
                 raise StoreError(

@@ -97,13 +97,18 @@ class Store(Named):
         """The layers in order of depth: numbers as texts, and ``top``."""
         return by_depth(map(layer_of, self.manifest["files"]))
 
-    def depth(self, layer: str = TOP) -> int | None:
-        """Return the number of a layer; for ``top``, return the model's number of blocks, or None if it is unknown."""
-        return self.manifest["model"].get("n_layers") if layer == TOP else int(layer)
+    @property
+    def n_layers(self) -> int | None:
+        """The number of the model's blocks, which is the number of the layer ``top``; None if it is unknown."""
+        return self.manifest["model"].get("n_layers")
+
+    def depth(self, layer: str) -> int | None:
+        """Return the number of a layer; for ``top``, :attr:`n_layers`."""
+        return self.n_layers if layer == TOP else int(layer)
 
     def layers_with(self, asked: Any) -> list[str]:
         """Return the layers that the store holds or that ``--layers`` names, in order of depth."""
-        return by_depth([*self.layers, *layers_of(asked, self.depth())])
+        return by_depth([*self.layers, *layers_of(asked, self.n_layers)])
 
     def holds(self, phase: str) -> bool:
         """Whether the phase is collected for the layer ``top``."""

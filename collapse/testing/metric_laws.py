@@ -14,7 +14,7 @@ import torch
 
 from collapse.collection.arrays import collect_arrays
 from collapse.measurement.row_numbers import numbers_of
-from collapse.numerics.evaluating import evaluate
+from collapse.numerics.evaluating_metrics import evaluate
 from collapse.numerics.statistics import EmbeddingStatistics
 from collapse.numerics.values import values_of
 from collapse.plugin.metrics import Measure, Metric, declaration, limit_at

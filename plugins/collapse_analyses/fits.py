@@ -124,9 +124,10 @@ class Jackknife:
         self.degrees = natural if degrees is None else degrees
 
     def products(self, values_kn: Floats, *, ranks: bool = False) -> Floats:
-        """Return the inner products of residuals, or of centred ranks, when each unit is left out, shape (G, k, k).
+        """Return the inner products of k columns' residuals or centred ranks without each unit, shape (G, k, k).
 
-        They are NaN for a column that is constant when the unit is left out.
+        ``values_kn`` has a row per column. Products of a column are NaN if the model explains it exactly without the
+        unit (with ``ranks``: if it is constant).
         """
         from scipy.stats import rankdata  # slow to import
 
@@ -188,8 +189,9 @@ class Jackknife:
         """Return the interval and p-value of a slope on residuals x, with a corrected jackknife variance.
 
         If the model has many effects, the jackknife variance is too large. So it is scaled to be unbiased for
-        independent errors of equal variance. Student's t has the degrees of freedom of the χ² distribution with the
-        same mean and variance (Satterthwaite). Source: Bell & McCaffrey 2002, for the degrees of freedom.
+        independent errors of equal variance. Student's t has the degrees of freedom of the scaled χ² distribution with
+        the same mean and variance as this estimate (Satterthwaite). ``slope_G`` are the slopes without each unit.
+        Source: Bell & McCaffrey 2002, for the degrees of freedom.
         """
         if not np.isfinite(slope_G).all():
             return None, None, None

@@ -80,6 +80,8 @@ def arguments_of(
         try:
             arguments = transformers.TrainingArguments(**values | dict(recipe.trainer) | {_PIECES: int(pieces)})
         except (TypeError, ValueError) as error:
-            raise UsageError(f"the Trainer rejects these arguments: {first_line(error)}. Correct them") from error
+            raise UsageError(
+                f"the Trainer rejects its arguments: {first_line(error)}. Correct --trainer-arg"
+            ) from error
         arguments._n_gpu = min(arguments.n_gpu, 1)  # DataParallel would multiply the batch; torchrun uses several GPUs
     return arguments

@@ -126,9 +126,8 @@ def find_source(
         if isinstance(error, UsageError) or (spec.text and spec.tokenizer):
             raise
         raise type(error)(
-            f"{error}. With a network, run hf download {DATA_SET} --repo-type dataset, and hf download {TOKENIZER}; "
-            "or give your own with --text FILES and --tokenizer DIR; or train offline on generated stories with "
-            "--generated"
+            f"{error}. The zoo also needs the tokenizer: hf download {TOKENIZER}, or --tokenizer DIR. To train offline "
+            "on generated stories, give --generated"
         ) from error
     assert texts.training is not None
     spec = texts.fitted(spec)
