@@ -22,6 +22,7 @@ def command(stores: tuple[str, ...], target: str) -> None:
 
     made = merge(stores[0] if len(stores) == 1 else stores, store=target)  # one folder can hold all parts
     say(f"{made} is {made.state}: merged, digest {made.digest[:12]}")
-    on_hub = "name" in (made.identity.get("validation") or {})  # the store records the name of the data set
-    text = "" if on_hub else " --validation-text FILES"
-    say(f"validate it with: collapse collect MODEL --store {made}{text}")
+    if made.state == "trained":
+        on_hub = "name" in (made.identity.get("validation") or {})  # the store records the name of the data set
+        text = "" if on_hub else " --validation-text FILES"
+        say(f"validate it with: collapse collect MODEL --store {made}{text}")

@@ -98,7 +98,7 @@ def clear_errors(what: str, advice: str = "", *, bars: bool = False) -> Iterator
                 login = " (it is gated: accept the conditions on its page, then: hf auth login)"
             elif getattr(getattr(cause, "response", None), "status_code", 0) in (401, 403):
                 login = " (log in as a user with access: hf auth login)"
-            raise CollapseError(f"{what}: {first_line(cause)}{login}{advice}") from error
+            raise CollapseError(f"{what}: {first_line(cause).rstrip('.')}{login}{advice}") from error
 
 
 def how_to_fetch(repo: str, revision: str | None, kind: str = "model") -> str:

@@ -30,7 +30,10 @@ def joined(parts: Parts) -> Part:
     given = [parts] if isinstance(parts, Part) else parts
     opened = [each if isinstance(each, Part) else Part.load(str(each)) for each in given]
     if len(opened) < 2:
-        raise UsageError(f"at least two parts are needed, got {len(opened)}: collect with --part 1/n to --part n/n")
+        held = "".join(f" ({each} holds {each.covered()})" for each in opened)
+        raise UsageError(
+            f"at least two parts are needed, got {len(opened)}{held}: collect with --part 1/n to --part n/n"
+        )
     return Part(opened[0].path, checked_in_order([shard for part in opened for shard in part.shards]))
 
 

@@ -210,7 +210,11 @@ class Request:
             return None
         store = Store.load(folder).check()
         if differ := self.store_differences(store):
-            raise another_store(folder, differ, "give the same model and options, or choose another --store")
+            raise another_store(
+                folder,
+                differ,
+                "give the same model and options (a revision as NAME@REVISION), or choose another --store",
+            )
         return None if self.lacking_layers(store) or self.lacks_validation(store) else store
 
     def _part_if_done(self, folder: Path) -> Store | Part | None:
