@@ -52,6 +52,15 @@ HOSTILE = {
         + of_pairs("row_half.mul_(3); return gram", "row_half, gram"),
         WROTE,
     ),
+    "writes_in_inference_mode": (
+        "@metric('bad.x')\n@torch.inference_mode()\ndef x(norms):\n    norms /= norms.max()\n    return norms.std()\n",
+        WROTE,
+    ),
+    "replaces_an_entry": (
+        "@derived\ndef held(norms):\n    return {'a': norms * 1}\n\n"
+        + scalar("held['a'] = held['a'] / 2; return held['a'].sum()", "held"),
+        WROTE,
+    ),
     "wrong_tile": (of_pairs("return gram[0]"), "must return a tensor of shape (30, 30), not (30,)"),
     "complex": (of_classes("return norms + 0j"), "not (30,), complex128"),
     "text": (scalar("return 'half'"), "must return a number, not str 'half'"),
@@ -63,6 +72,17 @@ ODD = {
     "integers": (of_pairs("return torch.full(gram.shape, 3)"), 3.0),
     "gradients": (of_pairs("return torch.full_like(gram, 2.0, requires_grad=True)"), 2.0),
     "half_classes": (of_classes("return torch.ones(C).bfloat16()", "C"), 1.0),
+    "caches": (
+        "import dataclasses, functools\n\n@dataclasses.dataclass(frozen=True)\nclass Held:\n    a: object\n\n"
+        "    @functools.cached_property\n    def b(self):\n        return self.a * 0 + 3\n\n"
+        "@derived\ndef held(norms):\n    return Held(norms)\n\n" + scalar("return held.b.mean()", "held"),
+        3.0,
+    ),
+    "slots": (
+        "import dataclasses\n\n@dataclasses.dataclass(slots=True)\nclass Held:\n    a: object\n\n"
+        "@derived\ndef held(norms):\n    return Held(norms * 0 + 4)\n\n" + scalar("return held.a.mean()", "held"),
+        4.0,
+    ),
     "shared": ("@pair_derived\ndef two(gram):\n    return gram * 0 + 2\n" + of_pairs("return two", "two"), 2.0),
 }
 

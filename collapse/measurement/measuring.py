@@ -141,7 +141,7 @@ def evaluate_store(
     read = {name: other for name, other in others.items() if other and any(name in each.needs for each, _ in chosen)}
     ids, class_set = _class_set(classes_of, opened.identity.get("tokenizer") if isinstance(opened, Store) else None)
 
-    @torch.inference_mode()  # torch raises an exception for a later write to tensors that are made here
+    @torch.no_grad()
     def new_values() -> Values:
         beside: dict[str, Any] = {name: _read(*other) for name, other in read.items()}
         s = replace(_read(opened, layer), **beside)

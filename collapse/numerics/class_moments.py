@@ -42,7 +42,7 @@ class Labels(NamedTuple):
     counts: Int[Tensor, " K"]
 
     @classmethod
-    @torch.inference_mode()  # torch raises an exception if a statistic writes to these tensors
+    @torch.no_grad()
     def of(cls, y_B: Int[Tensor, " B"], device: str | torch.device) -> "Labels":
         """Group labels by class, on the given device."""
         y_B = y_B.to(device, copy=True)
@@ -106,7 +106,7 @@ class ClassMoments:
         if self.filled:
             self.filled.take(batch)
 
-    @torch.inference_mode()  # torch raises an exception if a statistic writes to these tensors
+    @torch.no_grad()
     def _by_class(self, h_Bd: Tensor, labels: Labels, before: Side, magnitude: float) -> tuple[Batch, Tensor]:
         """Return a :class:`Batch`, in memory that the next batch reuses, and the increase of each class's squares.
 

@@ -242,7 +242,7 @@ class ValidationTally:
             }
             self.filled.take(self._batch(h_Bd, y_B, decided))
 
-    @torch.inference_mode()  # torch raises an exception if a statistic writes to these tensors
+    @torch.no_grad()
     def _batch(self, h_Bd: Tensor, y_B: Tensor, decided: Mapping[str, Tensor]) -> ValidationBatch:
         """Return a batch for plugin statistics, with copies of the given tensors."""
         h_Bd, y_B = h_Bd.clone(), y_B.clone()

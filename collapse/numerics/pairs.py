@@ -45,7 +45,7 @@ def sweep(
             _prepare(values, each.metric.function)
     geometry = ClassGeometry(values.s)
     keep_freed_memory()
-    with torch.inference_mode():
+    with torch.no_grad():
         memory = torch.empty(side * side, dtype=torch.float64, device=means.device)
     walk = list(tiles(len(means), side))[ranks.rank() :: ranks.count()]
     for done, (rows, columns) in enumerate(walk, start=1):
@@ -92,7 +92,7 @@ def _add(result: MetricResult, tile: Tile) -> None:
     result.tally.add(values.view(1, -1))
 
 
-@torch.inference_mode()
+@torch.no_grad()
 def _product(
     means_Cd: Float[Tensor, "C d"], rows: slice, columns: slice, memory: Float[Tensor, " n"]
 ) -> Float[Tensor, "R S"]:

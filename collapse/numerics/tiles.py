@@ -45,7 +45,7 @@ class ClassGeometry:
             :class:`collapse.numerics.evaluating_metrics.Evaluation`.
     """
 
-    @torch.inference_mode()
+    @torch.no_grad()
     def __init__(self, s: EmbeddingStatistics) -> None:
         lengths_C = s.means.norm(dim=1)
         unit_C = torch.ones_like(s.norms)
@@ -94,7 +94,7 @@ class Tile:
         self._geometry, self._values, self._kept = geometry, values, kept
         self.rows, self.columns = rows, columns
         self._held: dict[Any, Any] = {}
-        with torch.inference_mode():
+        with torch.no_grad():
             self.gram = geometry.means[rows] @ geometry.means[columns].T if gram is None else gram
         self._held["gram"] = self.gram
 
@@ -119,7 +119,7 @@ class Tile:
             self._held[function] = tile
         return tile
 
-    @torch.inference_mode()
+    @torch.no_grad()
     def field(self, name: str) -> Float[Tensor, "R S"]:
         """Return a value of each class pair, such as "cosine"; names: :data:`collapse.plugin.names.OF_PAIRS`."""
         if name not in self._held:

@@ -1,7 +1,7 @@
 """The values of the parameters of plugin functions, each computed once and shared by all plugins.
 
-Plugins never get the caller's tensors. Shared tensors are made in torch's inference mode, so that torch raises an
-exception when a plugin's function writes to one; all other metrics are then evaluated again.
+Plugins never get the caller's tensors. If a plugin's function writes to a shared tensor, which plugin/guarding.py
+detects, all other metrics are evaluated again.
 """
 
 from collections.abc import Callable, Sequence
@@ -31,7 +31,7 @@ class Values:
     """The values of the parameters of plugin functions. Each value is computed at its first use.
 
     Args:
-        s: The statistics, in tensors made in inference mode.
+        s: The statistics, in tensors that nothing else uses.
         totals: Totals over the validation text, shape (4,), instead of those in ``s``.
     """
 
@@ -67,7 +67,7 @@ class Values:
             self._held[each.name] = found
         return found
 
-    @torch.inference_mode()
+    @torch.no_grad()
     def _read(self, each: Asked) -> Any:
         if each.kind == "statistic":
             if each.optional and not self.s.has(each.name):
@@ -120,7 +120,7 @@ def values_of(s: EmbeddingStatistics) -> Values:
     return Values(copied(s))
 
 
-@torch.inference_mode()
+@torch.no_grad()
 def copied(s: EmbeddingStatistics) -> EmbeddingStatistics:
     """Return a copy with its own tensors; tensors of plugin statistics are copied when a function gets them."""
     return replace(deepcopy(replace(s, extra={})), extra=s.extra)

@@ -39,7 +39,7 @@ class Filled:
         return {name: plugins().owner(type(each).__module__).maker for name, each in self._held.items()}
 
     def take(self, batch: Batch) -> None:
-        """Update every statistic with a batch, which was made in inference mode, so that torch refuses writes to it.
+        """Update every statistic with a batch.
 
         Raises:
             PluginError: A statistic raises an exception, or writes to the batch.

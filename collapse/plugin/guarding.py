@@ -7,7 +7,7 @@ This module does not import torch, because plugins that only add commands do not
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import is_dataclass
+from dataclasses import fields, is_dataclass
 from functools import wraps
 from pathlib import Path
 from traceback import extract_tb
@@ -20,7 +20,7 @@ R = TypeVar("R")
 
 _WROTE = "it wrote to a tensor that other functions also read: write to a copy (x.clone())"
 _REFUSED = "Inplace update to inference tensor"
-"""Start of torch's message about a write to a tensor that was made in inference mode."""
+"""Start of torch's message after a write to a tensor that a plugin made in inference mode."""
 
 
 class Failed(PluginError):
@@ -47,31 +47,48 @@ def call(function: Callable[..., Any], /, *arguments: Any, **named: Any) -> Any:
 
     Raises:
         Failed: The function raised an exception.
-        Wrote: The function wrote to a tensor that other functions also read. After a write to a tensor that was made
-            in inference mode, torch raises; other tensors, such as derived values, count their writes.
+        Wrote: The function wrote to a tensor of its arguments, or replaced one.
     """
-    writes = _writes(named)
+    before = _tensors((arguments, named))
     try:
         made = function(*arguments, **named)
     except Exception as error:  # a plugin can raise anything
-        if _REFUSED in str(error) or _writes(named) != writes:
+        if _changed(before, (arguments, named)) or _REFUSED in str(error):
             raise Wrote(function, _WROTE) from error
         raise Failed(function, error_line(error) + _place(function, error)) from error
-    if _writes(named) != writes:
+    if _changed(before, (arguments, named)):
         raise Wrote(function, _WROTE)
     return made
 
 
-def _writes(value: Any) -> list[int]:
-    """Return the numbers of writes to all tensors in a value, except tensors that were made in inference mode."""
+def _tensors(value: Any, path: str = "", depth: int = 5) -> dict[str, tuple[Any, int]]:
+    """Return the tensors in a value, by their place in it, each with torch's count of the writes to it.
+
+    A view and its base share this count, which also includes writes in inference mode.
+    """
+    if hasattr(value, "is_inference"):
+        return {path: (value, -1 if value.is_inference() else value._version)}
+    inside: dict[Any, Any] = {}
     if isinstance(value, Mapping):
-        value = list(value.values())
-    if isinstance(value, list | tuple):
-        return [count for each in value for count in _writes(each)]
-    if is_dataclass(value):
-        return _writes(vars(value))
-    counted = hasattr(value, "is_inference") and not value.is_inference()
-    return [value._version] if counted else []
+        inside = dict(value)
+    elif isinstance(value, list | tuple):
+        inside = dict(enumerate(value))
+    elif is_dataclass(value) and not isinstance(value, type):
+        # with cached properties, except for slots
+        inside = {each.name: getattr(value, each.name) for each in fields(value)} | getattr(value, "__dict__", {})
+    found = dict[str, tuple[Any, int]]()
+    for name, each in inside.items() if depth else ():
+        found |= _tensors(each, f"{path}/{name}", depth - 1)
+    return found
+
+
+def _changed(before: Mapping[str, tuple[Any, int]], value: Any) -> bool:
+    """Whether a tensor in a value was written to or replaced; a new one, such as of a cached property, is no change."""
+    after = _tensors(value)
+    return any(
+        path not in after or after[path][0] is not tensor or after[path][1] != count
+        for path, (tensor, count) in before.items()
+    )
 
 
 def _place(function: Callable[..., Any], error: BaseException) -> str:
@@ -82,7 +99,7 @@ def _place(function: Callable[..., Any], error: BaseException) -> str:
 
 
 def outside_inference_mode(function: Callable[P, R]) -> Callable[P, R]:
-    """Make a function run outside ``torch.inference_mode``; inside it, torch allows writes to shared tensors."""
+    """Make a function run outside ``torch.inference_mode``, whose tensors do not count the writes to them."""
 
     @wraps(function)
     def run(*arguments: P.args, **options: P.kwargs) -> R:
