@@ -127,8 +127,15 @@ def test_keys_and_values():
 
 
 def test_types_of_numpy_and_torch_are_recorded_as_those_of_python():
-    spec = CollectionSpec(max_chunks=np.int64(3), batch_size=np.int32(8), dtype=torch.bfloat16)
-    assert [*map(type, (spec.max_chunks, spec.batch_size))] == [int, int]
+    spec = CollectionSpec(
+        max_chunks=np.int64(3),
+        shards=np.int64(2),
+        eos_between=np.bool_(True),
+        batch_size=np.int32(8),
+        dtype=torch.bfloat16,
+    )
+    assert [*map(type, (spec.max_chunks, spec.shards, spec.batch_size))] == [int, int, int]
+    assert spec.eos_between is True
     assert (spec.max_chunks, spec.batch_size, spec.dtype) == (3, 8, "bfloat16")
 
 

@@ -56,7 +56,7 @@ def store(made, tmp_path):
 def test_it_replaces_an_altered_store(tiny, made, options, store):
     file = store / "top" / "train.safetensors"
     file.write_bytes(file.read_bytes()[:-9] + b"\x11" * 9)
-    with pytest.raises(StoreError, match=r"was altered: .*; pull the store again, or collect it with --recollect$"):
+    with pytest.raises(StoreError, match=r"was altered: .*; pull the store again, or run .* with --recollect$"):
         collapse.measure(collapse.collect(tiny.model, store=store, **options))
     mended = collapse.collect(tiny.model, store=store, without=["covariance"], recollect=True, **options)
     assert mended.digest == made.digest

@@ -37,7 +37,7 @@ def command(stores: tuple[str, ...], format_: str | None, output: str | None) ->
             record, said = {}, str(error)
         rows_of = {each: covered(each, record.get("parts")) for each in (folder, *sorted(folder.glob("*/")))}
         if not (said or any(rows_of.values())):
-            said = f"nothing is collected in {folder} yet: give the --store of collapse collect"
+            said = f"no slice is saved in {folder} yet: wait, or give the --store of collapse collect"
             if len(stores) == 1:
                 raise UsageError(said)
         jobs += [said] if said else []

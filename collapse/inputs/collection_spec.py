@@ -204,6 +204,8 @@ class CollectionSpec:
             value, read = getattr(self, each.name), each.metadata["option"].read
             if isinstance(value, os.PathLike):
                 value = os.fspath(value)
+            if getattr(value, "shape", None) == ():  # a scalar of NumPy or torch
+                value = value.item()
             if read is not None and value is not None:
                 value = read(value)
             if value is not None and value != each.default:

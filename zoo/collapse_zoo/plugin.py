@@ -5,7 +5,6 @@ from pathlib import Path
 from typing import Any
 
 from collapse import hookimpl
-from collapse.core.steps import run_and_step
 from collapse.errors import UsageError
 
 
@@ -51,15 +50,10 @@ def collapse_losses() -> Mapping[str, Any]:
 
 @hookimpl
 def collapse_model_parts(model: str) -> Mapping[str, int | float | str] | None:
-    """Return the parts of a name such as TinyStories-12x1024_10L@9 or 12x1024_10L/checkpoint-300."""
+    """Return the parts of a name such as TinyStories-12x1024_10L@9."""
     from collapse_zoo.recipes import parse
 
-    run, step = run_and_step(model)
     try:
-        if step is None:
-            return parse(model).parts()
-        parts = parse(run).parts()
+        return parse(model).parts()
     except UsageError:
         return None
-    # the name has a step in place of the number of an epoch
-    return {**{name: value for name, value in parts.items() if name not in ("checkpoint", "recipe")}, "step": step}
