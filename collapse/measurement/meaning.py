@@ -25,6 +25,7 @@ _SAID = {
     "unknown": "unknown: no standard error; use --parts or --seeds",
 }
 _SAID["worse"] = _SAID["better"]
+_SAID["higher"] = _SAID["lower"] = "higher, lower: neither is better, or it is unknown (units differ between widths)"
 _ROUNDING = 1e-6  # losses are exact to a millionth, and embeddings have 24 bits
 
 

@@ -126,8 +126,8 @@ def find_source(
         if isinstance(error, UsageError) or (spec.text and spec.tokenizer):
             raise
         raise type(error)(
-            f"{error}. The zoo also needs the tokenizer: hf download {TOKENIZER}, or --tokenizer DIR. To train offline "
-            "on generated stories, give --generated"
+            f"{error}. The zoo also needs a tokenizer: hf download {TOKENIZER}. Or give --text FILES and --tokenizer "
+            "DIR, or --generated to train offline on generated stories"
         ) from error
     assert texts.training is not None
     spec = texts.fitted(spec)

@@ -46,7 +46,10 @@ _TRAINING = (
         help="auto means bf16, as in the paper, or float32 if there is no GPU with bf16.",
     ),
     click.option(
-        "--save-every", type=click.IntRange(min=1), metavar="STEPS", help="Also save a checkpoint every STEPS steps."
+        "--save-every",
+        type=click.IntRange(min=1),
+        metavar="STEPS",
+        help="Also save the newest state every STEPS steps, to resume from it.",
     ),
     click.option(
         "--micro-batch",
