@@ -54,6 +54,14 @@ def test_a_configuration_is_part_of_the_name_and_of_the_identity(configured, hub
     assert len([path for method, path in hub.requests if method == "GET" and path.endswith("one.jsonl")]) == 1
 
 
+def test_options_that_select_texts_are_refused(hub, as_user, tiny):
+    readme = b"---\nconfigs:\n- config_name: default\n  data_files: train.txt\n  sample_by: document\n---\n"
+    hub.add("owner/cut", {"README.md": readme, "train.txt": b"one\ntwo\n"}, kind="datasets")
+    done = as_user("measure", tiny.model, "--text", "owner/cut", code=None)
+    assert done.returncode == 1
+    assert "owner/cut sets sample_by in its README.md, which would be ignored" in done.stderr
+
+
 def test_a_limit_downloads_only_the_first_files_of_a_data_set(hub, as_user, tiny, tmp_path):
     rows = [*tiny.text.read_bytes().splitlines(keepends=True)] * 10
     shards = {f"train-{k:05d}-of-00010.jsonl": b"".join(rows[k::10]) for k in range(10)}

@@ -237,6 +237,10 @@ def _encodable(texts: Iterator[tuple[str, str]]) -> Iterator[str]:
         yield text
 
 
+_SELECTING = (("filters", None), ("sample_by", "line"))
+"""Options of ``datasets`` that a README.md can set to select or cut texts, with their defaults."""
+
+
 def files_of_split(corpus: Corpus, remote: Remote) -> tuple[str, ...]:
     """Return the names of the files of a data set's split in their order.
 
@@ -269,7 +273,13 @@ def files_of_split(corpus: Corpus, remote: Remote) -> tuple[str, ...]:
             raise CollapseError(
                 f"{corpus.name} cannot be loaded as a data set: {said}. Check its files, or give files of your own"
             ) from error
+        selects = [name for name, default in _SELECTING if getattr(builder.config, name, default) != default]
         splits = {str(split): [Path(each).relative_to(place).as_posix() for each in found[split]] for split in found}
+    if selects:
+        raise CollapseError(
+            f"{corpus.name} sets {', '.join(selects)} in its README.md, which would be ignored: give files of your own "
+            "with the selected texts"
+        )
     if corpus.split not in splits:
         hint = near_names(str(corpus.split), splits)
         raise NoSplit(f"{corpus.name} has no split {corpus.split!r}; {hint} (--split, --validation-split)")
