@@ -126,7 +126,7 @@ def find_source(
         if isinstance(error, UsageError) or (spec.text and spec.tokenizer):
             raise
         raise type(error)(
-            f"{error}. The zoo also needs a tokenizer: hf download {TOKENIZER}. Or give --text FILES and --tokenizer "
+            f"{error}. The zoo also needs a tokenizer: hf download {TOKENIZER}; or give --text FILES and --tokenizer "
             "DIR, or --generated to train offline on generated stories"
         ) from error
     assert texts.training is not None
