@@ -26,7 +26,8 @@ def commands(group: click.Group, path: tuple[str, ...] = ()) -> dict[tuple[str, 
 
 _add_commands()
 COMMANDS = commands(cli)
-texts = st.text(st.characters(exclude_characters="\0\x85\u2028\u2029"), min_size=1)  # YAML ends lines there
+# YAML ends lines at the excluded characters; UTF-8 has no lone surrogates
+texts = st.text(st.characters(codec="utf-8", exclude_characters="\0\x85\u2028\u2029"), min_size=1)
 
 
 def values(parameter: click.Parameter) -> st.SearchStrategy[str]:
