@@ -41,14 +41,14 @@ def benchmark(quick: bool, device: str) -> Record:
     """Collect, and run the decoder alone, in turn."""
     if device != "cpu":
         return passes(quick, device)
-    length, chunks = (256, 4) if quick else (2_048, 192)
+    length, chunks = (256, 4) if quick else (2_048, 96)
     record = Record("collect", "The training pass of a model with all statistics, with reading and writing.")
     with tempfile.TemporaryDirectory() as made:
         folder = Path(made)
         make(folder, quick, length, chunks)
         works = {_BARE: bare(made, length, chunks), "collection": ours(made, length, chunks)}
         works["collection with four inner layers"] = ours(made, length, chunks, layers="all")
-        times = in_turn(works, 1 if quick else 3)
+        times = in_turn(works, 1 if quick else 5)
         sizes = {"folder": made, "length": length, "chunks": 4 * _BATCH}
         functions = {} if quick else {_BARE: bare, "collection": ours}
         peaks = {work: peak_growth(function, **sizes) for work, function in functions.items()}

@@ -176,9 +176,9 @@ class LanguageModel:
             if layer != TOP:
                 assert self.blocks is not None  # find_layers() was called
                 modules[layer] = self.blocks[int(layer)]
-        found = inputs_of(modules, lambda: self.run(tokens_BT), stops=not self._is_sharded, positions=slice(stop))
+        found = inputs_of(modules, lambda: self.run(tokens_BT), stops=not self._is_sharded)
         if names[-1] in found:
-            return {layer: h_BSd.to(self.device) for layer, h_BSd in found.items()}
+            return {layer: h_BTd[:, :stop].to(self.device) for layer, h_BTd in found.items()}
         raise CollapseError(
             f"{type(self.model).__name__} cannot be measured: it does not call its output embedding. Give its "
             "embeddings instead: collapse.measure(features=…, labels=…)"
@@ -201,23 +201,17 @@ class LanguageModel:
 
 
 def inputs_of(
-    modules: Mapping[str, torch.nn.Module],
-    run: Callable[[], object],
-    *,
-    stops: bool = True,
-    positions: slice = slice(None),
+    modules: Mapping[str, torch.nn.Module], run: Callable[[], object], *, stops: bool = True
 ) -> dict[str, Tensor]:
     """Run a model, and return the first input tensor of each of its ``modules``, by the modules' keys.
 
-    ``modules`` must be in the order in which the model calls them. With ``stops``, the run ends at the last one. Only
-    these ``positions`` of the tensors' second dimension are returned.
+    ``modules`` must be in the order in which the model calls them. With ``stops``, the run ends at the last one.
     """
     found: dict[str, Tensor] = {}
     last = [*modules][-1]
 
     def keep(key: str, _: torch.nn.Module, inputs: tuple[Any, ...], named: dict[str, Any]) -> None:
         for h in (each for each in (*inputs, *named.values()) if isinstance(each, Tensor)):
-            h = h[:, positions]
             found[key] = h if key == last else h.clone()  # a block may change its input
             break
         if key == last and stops:
