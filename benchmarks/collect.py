@@ -18,9 +18,9 @@ import collapse
 from benchmarks.record import Record
 from benchmarks.timing import growth_of, in_turn, peak_growth
 from collapse.collection.accumulators import Training, Validation
+from collapse.inputs.blocks_and_lens import find_layers
 from collapse.inputs.chunk_files import Chunks
 from collapse.inputs.language_model import LanguageModel
-from collapse.inputs.model_blocks import find_layers
 from collapse.inputs.source import Source
 from collapse.inputs.text_source import TextPhase
 from collapse.numerics.decisions import Decider

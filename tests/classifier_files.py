@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from collapse.inputs.shuffling import permuted
+from collapse.inputs.permuted_labels import permuted
 from collapse.inputs.tasks import TASKS
 
 CLASSES = ("ant", "bee", "cat", "dog")

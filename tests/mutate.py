@@ -62,7 +62,7 @@ TESTS = {
     "collapse/plugin/measures.py": f"tests/test_measures.py {PAIRS}",
     "collapse/inputs/packing.py": "tests/test_packing.py",
     "collapse/collection/batches.py": "tests/test_slice_runs.py",
-    "collapse/stores/slice_ranges.py": "tests/test_shards.py tests/test_requests.py tests/test_merging.py",
+    "collapse/stores/dealing_slices.py": "tests/test_shards.py tests/test_requests.py tests/test_merging.py",
     "collapse/stores/shards.py": "tests/test_shards.py tests/test_merging.py",
     "collapse/stores/folding.py": "tests/test_merging.py",
 }

@@ -11,12 +11,12 @@ from hypothesis import strategies as st
 
 from collapse.numerics.class_moments import ClassMoments
 from collapse.numerics.finite import NotFinite
-from collapse.plugin.filling import Filled
+from collapse.plugin.plugin_statistics import PluginStatistics
 from collapse_metrics.covariance import WithinClassCovariance
 
 
 def accumulated(h: torch.Tensor, y: torch.Tensor, batches: list[slice]) -> ClassMoments:
-    moments = ClassMoments(h.shape[1], filled=Filled([WithinClassCovariance]))
+    moments = ClassMoments(h.shape[1], plugin_statistics=PluginStatistics([WithinClassCovariance]))
     for batch in batches:
         moments.add(h[batch], y[batch])
     return moments

@@ -14,6 +14,7 @@ from collapse.cli.options import collecting_options, given_options
 from collapse.errors import UsageError
 from collapse.inputs.accepted_options import accepts
 from collapse.inputs.collection_spec import CollectionSpec, options_of
+from collapse.inputs.identity import recorded_options
 from collapse.inputs.option_words import key_value, key_values, typed
 from collapse.stores.store_columns import CUT
 
@@ -49,9 +50,9 @@ def test_a_field_appears_on_the_command_line_in_python_docs_and_identity():
     assert next(iter(parameters)) == "model"
     described = inspect.getdoc(collect)
     assert "chunk_length: Tokens per chunk. None: min(2048, the model's limit)." in described
-    plain = CollectionSpec().identity
+    plain = recorded_options(CollectionSpec())
     assert not plain.keys() & said.keys()  # what earlier stores hold stays as it is
-    assert CollectionSpec(**said).identity == plain | said
+    assert recorded_options(CollectionSpec(**said)) == plain | said
 
 
 def test_collect_shows_every_option_and_refuses_others_by_name():

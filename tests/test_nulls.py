@@ -11,7 +11,7 @@ from safetensors.torch import load_file, save_file
 
 import collapse
 from collapse.errors import StoreError, UsageError
-from collapse.inputs.shuffling import permuted
+from collapse.inputs.permuted_labels import permuted
 from collapse.testing import random_features
 
 

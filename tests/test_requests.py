@@ -10,7 +10,7 @@ from collapse.hub.corpus import find_corpus
 from collapse.hub.references import find_model
 from collapse.inputs.collection_spec import CollectionSpec, options_of
 from collapse.inputs.text_request import asked_model, text_request
-from collapse.stores.slice_ranges import slices_of_part
+from collapse.stores.dealing_slices import slices_of_part
 
 
 @pytest.fixture
@@ -37,7 +37,7 @@ def offline(tmp_path, monkeypatch):
 def request(model, **options):
     given = {"text": str(model.parent / "text.jsonl"), "validation_text": str(model.parent / "validation.jsonl")}
     spec = CollectionSpec(**{**given, "chunk_length": 32, **options})
-    return text_request(asked_model(str(model), spec), spec).in_cache()
+    return text_request(asked_model(str(model), spec), spec).with_default_folder()
 
 
 def test_the_identity_says_everything(model):

@@ -12,7 +12,7 @@ from collapse.numerics.decisions import Decider, ValidationTally
 from collapse.numerics.devices import work_sizes
 from collapse.numerics.finite import NotFinite
 from collapse.numerics.validation_totals import merge_validation
-from collapse.plugin.filling import Filled
+from collapse.plugin.plugin_statistics import PluginStatistics
 from collapse.testing import statistics_of
 
 VOCABULARY, DIM, CLASSES = 23, 5, torch.tensor([1, 2, 5, 9, 14, 20])
@@ -121,7 +121,7 @@ def assert_state(state, expected):
 
 def test_counts_of_batches_resumed_between_are_the_direct_ones(problem):
     s, weight, bias, h, y = problem
-    tally = ValidationTally(Decider(s, weight, bias, exact_loss=True), Filled([Seen]))
+    tally = ValidationTally(Decider(s, weight, bias, exact_loss=True), PluginStatistics([Seen]))
     empty = tally.state()
     assert empty["block_totals"].shape == (0, 5)
     assert len(empty["classes"]) == 0

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from collapse.cli.launching import JOBS, handed_to_jobs, launching_options
+from collapse.cli.launching import JOBS, launching_options, run_or_submit_jobs
 from collapse.cli.options import collecting_options, given_options
 from collapse.cli.several import for_each, named_models, revisions_option
 from collapse.cli.terminal import plugins_reporting_problems, say
@@ -52,7 +52,7 @@ def command(model: str, revisions: str | None, store: str, **options: Any) -> in
         _say_what_is_there(made, place_of(name), given)
 
     # this also reads --launcher and its options, from click's context
-    if handed_to_jobs(names, place_of, store, given):
+    if run_or_submit_jobs(names, place_of, store, given):
         return 0
     return 1 if for_each(names, collect_one, "collected") else 0
 
@@ -64,7 +64,8 @@ def _say_what_is_there(made: "Store | Part", store: str, given: Mapping[str, Any
 
     folder = expanded(store)
     # unfinished: a Part (training slices are missing), or a store with shards (slices of a later pass are missing)
-    shards = all_shards(folder) if "part" in given else []  # another process may just have merged and removed them
+    # without --part, no shards are left; with it, another process may just have merged and removed them
+    shards = all_shards(folder) if "part" in given else []
     if shards or isinstance(made, Part):
         held = made.covered() if isinstance(made, Part) else f"a part of the {shards[0].phase} pass"
         by_job = any((each / JOBS).is_dir() for each in (folder, folder.parent))  # other jobs collect the other parts

@@ -52,7 +52,7 @@ launching_options = with_options(
 )
 
 
-def handed_to_jobs(
+def run_or_submit_jobs(
     models: Sequence[str], place_of: Callable[[str], str | None], store: str | None, given: Mapping[str, Any]
 ) -> bool:
     """Collect models in parts if ``--launcher`` is given; return True if SLURM jobs do the rest of the command.

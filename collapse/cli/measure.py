@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from collapse.cli.formats import deliver, prints_a_table
-from collapse.cli.launching import handed_to_jobs, launching_options
+from collapse.cli.launching import launching_options, run_or_submit_jobs
 from collapse.cli.options import Counts, collecting_options, given_options
 from collapse.cli.several import for_each, named_models, revisions_option
 from collapse.cli.terminal import plugins_reporting_problems, say_aside, say_error
@@ -150,7 +150,7 @@ def command(
         several = revisions or len(names) > 1
         return place_among(model, store, store_by_weights, given) if store and several else store
 
-    if handed_to_jobs([model for model in names if not is_store(model)], place_of, store, given):
+    if run_or_submit_jobs([model for model in names if not is_store(model)], place_of, store, given):
         return 0
     rows, failed = _measure_each(names, place_of, bool(revisions), given, how, min_counts, null, group_by, ood_text)
     if ranks.rank():  # the table is the same in all ranks
@@ -195,21 +195,22 @@ def _measure_each(
     rows: list[Row] = []
     before: dict[int, dict[str, Any]] = {least: {} for least in min_counts}  # metrics read it as ``previous``
 
-    def measure(model: str, report: "Report") -> None:
+    def measure_one(model: str, report: "Report") -> None:
         opened, ood = open_or_collect(model, ood_text, store=place_of(model), progress=report, **given)
         assert isinstance(opened, Store)  # a name is given
         asked = given.get("layers")
         nulls = collect_nulls(opened, model, given, report) if null else {}
         made: list[Row] = []
         for least in min_counts:
-            now = {**how, "min_count": least, "progress": report}
+            options = {**how, "min_count": least, "progress": report}
             if group_by:
                 for layer in layers_held(opened, asked):
                     others = {"ood": (ood, layer)} if ood else {}
-                    made += measure_groups(opened, group_by, layer=layer, others=others, **now).rows
+                    made += measure_groups(opened, group_by, layer=layer, others=others, **options).rows
             else:
-                found = rows_of_layers(opened, asked, before[least], ood=ood, of_models=len(models) > 1, **now)
-                made += [with_nulls(row, nulls, {**how, "min_count": least}, report) for row in found]
+                # without --layers, this is one row, of the layer top
+                found = rows_of_layers(opened, asked, before[least], ood=ood, of_models=len(models) > 1, **options)
+                made += [with_nulls(row, nulls, {**how, "min_count": least}, report) if nulls else row for row in found]
         rows.extend(of_revision(row, model) if of_revisions else row for row in made)
         top = next(row for row in made if row.layer == TOP)  # with the first --min-count
         # keep a row with any --min-count, but not with --classes-of, --group-by or --ood-text
@@ -218,4 +219,4 @@ def _measure_each(
         if opened.path is not None and opened.path.parent == home() / "stores":
             say_aside(f"{model}: its store is {opened.path}")
 
-    return rows, for_each(models, measure, "measured")
+    return rows, for_each(models, measure_one, "measured")

@@ -6,9 +6,9 @@ from collapse.cli.terminal import say
 
 
 @click.command()
-@click.argument("stores", nargs=-1, required=True, metavar="PART...")
+@click.argument("parts", nargs=-1, required=True, metavar="PART...")
 @click.option("--store", "target", required=True, metavar="DIR", help="Folder of the merged store.")
-def command(stores: tuple[str, ...], target: str) -> None:
+def command(parts: tuple[str, ...], target: str) -> None:
     """Merge all parts of one collection.
 
     Give the parts in any order, or one folder that holds them. The result is a
@@ -20,7 +20,7 @@ def command(stores: tuple[str, ...], target: str) -> None:
     """
     from collapse.stores.merging import merge
 
-    made = merge(stores[0] if len(stores) == 1 else stores, store=target)  # one folder can hold all parts
+    made = merge(parts[0] if len(parts) == 1 else parts, store=target)  # one folder can hold all parts
     say(f"{made} is {made.state}: merged, digest {made.digest[:12]}")
     if made.state == "trained":
         on_hub = "name" in (made.identity.get("validation") or {})  # the store records the name of the data set

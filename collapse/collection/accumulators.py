@@ -11,7 +11,7 @@ from collapse.numerics.class_moments import ClassMoments, Labels
 from collapse.numerics.decisions import Decider, ValidationTally
 from collapse.numerics.devices import float64_device
 from collapse.numerics.finite import NotFinite
-from collapse.plugin.filling import Filled
+from collapse.plugin.plugin_statistics import PluginStatistics
 from collapse.stores.folding import StatisticTypes
 from collapse.stores.layer_names import TOP, joined_states, state_of
 from collapse.stores.store import Store
@@ -26,17 +26,21 @@ class Training:
     :meth:`state` in the run to resume; None for a new run.
     """
 
-    def __init__(self, source: Source, layers: Sequence[str], kinds: StatisticTypes, state: SavedState | None) -> None:
+    def __init__(
+        self, source: Source, layers: Sequence[str], statistic_types: StatisticTypes, state: SavedState | None
+    ) -> None:
         self.source, self.device = source, float64_device(source.device)
         self.moments: dict[str, ClassMoments] = {}
         for layer in layers:
             if state is None:
-                made = ClassMoments(source.weight.shape[1], self.device, Filled(kinds))
+                made = ClassMoments(source.weight.shape[1], self.device, PluginStatistics(statistic_types))
             else:
-                made = ClassMoments.from_state(state_of(layer, state), self.device, kinds)
+                made = ClassMoments.from_state(state_of(layer, state), self.device, statistic_types)
             self.moments[layer] = made
             made.scratch = self.moments[layers[0]].scratch
-        self.filled = self.moments[layers[0]].filled  # read for the versions, which are the same for all layers
+        self.plugin_statistics = self.moments[
+            layers[0]
+        ].plugin_statistics  # read for the versions, which are the same for all layers
 
     def add(self, h: Mapping[str, Tensor], y_n: Tensor, *_: int) -> None:
         """Add samples: embeddings by layer, and labels. Further arguments (numbers of units) are ignored."""
@@ -50,9 +54,9 @@ class Training:
         state = joined_states({layer: moments.state() for layer, moments in self.moments.items()})
         if TOP in self.moments:
             rows = state["classes"].to(self.source.device)
-            state["weight"] = self.source.logits.classifier(self.source.weight[rows].cpu())
+            state["weight"] = self.source.logits.scaled(self.source.weight[rows].cpu())
             if self.source.bias is not None:
-                state["bias"] = self.source.logits.classifier(self.source.bias[rows].cpu())
+                state["bias"] = self.source.logits.scaled(self.source.bias[rows].cpu())
         return state
 
 
@@ -60,17 +64,17 @@ class Validation:
     """Accumulate decisions and loss of adjacent validation slices; inner layers use the logit lens (norm and head)."""
 
     def __init__(
-        self, source: Source, deciders: Mapping[str, Decider], kinds: StatisticTypes, state: SavedState | None
+        self, source: Source, deciders: Mapping[str, Decider], statistic_types: StatisticTypes, state: SavedState | None
     ) -> None:
         phase = source.validation
         assert phase is not None
         self.lens, self.tallies = source.lens, dict[str, ValidationTally]()
         for layer, decider in deciders.items():
-            made = ValidationTally(decider, Filled(kinds), phase.blocks, phase.kept)
+            made = ValidationTally(decider, PluginStatistics(statistic_types), phase.blocks, phase.kept)
             if state is not None:
-                made.resume(state_of(layer, state), kinds)
+                made.resume(state_of(layer, state), statistic_types)
             self.tallies[layer] = made
-        self.filled = next(iter(self.tallies.values())).filled  # as in Training
+        self.plugin_statistics = next(iter(self.tallies.values())).plugin_statistics  # as in Training
 
     def add(self, h: Mapping[str, Tensor], y_n: Tensor, first: int, units: int) -> None:
         """Add the samples of adjacent units: ``first`` is the index of the first unit, ``units`` their number."""

@@ -62,9 +62,9 @@ def collect_arrays(
     }
     tensors = {key: array_tensor(name, key, each) for key, each in given.items() if each is not None}
     source = source_of(tensors, name, model=name, corpus=name)
-    kinds = list(plugins().statistics.values()) if statistics is None else statistics
-    for kind in kinds:
+    statistic_types = list(plugins().statistics.values()) if statistics is None else statistics
+    for kind in statistic_types:
         check_declared(kind)
-    store = Collection(source, None, kinds).run()
+    store = Collection(source, None, statistic_types).run()
     assert isinstance(store, Store)  # not a Part, because no part was requested
     return store

@@ -1,7 +1,7 @@
 """Run a phase in batches, which are halved when memory runs out, and save its state after some slices.
 
 Slices are fixed ranges of units (chunks, blocks of rows). ``gaps`` in stores/shards.py finds the missing slices, and
-``dealt`` in stores/slice_ranges.py divides them among ranks.
+``dealt`` in stores/dealing_slices.py divides them among ranks.
 
 Slices depend only on the source, never on the batch size, and no batch crosses the border of a slice. A run that was
 killed resumes after the last saved slice, and gives the same bytes as an uninterrupted run.

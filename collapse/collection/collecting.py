@@ -185,7 +185,7 @@ def _checked(spec: CollectionSpec, store: str | Path | None) -> CollectionSpec:
 def _with_all_ranks(request: Request, report: Report | None) -> Store | Part:
     """Open or collect a request's store or part: rank 0 locks the folder, and all ranks collect what it lacks.
 
-    All ranks meet three times: for the claim, in the collection, and for the result.
+    All ranks meet first for the claim and last for the result; between them, :func:`_collect` meets several times.
     """
     if ranks.rank() > 0:
         claim = cast("Claim", ranks.from_first_rank(None))
@@ -196,6 +196,7 @@ def _with_all_ranks(request: Request, report: Report | None) -> Store | Part:
     with request.claimed() as claim, ranks.together():  # if one rank fails, all stop before the folder is unlocked
         ranks.from_first_rank(claim)
         done = claim.done or _collect(request, claim, report)
+    # only now: at the end of claimed(), --recollect moves the new store to the request's folder
     return ranks.from_first_rank(request.result(done))
 
 
@@ -211,7 +212,7 @@ def _check_shared(folder: Path | None) -> None:
 def _collect(request: Request, claim: Claim, report: Report | None) -> Store | Part:
     """Collect what a claimed folder lacks."""
     clock, known = Clock(), plugins().statistics
-    kinds = [kind for name, kind in sorted(known.items()) if name not in request.without]
+    statistic_types = [kind for name, kind in sorted(known.items()) if name not in request.without]
     with exact_arithmetic(deterministic=request.deterministic):  # before the first product, which configures cuBLAS
         source = request.load(claim.store, report)
     if differ := differences(ranks.from_first_rank(source.identity), source.identity, sides=("rank 0", "this rank")):
@@ -219,5 +220,5 @@ def _collect(request: Request, claim: Claim, report: Report | None) -> Store | P
             f"the ranks differ in {'; '.join(differ)}: run the same command with the same files and packages everywhere"
         )
     with exact_arithmetic(deterministic=request.deterministic):  # again: loading the model may reset it
-        run = Collection(source, claim.folder, kinds, request.batch_size, request.part, report, clock).run
+        run = Collection(source, claim.folder, statistic_types, request.batch_size, request.part, report, clock).run
         return run(claim.store)

@@ -1,4 +1,7 @@
-"""Measure the layers of a model or store: a row for each."""
+"""Measure the layers of a model or store: a row for each.
+
+inputs/blocks_and_lens.py finds the blocks and the logit lens; accumulators.py applies the lens during validation.
+"""
 
 from collections.abc import Iterable
 from pathlib import Path

@@ -1,6 +1,6 @@
 """Measure null baselines beside a model: the same model before training, and its embeddings with shuffled labels.
 
-inputs/shuffling.py permutes the labels.
+inputs/permuted_labels.py permutes the labels.
 """
 
 from collections.abc import Mapping

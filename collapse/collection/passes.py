@@ -1,6 +1,6 @@
 """The two passes of a collection: class moments of training samples, decisions and loss of validation samples.
 
-A pass collects the slices that no shard in the folder holds; stores/slice_ranges.py divides them among ranks, and
+A pass collects the slices that no shard in the folder holds; stores/dealing_slices.py divides them among ranks, and
 batches.py runs them. Shards that cover the text are folded into the store.
 """
 
@@ -24,15 +24,15 @@ from collapse.inputs.language_model import explaining_large_model
 from collapse.inputs.source import Phase, Source
 from collapse.numerics.devices import explaining_out_of_memory, keep_freed_memory, out_of_memory_message
 from collapse.numerics.finite import check_classifier
-from collapse.plugin.filling import Filled
 from collapse.plugin.plugin_manager import plugins
+from collapse.plugin.plugin_statistics import PluginStatistics
+from collapse.stores.dealing_slices import dealt, slices_of_part
 from collapse.stores.folding import StatisticTypes, continuable, fold_training, fold_validation, training_hash
 from collapse.stores.joining import checked_in_order
 from collapse.stores.manifest import OF_VALIDATION, differences, is_store
 from collapse.stores.provenance import Clock, device_name, versions
 from collapse.stores.request import refuse_if_shards_differ
 from collapse.stores.shards import Part, Shard, fields_to_compare, gaps, shards_in
-from collapse.stores.slice_ranges import dealt, slices_of_part
 from collapse.stores.store import Store
 from collapse.stores.store_folder import exclusively
 
@@ -48,7 +48,7 @@ class Collection:
     Attributes:
         source: The samples.
         folder: The store's folder; None for a store in memory.
-        kinds: Plugin statistics to collect.
+        statistic_types: Plugin statistics to collect.
         batch_size, part: As in :func:`collapse.collect`.
         report: Called as report(what, done, total).
         clock: Start time of the current pass, for the provenance.
@@ -56,7 +56,7 @@ class Collection:
 
     source: Source
     folder: Path | None
-    kinds: StatisticTypes
+    statistic_types: StatisticTypes
     batch_size: int | str = "auto"
     part: tuple[int, int] | None = None
     report: Report | None = None
@@ -84,23 +84,21 @@ class Collection:
 
     def _both_passes(self, store: Store | None) -> Store | Part:
         source = self.source
-        if missing := source.layers if store is None else store.lacking("train", source.layers):
+        if layers := source.layers if store is None else store.lacking("train", source.layers):
             assert source.train is not None  # the training samples are needed
             identity = source.identity if store is None else self._identity_for_next_pass(store)
-            shards = self._one_pass(source.train, missing, partial(Training, source, missing), store, identity=identity)
-            trained = ranks.on_first_rank(partial(self._fold_if_whole, "train", missing, shards, store))
+            shards = self._one_pass(source.train, layers, partial(Training, source, layers), store, identity=identity)
+            trained = ranks.on_first_rank(partial(self._fold_if_whole, "train", layers, shards, store))
             if trained is None:
                 assert self.folder is not None  # arrays have no parts
                 return store or Part(self.folder, shards)
             store, self.clock = trained, Clock()
         assert store is not None  # now it is trained
-        if source.validation is not None and (missing := store.lacking("validation", source.layers)):
-            identity, trained_hash = self._identity_for_next_pass(store), training_hash(store, missing)
-            new = partial(Validation, source, deciders_of(store, source, missing))
-            shards = self._one_pass(
-                source.validation, missing, new, store, identity=identity, trained_hash=trained_hash
-            )
-            store = ranks.on_first_rank(partial(self._fold_if_whole, "validation", missing, shards, store)) or store
+        if source.validation is not None and (layers := store.lacking("validation", source.layers)):
+            identity, trained_hash = self._identity_for_next_pass(store), training_hash(store, layers)
+            new = partial(Validation, source, deciders_of(store, source, layers))
+            shards = self._one_pass(source.validation, layers, new, store, identity=identity, trained_hash=trained_hash)
+            store = ranks.on_first_rank(partial(self._fold_if_whole, "validation", layers, shards, store)) or store
         return store
 
     def _fold_if_whole(
@@ -115,9 +113,9 @@ class Collection:
             if not shards or gaps(shards):
                 return None
             if phase_name == "train":
-                return fold_training(self.folder, shards, self.kinds, store=store)
+                return fold_training(self.folder, shards, self.statistic_types, store=store)
             assert store is not None  # validation needs its class means
-            return fold_validation(shards, self.kinds, store=store)
+            return fold_validation(shards, self.statistic_types, store=store)
 
     def _store_folded_by_another(self, phase_name: str, layers: Sequence[str]) -> Store | None:
         """Return the store if another part has meanwhile folded a phase's shards of these layers into it."""
@@ -151,16 +149,16 @@ class Collection:
 
         The list is empty if another part has meanwhile folded the phase.
 
-        The ranks divide the missing slices. Each range of adjacent slices is collected by one accumulator, which may
+        The ranks divide the slices to collect. Each range of adjacent slices is collected by one accumulator, which may
         continue a shard. ``identity`` and, in validation, ``trained_hash`` (of the training pass) enter the shard's
-        header. If the store already has this phase for top, other layers get only the plugin statistics in the store.
+        header. If the store already has this phase, for the layer top, other layers get only its plugin statistics.
         """
         fields: dict[str, Any] = {"identity": identity} | ({} if trained_hash is None else {"trained": trained_hash})
         fields |= {"model": self.source.model, "corpus": self.source.corpus, "coverage": phase.coverage()}
         fields |= {"layers": list(layers)}
-        kinds = [kind for kind in self.kinds if kind.phase == phase.name]
+        statistic_types = [kind for kind in self.statistic_types if kind.phase == phase.name]
         if store is not None and store.holds(phase.name):
-            kinds, _ = continuable(kinds, store.manifest)
+            statistic_types, _ = continuable(statistic_types, store.manifest)
             self._refuse_other_text(store, phase)
         shards = ranks.on_first_rank(partial(self._shards_unless_folded, phase.name, layers))
         if shards is None:  # another part has folded the shards: _fold_if_whole() finds the store and ignores this list
@@ -179,7 +177,8 @@ class Collection:
         for start, stop in dealt(gaps(shards, window), ranks.count())[ranks.rank()]:
             # a run extends this part's shard that ends where the gap begins
             before = next((shard for shard in shards if shard.stop == start and shard.start >= window[0]), None)
-            made.append(self._collect_range(phase, kinds, new_accumulator, fields, before, start, stop))
+            made.append(self._collect_range(phase, statistic_types, new_accumulator, fields, before, start, stop))
+        # a shard that was extended has the same start, and replaces the one that was read
         by_start = {each.start: each for each in chain(shards, *ranks.meet(made))}
         return sorted(by_start.values(), key=lambda each: each.start)
 
@@ -203,7 +202,7 @@ class Collection:
     def _collect_range(
         self,
         phase: Phase,
-        kinds: StatisticTypes,
+        statistic_types: StatisticTypes,
         new_accumulator: NewAccumulator,
         fields: Mapping[str, Any],
         before: Shard | None,
@@ -215,16 +214,16 @@ class Collection:
         begins = start if before is None else before.start
         if before is not None:
             log.info("%s: resuming after slice %d of %d", phase.name, before.stop, before.slices_in_phase)
-            kinds, unfit = continuable(kinds, before.header)
+            statistic_types, unfit = continuable(statistic_types, before.header)
             for name, why in unfit.items():
                 log.warning(
                     "statistic %s is not collected: the interrupted run %s. To collect it, add --recollect", name, why
                 )
-        accumulator = new_accumulator(kinds, None if before is None else before.tensors())
+        accumulator = new_accumulator(statistic_types, None if before is None else before.tensors())
         began = time.perf_counter()
 
         def save(done: int, batch_now: int) -> Shard:
-            header = {**fields, **self._header_fields(phase, accumulator.filled, batch_now, before)}
+            header = {**fields, **self._header_fields(phase, accumulator.plugin_statistics, batch_now, before)}
             header["seconds"] = time.perf_counter() - began  # for collapse status
             shard = Shard(phase.name, begins, done, header, held=accumulator.state())
             return shard if self.folder is None else shard.write(self.folder)
@@ -238,7 +237,9 @@ class Collection:
         if self.report:
             self.report(what, done, total, note)
 
-    def _header_fields(self, phase: Phase, filled: Filled, batch: int, before: Shard | None) -> dict[str, Any]:
+    def _header_fields(
+        self, phase: Phase, plugin_statistics: PluginStatistics, batch: int, before: Shard | None
+    ) -> dict[str, Any]:
         """Return the fields of a shard's header for its statistics and provenance."""
         provenance: dict[str, Any] = {
             **self.clock.times(),
@@ -251,6 +252,12 @@ class Collection:
         }
         if before is not None:
             provenance["slices_of_earlier_runs"] = before.stop - before.start
-        if filled.versions:
-            provenance["made_by"] = {each.name: plugins().owner(type(each).__module__).made_by for each in filled}
-        return {"statistics": filled.versions, "statistics_by": filled.makers, "provenance": provenance}
+        if plugin_statistics.versions:
+            provenance["made_by"] = {
+                each.name: plugins().owner(type(each).__module__).made_by for each in plugin_statistics
+            }
+        return {
+            "statistics": plugin_statistics.versions,
+            "statistics_by": plugin_statistics.makers,
+            "provenance": provenance,
+        }

@@ -2,7 +2,7 @@
 
 Ranks exchange objects at meetings: every rank calls :func:`meet`, and all ranks do so equally often. An exception of
 one rank is raised in all ranks at the next meeting. A process that did not call :func:`join` counts as the only rank,
-and its meetings do nothing. slice_ranges.dealt divides slices among ranks, and pairs.sweep divides tiles.
+and its meetings do nothing. dealing_slices.dealt divides slices among ranks, and pairs.sweep divides tiles.
 """
 
 import logging

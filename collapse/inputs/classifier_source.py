@@ -15,7 +15,7 @@ from collapse.hub.references import ModelReference, find_tokenizer
 from collapse.inputs.checkpoints import check_kind
 from collapse.inputs.classifier import Classifier
 from collapse.inputs.collection_spec import CollectionSpec
-from collapse.inputs.identity import model_identity
+from collapse.inputs.identity import identity_of
 from collapse.inputs.labelled_data import find_data, matched_in_order, read_data
 from collapse.inputs.language_model import explaining_large_model
 from collapse.inputs.model_loading import load_pretrained
@@ -46,11 +46,7 @@ def classifier_request(reference: ModelReference, spec: CollectionSpec, folder: 
     check_applies(f"--task {task.name}", spec.given, _OPTIONS if of_images else (*_OPTIONS, "tokenizer"))
     tokenizer = find_tokenizer(spec.tokenizer) if spec.tokenizer else reference
     data = find_data(spec, task)
-    identity = {
-        **{name: each for name, each in spec.identity.items() if name in _OPTIONS},
-        **data.identity(),
-        **model_identity(spec, reference, reference),
-    }
+    identity = identity_of(spec, reference, reference, data.identity())
     if of_images:
         identity["processor"] = reference.processor
     elif task.name == "masked-lm":  # its classes are tokens
@@ -71,7 +67,7 @@ def classifier_request(reference: ModelReference, spec: CollectionSpec, folder: 
 
 
 def _open(
-    trained: Store | None,
+    existing: Store | None,
     report: Report | None,
     *,
     identity: Mapping[str, Any],
@@ -80,10 +76,10 @@ def _open(
     tokenizer: ModelReference,
     data: Texts,
 ) -> Source:
-    """Load a model and read its data; ``trained`` is a store that lacks only its validation, or None."""
+    """Load a model and read its data; ``existing`` is a store that lacks only its validation, or None."""
     task = TASKS[str(spec.task)]
     check_kind(reference, {**reference.json("config.json"), **reference.model_args}, task)  # before the data are read
-    trains = trained is None
+    trains = existing is None
     validates = not trains or spec.part is None  # parts may be validated after merging
     with ranks.first_rank_first():
         train = read_data(data.training, task, report) if trains and data.training else None

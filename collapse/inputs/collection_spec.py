@@ -1,8 +1,7 @@
 """Every option of a collection, defined once.
 
 The fields of :class:`CollectionSpec` generate the command-line options, the signature and documentation of
-:func:`collapse.collect`, the checks of values, and the values recorded in a store's identity. Requests add hashes of
-the model and texts to this identity.
+:func:`collapse.collect`, the checks of values, and the options in a store's identity (identity.py).
 """
 
 import os
@@ -215,16 +214,6 @@ class CollectionSpec:
             raise UsageError(f"--data, --validation-data and --columns need a --task: {', '.join(TASKS)}")
 
     @property
-    def identity(self) -> dict[str, Any]:
-        """Values that affect a stored number, as a store's identity records them."""
-        recorded = {}
-        for each in fields(self):
-            role, value = each.metadata["option"].role, getattr(self, each.name)
-            if role == "recorded" or (role == "changed" and value != each.default):
-                recorded[each.name] = record(each.name, value)
-        return recorded
-
-    @property
     def beside_identity(self) -> dict[str, Any]:
         """Options that a request has in addition to its identity."""
         names = ("part", "batch_size", "deterministic", "recollect", "without", "layers")
@@ -241,13 +230,6 @@ class CollectionSpec:
         plain = CollectionSpec()
         values = {name: getattr(self, name) for name in options_of()}
         return {name: value for name, value in values.items() if value != getattr(plain, name)}
-
-
-def record(name: str, value: Any) -> Any:
-    """Return an option's value as the identity records it. Secrets in model arguments are replaced by hashes."""
-    from collapse.stores.provenance import shown_argument
-
-    return {key: shown_argument(key, each) for key, each in value.items()} if name == "model_args" else value
 
 
 def options_of() -> dict[str, Option]:

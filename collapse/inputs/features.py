@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from collapse.errors import CollapseError, UsageError
-from collapse.inputs import shuffling
+from collapse.inputs import permuted_labels
 from collapse.inputs.collection_spec import CollectionSpec
 from collapse.inputs.source import Phase, Source
 from collapse.inputs.source_request import check_applies, source_request
@@ -49,7 +49,7 @@ class ArrayPhase(Phase):
 
     def __init__(self, name: str, features: Tensor, labels: Tensor, called: str, *, shuffled: bool = False) -> None:
         self.name, self.features, self.called = name, features, called
-        self._labels = shuffling.shuffled(labels) if shuffled else labels
+        self._labels = permuted_labels.shuffled(labels) if shuffled else labels
         self.units = self.slice_units = -(-len(labels) // _ROWS)
         self.unit_samples, self.n_samples = _ROWS, len(labels)
         self.ignored = torch.tensor([IGNORED]) if bool((labels == IGNORED).any()) else None

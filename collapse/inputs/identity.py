@@ -1,23 +1,43 @@
-"""The model's fields in the identity of a collection.
+"""The identity of a collection: everything that affects a stored number and is known without loading the model.
 
-An identity is everything that affects a stored number and is known without loading the model. text_request.py,
-classifier_source.py and features.py build it. After loading the model, text_source.py and classifier_source.py add the
-model's attention and head. Two collections are the same if their identities are equal; ``differences`` in
-stores/manifest.py names what differs.
+Two collections are the same if their identities are equal; ``differences`` in stores/manifest.py names what differs.
+After loading the model, text_source.py and classifier_source.py add the model's attention and head. A features file has
+an identity of its own, in features.py.
 """
 
+from collections.abc import Mapping
+from dataclasses import fields
 from typing import Any
 
 from collapse.hub.references import ModelReference
-from collapse.inputs.collection_spec import CollectionSpec
+from collapse.inputs.collection_spec import OF_PACKING, CollectionSpec
 from collapse.inputs.placement import RUNNING_ARGS
+from collapse.stores.provenance import shown_arguments
 
 
-def model_identity(spec: CollectionSpec, reference: ModelReference, tokenizer: ModelReference) -> dict[str, Any]:
-    """Return the part of an identity that describes a model: its weights, arguments, adapter and code."""
+def identity_of(
+    spec: CollectionSpec, reference: ModelReference, tokenizer: ModelReference, data: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Return the identity of a collection; ``data`` are the fields of its texts or labelled data."""
+    return {**data, **recorded_options(spec), **_model_fields(spec, reference, tokenizer)}
+
+
+def recorded_options(spec: CollectionSpec) -> dict[str, Any]:
+    """Return the options that affect a stored number; with --task, the options of packing do not."""
+    recorded = {}
+    for each in fields(CollectionSpec):
+        role, value = each.metadata["option"].role, getattr(spec, each.name)
+        changes = role == "recorded" or (role == "changed" and value != each.default)
+        if changes and not (spec.task and each.name in OF_PACKING):
+            recorded[each.name] = shown_arguments(value) if each.name == "model_args" else value
+    return recorded
+
+
+def _model_fields(spec: CollectionSpec, reference: ModelReference, tokenizer: ModelReference) -> dict[str, Any]:
+    """Return the fields of a model: its weights, arguments, adapter and code."""
     # a GGUF file is identified by its content, not by its name
     apart = {"gguf_file", *RUNNING_ARGS}
-    arguments = {name: each for name, each in spec.identity["model_args"].items() if name not in apart}
+    arguments = {name: each for name, each in shown_arguments(spec.model_args or {}).items() if name not in apart}
     identity = {"weights": reference.weights, "model_args": arguments}
     if reference.adapter:
         identity["adapter"] = reference.adapter.weights

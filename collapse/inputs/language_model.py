@@ -62,7 +62,7 @@ class LanguageModel:
         input_rows: Number of rows of the input embedding; token ids must be below it.
         attention: Name of the attention implementation, from transformers or a plugin.
         n_layers: Number of blocks, or None if the model's configuration does not state it.
-        blocks: The blocks; their inputs are the inner layers. :func:`collapse.inputs.model_blocks.find_layers` sets
+        blocks: The blocks; their inputs are the inner layers. :func:`collapse.inputs.blocks_and_lens.find_layers` sets
             this attribute.
         lens: The final norm, which maps the last block's output to the input of the output embedding; None
             before ``find_layers`` is called, or if it finds no such norm.

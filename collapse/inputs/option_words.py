@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from collapse.errors import UsageError
-from collapse.inputs.collection_spec import CollectionSpec, flag_of, record
+from collapse.inputs.collection_spec import CollectionSpec, flag_of
 
 
 def parsed(name: str, words: Any) -> Any:
@@ -46,7 +46,7 @@ def typed(spec: CollectionSpec) -> str:
     >>> typed(CollectionSpec(text=["/home/ann/a b.txt", "c.txt"], chunk_length=64, fast_attention=False))
     "--text 'a b.txt' --text c.txt --chunk-length 64 --no-fast-attention"
     """
-    from collapse.stores.provenance import shown_word
+    from collapse.stores.provenance import shown_arguments, shown_word
 
     words: list[str] = []
     for name, value in spec.given.items():
@@ -54,7 +54,7 @@ def typed(spec: CollectionSpec) -> str:
             words.append(flag_of(name))
             continue
         if name == "model_args":
-            value = key_values(record(name, value))
+            value = key_values(shown_arguments(value))
         if name == "part":
             value = "{}/{}".format(*value)
         for each in value if isinstance(value, list | tuple) else (value,):

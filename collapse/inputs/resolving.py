@@ -27,19 +27,18 @@ def resolve(model: str, spec: CollectionSpec, folder: Path | None) -> Request | 
     if is_features_file(model):
         return features_request(Path(model), spec, folder)
     if (source := plugin_source(model, spec)) is not None:
-        return source_request(source, spec, folder).in_cache()
+        return source_request(source, spec, folder).with_default_folder()
     reference = asked_model(model, spec)
     may_use_published = folder is None and not spec.recollect and not spec.null  # published nulls are not used
     try:
-        made: Request | CollapseError = _request(reference, spec, folder=folder).in_cache()
-    except CollapseError as error:  # a published store may supply missing options
-        made = error
-    has_own = isinstance(made, Request) and made.folder_has_store
-    if may_use_published and not has_own and (found := find_store(reference, spec)):
+        request = _request(reference, spec, folder=folder).with_default_folder()
+    except CollapseError:  # a published store may supply missing options
+        if may_use_published and (found := find_store(reference, spec)):
+            return found
+        raise
+    if may_use_published and not request.folder_has_store and (found := find_store(reference, spec)):
         return found
-    if isinstance(made, CollapseError):
-        raise made
-    return made
+    return request
 
 
 def _request(

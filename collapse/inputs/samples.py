@@ -13,7 +13,7 @@ from numpy.typing import ArrayLike
 from torch import Tensor
 
 from collapse.errors import CollapseError
-from collapse.inputs import shuffling
+from collapse.inputs import permuted_labels
 from collapse.inputs.source import Phase, array_tensor
 from collapse.numerics.dense_moments import IGNORED
 from collapse.stores.layer_names import TOP
@@ -62,7 +62,7 @@ class Samples(Phase):
         if not self._kept.any():
             raise CollapseError(f"there are no {name} samples: every label is {IGNORED}, or there are no labels")
         self.name, self.embed, self.batch, self.about = name, embed, batch, about
-        self._labels = shuffling.shuffled(y) if shuffled else y
+        self._labels = permuted_labels.shuffled(y) if shuffled else y
         self.units, self.unit_samples, self.n_samples = len(given), given[0].numel(), len(y)
         self.slice_units = max(1, min(_LARGEST_SLICE, self.units // _SLICES))
         self.ignored = None if self._kept.all() else torch.tensor([IGNORED])

@@ -15,7 +15,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from collapse.errors import CollapseError, UsageError, first_line
-from collapse.inputs.shuffling import permuted
+from collapse.inputs.permuted_labels import permuted
 from collapse.numerics.logits import LINEAR, Logits
 from collapse.stores.layer_names import TOP
 

@@ -18,7 +18,7 @@ def source_request(source: Source, spec: CollectionSpec, folder: Path | None) ->
     return Request(
         identity=source.identity,
         shown_names={"model": source.model["name"], "corpus": source.corpus["name"]},
-        load=lambda trained, report: source,
+        load=lambda existing, report: source,
         validates=source.validation is not None,
         folder=folder,
         **spec.beside_identity,

@@ -13,7 +13,7 @@ from collapse.hub.references import ModelReference, find_tokenizer
 from collapse.inputs.checkpoints import check_kind, check_model_args
 from collapse.inputs.collection_spec import CollectionSpec, flag_of
 from collapse.inputs.held_options import options_held
-from collapse.inputs.identity import model_identity
+from collapse.inputs.identity import identity_of
 from collapse.inputs.packing import chunk_length_of
 from collapse.inputs.text_pair import Texts, find_named_validation, find_texts
 from collapse.inputs.text_source import open_texts
@@ -68,16 +68,11 @@ def text_request(
         if completed.chunk_length is None and reference.position_limit is None:
             _check_kind(reference)
         completed = replace(completed, chunk_length=chunk_length_of(reference, completed.chunk_length))
-    # a validation text, if any, is then the existing store's
+    # if the command names no validation text, it is the store's, whose data set may lack the split
     if store is not None and spec.validation_text is None and spec.validation_split is None:
         texts = replace(texts, may_be_absent=True)
-    identity = {
-        "tokenizer": tokenizer.tokenizer,
-        **texts.identity(),
-        **completed.identity,
-        **model_identity(completed, reference, tokenizer),
-        **identity_from_store,
-    }
+    fields_of_texts = {"tokenizer": tokenizer.tokenizer, **texts.identity(), **identity_from_store}
+    identity = identity_of(completed, reference, tokenizer, fields_of_texts)
     if same_texts(identity):
         log.warning(SAME_TEXTS)
     training = {name: str(value) for name, value in reference.training.items()}

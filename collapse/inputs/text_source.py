@@ -18,11 +18,11 @@ from collapse.core.progress import Report
 from collapse.errors import CollapseError, UsageError
 from collapse.hub.corpus import Corpus
 from collapse.hub.references import ModelReference, remember_tokenizer
+from collapse.inputs.blocks_and_lens import find_layers
 from collapse.inputs.checkpoints import check_kind
 from collapse.inputs.chunk_files import Chunks
 from collapse.inputs.collection_spec import CollectionSpec
 from collapse.inputs.language_model import LanguageModel, explaining_large_model
-from collapse.inputs.model_blocks import find_layers
 from collapse.inputs.model_loading import load_model, load_tokenizer
 from collapse.inputs.option_words import typed
 from collapse.inputs.packing import pack, tokenizer_key
@@ -60,9 +60,9 @@ class TextPhase(Phase):
     ) -> None:
         self.name, self.chunks, self.model, self.shuffled = name, chunks, model, shuffled
         self.ignored, self.added = ignored, added
-        self.units, self.size = len(chunks), chunks.chunk_length
+        self.units, self.chunk_length = len(chunks), chunks.chunk_length
         self.slice_units = slice_length(len(chunks), chunks.chunk_length)
-        self.unit_samples = self.size - 1
+        self.unit_samples = self.chunk_length - 1
         self.n_samples = self.units * self.unit_samples
 
     def tokens(self, start: int, stop: int) -> Tensor:
@@ -90,7 +90,7 @@ class TextPhase(Phase):
 
     def not_finite(self, start: int, row: int, wrong: str) -> str:
         """Describe where an embedding is not finite."""
-        chunk, sample = divmod(row, self.size - 1)
+        chunk, sample = divmod(row, self.chunk_length - 1)
         wider = "try --dtype float32, and " if torch.finfo(self.model.weight.dtype).bits < 32 else ""
         return (
             f"the embedding of sample {sample} of {self.name} chunk {start + chunk} is {wrong}: "
@@ -100,7 +100,7 @@ class TextPhase(Phase):
     def batch_units(self, asked: int | str) -> int:
         """Return the initial number of chunks per batch."""
         tokens = _CPU_TOKENS if self.model.device.type == "cpu" else _GPU_TOKENS
-        return asked if isinstance(asked, int) else largest_batch(self.units, self.size, tokens)
+        return asked if isinstance(asked, int) else largest_batch(self.units, self.chunk_length, tokens)
 
     def check(self) -> None:
         """Raise CollapseError if the model is not causal on the first chunk, or its head is not linear."""
@@ -124,7 +124,7 @@ class TextPhase(Phase):
 
 
 def open_texts(
-    trained: Store | None,
+    existing: Store | None,
     report: Report | None,
     *,
     identity: Mapping[str, Any],
@@ -135,7 +135,7 @@ def open_texts(
 ) -> Source:
     """Load a model and pack texts.
 
-    ``trained`` is an existing store that lacks only its validation or some layers, or None.
+    ``existing`` is a store that lacks only its validation or some layers, or None.
     """
     check_kind(reference, {**reference.json("config.json"), **reference.model_args})  # before the texts are packed
     tokenizer = tokenizer_reference.loaded_tokenizer or load_tokenizer(
@@ -148,7 +148,7 @@ def open_texts(
     def packed(corpus: Corpus, cut: CollectionSpec) -> Chunks:
         return pack(corpus, tokenizer, cut, tokenizer_key=key, progress=report)
 
-    trains = trained is None or bool(trained.lacking("train", trained.layers_with(spec.layers)))
+    trains = existing is None or bool(existing.lacking("train", existing.layers_with(spec.layers)))
     validates_now = not trains or spec.part is None  # the validation needs the means of all parts
     validation = None
     with ranks.first_rank_first():
@@ -159,7 +159,7 @@ def open_texts(
     for chunks in (train, validation):
         if chunks is not None:
             _check_ids(chunks, tokenizer, model, reference.name)
-    layers = layers_of(spec.layers, model.n_layers) if trained is None else trained.layers_with(spec.layers)
+    layers = layers_of(spec.layers, model.n_layers) if existing is None else existing.layers_with(spec.layers)
     if (first := train or validation) is not None:
         with explaining_large_model(reference.name, model.device):
             _find_logits_and_layers(model, torch.from_numpy(first.tokens[:1].astype("int64")), layers)

@@ -21,7 +21,7 @@ from collapse.errors import CollapseError, UsageError, first_line
 from collapse.hub.references import ModelReference, limit_of, remember_tokenizer
 from collapse.inputs.labelled_data import Labelled, class_ids
 from collapse.inputs.model_loading import load_processor, load_tokenizer
-from collapse.inputs.shuffling import permuted
+from collapse.inputs.permuted_labels import permuted
 from collapse.inputs.tasks import Task
 from collapse.numerics.dense_moments import IGNORED
 
@@ -168,7 +168,7 @@ def _first_of_words(encoded: Any, row: tuple[int, Any], called: str) -> np.ndarr
 def _masked(ids: list[list[int]], special: Sequence[Sequence[int]], mask: int) -> Int[Tensor, "N T"]:
     """Mask tokens in place; return labels: the original id of each masked token, −100 elsewhere.
 
-    A token's position in the data and the seed decide whether it is masked, by the permutation of shuffling.py.
+    A token's position in the data and the seed decide whether it is masked, by the permutation of permuted_labels.py.
     """
     rows, begin, total = [], 0, sum(map(len, ids))
     for row, is_special in zip(ids, special, strict=True):

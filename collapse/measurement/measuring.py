@@ -1,7 +1,8 @@
 """Measure a store with metrics: the result is a row. If a metric fails, only its own measurements are missing.
 
-``row_and_results`` → ``evaluate_store`` (opens the store, keeps classes) → numerics/evaluating_metrics.py (all metrics)
-→ numerics/pairs.py (pair metrics, one sweep) → row_numbers.py (numbers and notes) → ``Row``.
+cli/measure.py → collection/measuring_layers.py (a row for each layer) → ``measure_store`` → ``row_and_results`` →
+``evaluate_store`` (opens the store, keeps classes) → numerics/evaluating_metrics.py (all metrics; numerics/values.py
+calls their functions) → numerics/pairs.py (pair metrics, one sweep) → row_numbers.py (numbers and notes) → ``Row``.
 """
 
 from collections.abc import Mapping, Sequence

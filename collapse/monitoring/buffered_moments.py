@@ -8,7 +8,7 @@ from torch import Tensor
 from collapse.errors import CollapseError
 from collapse.numerics.class_moments import ClassMoments
 from collapse.numerics.dense_moments import IGNORED, refuse_labels
-from collapse.plugin.filling import Filled
+from collapse.plugin.plugin_statistics import PluginStatistics
 from collapse.plugin.statistic import Statistic
 
 _WAITING = 8192
@@ -18,12 +18,14 @@ _WAITING = 8192
 class BufferedMoments:
     """:class:`ClassMoments` that buffer batches before adding them. :meth:`state` raises the errors for wrong values.
 
-    ``classes`` is None if their number is unknown; ``kinds`` are the plugin statistics to fill.
+    ``classes`` is None if their number is unknown; ``statistic_types`` are the plugin statistics to fill.
     """
 
-    def __init__(self, classes: int | None, dim: int, device: torch.device, kinds: Sequence[type[Statistic]]) -> None:
-        self.classes, self._kinds = classes, kinds
-        self._moments = ClassMoments(dim, device, Filled(kinds))
+    def __init__(
+        self, classes: int | None, dim: int, device: torch.device, statistic_types: Sequence[type[Statistic]]
+    ) -> None:
+        self.classes, self._statistic_types = classes, statistic_types
+        self._moments = ClassMoments(dim, device, PluginStatistics(statistic_types))
         self._batches: list[tuple[Tensor, Tensor]] = []
         self._wrong_labels, self._wrong_label, self._problem = 0, 0, ""
 
@@ -64,4 +66,4 @@ class BufferedMoments:
 
     def restore(self, state: Mapping[str, Tensor]) -> None:
         """Replace everything by the result of :meth:`state`."""
-        self._moments = ClassMoments.from_state(state, self._moments.device, self._kinds)
+        self._moments = ClassMoments.from_state(state, self._moments.device, self._statistic_types)

@@ -43,8 +43,8 @@ class LinearHead(NamedTuple):
                 "give the classifier that reads these embeddings"
             )
         rows = s.classes.to(weight.device)
-        of_classes = None if bias is None else logits.classifier(bias[rows]).double().cpu()
-        return replace(s, classifier=logits.classifier(weight[rows]).double().cpu(), bias=of_classes)
+        of_classes = None if bias is None else logits.scaled(bias[rows]).double().cpu()
+        return replace(s, classifier=logits.scaled(weight[rows]).double().cpu(), bias=of_classes)
 
 
 class ModelHead:

@@ -60,13 +60,13 @@ def buffers_of_rank_0(model: nn.Module) -> Iterator[None]:
             buffer.data = values
 
 
-def merged(states: Iterable[Mapping[str, Tensor] | None], kinds: Sequence[type[Statistic]]) -> ClassMoments:
+def merged(states: Iterable[Mapping[str, Tensor] | None], statistic_types: Sequence[type[Statistic]]) -> ClassMoments:
     """Return class moments merged from their states, in order; a state of None has no samples.
 
     Raises:
         UsageError: There are no samples.
     """
-    held = [ClassMoments.from_state(each, "cpu", kinds) for each in states if each and len(each["classes"])]
+    held = [ClassMoments.from_state(each, "cpu", statistic_types) for each in states if each and len(each["classes"])]
     if not held:
         raise UsageError("no samples to measure: call run(loader) or update() first")
     total, *others = held

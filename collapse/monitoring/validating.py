@@ -16,7 +16,7 @@ from collapse.numerics.decisions import Decider, ValidationTally
 from collapse.numerics.devices import float64_device
 from collapse.numerics.statistics import EmbeddingStatistics
 from collapse.numerics.validation_totals import merge_validation
-from collapse.plugin.filling import Filled
+from collapse.plugin.plugin_statistics import PluginStatistics
 from collapse.plugin.statistic import Statistic
 
 T = TypeVar("T")
@@ -29,7 +29,7 @@ def validated(
     s: EmbeddingStatistics,
     head: LinearHead | None,
     batches: Iterable[tuple[Tensor, Tensor, int]],
-    kinds: Sequence[type[Statistic]],
+    statistic_types: Sequence[type[Statistic]],
 ) -> tuple[EmbeddingStatistics, EmbeddingStatistics]:
     """Return the training statistics with validation counts, and the statistics of the validation samples alone.
 
@@ -39,14 +39,14 @@ def validated(
         batches: The batches of this rank: embeddings (n, d), labels (n,), and the number of sequences, which all have
             equally many rows; without sequences, the number of samples. For standard errors, each sequence or sample is
             a block.
-        kinds: The plugin statistics to fill, of both phases.
+        statistic_types: The plugin statistics to fill, of both phases.
 
     Raises:
         UsageError: There are no samples.
         CollapseError: A label has no row in the classifier, or an embedding is not finite.
     """
-    of_training = [kind for kind in kinds if kind.phase == "train"]
-    of_validation = [kind for kind in kinds if kind.phase == "validation"]
+    of_training = [kind for kind in statistic_types if kind.phase == "train"]
+    of_validation = [kind for kind in statistic_types if kind.phase == "validation"]
     device, classes = (s.means.device, None) if head is None else (head.weight.device, len(head.weight))
     device = float64_device(device)
 
@@ -55,7 +55,7 @@ def validated(
         tally: ValidationTally | None = None
         if head is not None:
             decider = Decider(s, head.weight, head.bias, logits=head.logits, exact_loss=True)
-            tally = ValidationTally(decider, Filled(of_validation), kept=lambda *_: kept_B)
+            tally = ValidationTally(decider, PluginStatistics(of_validation), kept=lambda *_: kept_B)
         first = rank_and_size()[0] << 40  # so that ranks number their units differently
         for h_Bd, y_B, units in batches:
             h_Bd, y_B = h_Bd.to(device), y_B.to(device)
@@ -76,8 +76,12 @@ def validated(
     if head is None:
         lacking = "NC4, loss and accuracy need a classifier: attach(model), or compute(…, classifier=…)"
         return replace(s, absent={**s.absent, "validation": lacking}), own
-    total, filled = merge_validation([state for _, state in parts], of_validation)
-    extra, versions, makers = {**s.extra, **filled.tensors()}, {**s.versions, **filled.versions}, filled.makers
+    total, plugin_statistics = merge_validation([state for _, state in parts], of_validation)
+    extra, versions, makers = (
+        {**s.extra, **plugin_statistics.tensors()},
+        {**s.versions, **plugin_statistics.versions},
+        plugin_statistics.makers,
+    )
     return replace(s, validation=total, extra=extra, versions=versions, makers={**s.makers, **makers}), own
 
 

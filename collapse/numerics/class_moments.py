@@ -19,7 +19,7 @@ from torch import Tensor
 from collapse.numerics.finite import LARGEST, check_finite, largest
 from collapse.numerics.statistics import EmbeddingStatistics
 from collapse.plugin.batch import Batch, Side
-from collapse.plugin.filling import Filled
+from collapse.plugin.plugin_statistics import PluginStatistics
 from collapse.plugin.statistic import Statistic
 
 _PADDING = 8  # columns; without them, if d is a power of 2, a column falls into few sets of the processor's cache
@@ -77,10 +77,12 @@ class ClassMoments:
     merge does not depend on the number of classes seen so far.
     """
 
-    def __init__(self, dim: int, device: str | torch.device = "cpu", filled: Filled | None = None) -> None:
+    def __init__(
+        self, dim: int, device: str | torch.device = "cpu", plugin_statistics: PluginStatistics | None = None
+    ) -> None:
         self.dim = dim
         self.device = torch.device(device)
-        self.filled = Filled() if filled is None else filled
+        self.plugin_statistics = PluginStatistics() if plugin_statistics is None else plugin_statistics
         self._used = 0
         self._classes = torch.empty(0, dtype=torch.int64, device=device)
         self._counts = torch.empty(0, dtype=torch.int64, device=device)
@@ -101,13 +103,15 @@ class ClassMoments:
         if not magnitude < LARGEST:  # also for NaN
             check_finite(h_Bd)
         rows_K, before = self._ensure_rows_with_moments(labels.classes)
-        batch, added_squares_K = self._by_class(h_Bd, labels, before, magnitude)
+        batch, added_squares_K = self._batch_and_added_squares(h_Bd, labels, before, magnitude)
         self._update(rows_K, before, batch.side, added_squares_K)
-        if self.filled:
-            self.filled.take(batch)
+        if self.plugin_statistics:
+            self.plugin_statistics.take(batch)
 
     @torch.no_grad()
-    def _by_class(self, h_Bd: Tensor, labels: Labels, before: Side, magnitude: float) -> tuple[Batch, Tensor]:
+    def _batch_and_added_squares(
+        self, h_Bd: Tensor, labels: Labels, before: Side, magnitude: float
+    ) -> tuple[Batch, Tensor]:
         """Return a :class:`Batch`, in memory that the next batch reuses, and the increase of each class's squares.
 
         A class has n_b samples in the batch, with mean m_b, and had n_a before; n = n_a + n_b, and δ is m_b minus the
@@ -171,8 +175,8 @@ class ClassMoments:
             row_squares(side.means - before.means) * before.counts * (side.counts / (before.counts + side.counts))
         )
         self._update(rows_K, before, side, other._squares[:used] + between_K)
-        if self.filled:
-            self.filled.merge(other.filled, before, side)
+        if self.plugin_statistics:
+            self.plugin_statistics.merge(other.plugin_statistics, before, side)
 
     def _ensure_rows_with_moments(self, classes_K: Tensor) -> tuple[Tensor, Side]:
         """Return the row of each class in the accumulator, and its count and mean so far; add rows for new classes."""
@@ -214,15 +218,15 @@ class ClassMoments:
             "means": self._means[order],
             "squares": self._squares[order],
         }
-        state |= self.filled.state()
+        state |= self.plugin_statistics.state()
         return {key: value.cpu().contiguous() for key, value in state.items()}
 
     @classmethod
     def from_state(
-        cls, state: Mapping[str, Tensor], device: str | torch.device, kinds: Sequence[type[Statistic]]
+        cls, state: Mapping[str, Tensor], device: str | torch.device, statistic_types: Sequence[type[Statistic]]
     ) -> "ClassMoments":
-        """Restore an accumulator from the result of :meth:`state`, with the plugin statistics ``kinds``."""
-        made = cls(state["means"].shape[1], device, Filled.from_state(state, device, kinds))
+        """Restore an accumulator from the result of :meth:`state`, with the plugin statistics ``statistic_types``."""
+        made = cls(state["means"].shape[1], device, PluginStatistics.from_state(state, device, statistic_types))
         made._ensure_rows(state["classes"].to(device))
         made._counts[: made._used] = state["counts"].to(device)
         made._means[: made._used] = state["means"].to(device)
@@ -237,9 +241,9 @@ class ClassMoments:
             counts=state["counts"],
             means=state["means"],
             variances=state["squares"] / state["counts"],
-            extra=self.filled.tensors(),
-            versions=self.filled.versions,
-            makers=self.filled.makers,
+            extra=self.plugin_statistics.tensors(),
+            versions=self.plugin_statistics.versions,
+            makers=self.plugin_statistics.makers,
         )
 
 

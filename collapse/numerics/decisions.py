@@ -27,7 +27,7 @@ from collapse.numerics.ranking import Ranking
 from collapse.numerics.statistics import EmbeddingStatistics
 from collapse.numerics.validation_totals import SUMS, with_samples
 from collapse.plugin.batch import ValidationBatch
-from collapse.plugin.filling import Filled
+from collapse.plugin.plugin_statistics import PluginStatistics
 from collapse.plugin.statistic import Statistic
 
 
@@ -165,7 +165,7 @@ class ValidationTally:
 
     Args:
         decider: The classifiers.
-        filled: Plugin statistics of the validation phase.
+        plugin_statistics: Plugin statistics of the validation phase.
         blocks: Function of (start, stop) that returns the id of the block of each sample in the units (chunks or
             samples) from start to stop − 1, ascending; None if each unit is a block.
         kept: Function of (start, stop) that returns a mask of the samples of these units: True for samples that
@@ -176,13 +176,13 @@ class ValidationTally:
     def __init__(
         self,
         decider: Decider,
-        filled: Filled | None = None,
+        plugin_statistics: PluginStatistics | None = None,
         blocks: Callable[[int, int], Int[Tensor, " P"]] | None = None,
         kept: Callable[[int, int], Bool[Tensor, " P"] | None] | None = None,
     ) -> None:
         vocabulary, device = len(decider.weight), decider.weight.device
         self.decider = decider
-        self.filled = Filled() if filled is None else filled
+        self.plugin_statistics = PluginStatistics() if plugin_statistics is None else plugin_statistics
         self._blocks_of, self._kept_of = blocks, kept
         self._sums = {name: torch.zeros(vocabulary, dtype=dtype, device=device) for name, dtype in SUMS.items()}
         self._blocks = torch.zeros(0, 5, dtype=torch.float64, device=device)
@@ -229,7 +229,7 @@ class ValidationTally:
         # the columns are the fields of ValidationTotals
         per_sample = torch.stack([ones_B.double(), agree_B.double(), hit_B.double(), linear.loss], dim=1)
         self._blocks = with_samples(self._blocks, per_sample, chunk_B, block_B)
-        if self.filled:
+        if self.plugin_statistics:
             decided = {
                 "linear": linear.with_mean,
                 "ncc": ncc_B,
@@ -240,7 +240,7 @@ class ValidationTally:
                 "block": block_B,
                 "position": place_B % length,
             }
-            self.filled.take(self._batch(h_Bd, y_B, decided))
+            self.plugin_statistics.take(self._batch(h_Bd, y_B, decided))
 
     @torch.no_grad()
     def _batch(self, h_Bd: Tensor, y_B: Tensor, decided: Mapping[str, Tensor]) -> ValidationBatch:
@@ -269,18 +269,18 @@ class ValidationTally:
         state = {"classes": classes, "block_totals": self._blocks}
         state |= {name: values[classes] for name, values in self._sums.items()}
         state["argmax_without_mean"] = torch.tensor([self._argmax_without_mean])
-        state |= self.filled.state()
+        state |= self.plugin_statistics.state()
         return {name: value.cpu().contiguous() for name, value in state.items()}
 
-    def resume(self, state: Mapping[str, Tensor], kinds: Sequence[type[Statistic]] = ()) -> None:
-        """Resume from the result of :meth:`state`, with the plugin statistics ``kinds``."""
+    def resume(self, state: Mapping[str, Tensor], statistic_types: Sequence[type[Statistic]] = ()) -> None:
+        """Resume from the result of :meth:`state`, with the plugin statistics ``statistic_types``."""
         device = self.decider.weight.device
         classes = state["classes"].to(device)
         for name, values in self._sums.items():
             values[classes] = state[name].to(device)
         self._blocks = state["block_totals"].to(device)
         self._argmax_without_mean = int(state["argmax_without_mean"])
-        self.filled = Filled.from_state(state, device, kinds)
+        self.plugin_statistics = PluginStatistics.from_state(state, device, statistic_types)
 
 
 def _power_of_two(values: Tensor) -> float:

@@ -17,11 +17,11 @@ from collapse.numerics.reducing import MetricResult, Tally, TopPairs, merge_rank
 from collapse.numerics.standard_errors import influence_of, standard_error
 from collapse.numerics.statistics import EmbeddingStatistics
 from collapse.numerics.values import Values, as_number, as_tensor, plain
-from collapse.plugin.filling import conflict
 from collapse.plugin.guarding import Failed, Wrote
 from collapse.plugin.metrics import Measure, Metric, Noted
 from collapse.plugin.names import HELD
 from collapse.plugin.plugin_manager import plugins
+from collapse.plugin.plugin_statistics import conflict
 
 
 @dataclass(frozen=True)

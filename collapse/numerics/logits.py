@@ -29,7 +29,7 @@ class Logits:
         """
         return z if self.cap is None else (z / self.cap).tanh_().mul_(self.cap)
 
-    def classifier(self, rows: Tensor) -> Tensor:
+    def scaled(self, rows: Tensor) -> Tensor:
         """Multiply rows or biases of the output embedding by the scale, in float64; a scale of 1 changes nothing."""
         return rows if self.scale == 1 else rows.double() * self.scale
 

@@ -11,7 +11,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from collapse.numerics.statistics import ValidationStatistics
-from collapse.plugin.filling import Filled
+from collapse.plugin.plugin_statistics import PluginStatistics
 from collapse.plugin.statistic import Statistic
 
 SUMS = {
@@ -66,15 +66,15 @@ def by_block(rows: Float[Tensor, "K 5"]) -> Float[Tensor, "S 5"]:
 
 
 def merge_validation(
-    states: Sequence[Mapping[str, Tensor]], kinds: Sequence[type[Statistic]]
-) -> tuple[ValidationStatistics, Filled]:
-    """Merge the states of passes over parts of a text, with the plugin statistics ``kinds``.
+    states: Sequence[Mapping[str, Tensor]], statistic_types: Sequence[type[Statistic]]
+) -> tuple[ValidationStatistics, PluginStatistics]:
+    """Merge the states of passes over parts of a text, with the plugin statistics ``statistic_types``.
 
     A state is a result of :meth:`collapse.numerics.decisions.ValidationTally.state`.
     """
-    filled, *others = [Filled.from_state(state, "cpu", kinds) for state in states]
+    plugin_statistics, *others = [PluginStatistics.from_state(state, "cpu", statistic_types) for state in states]
     for each in others:
-        filled.merge(each)
+        plugin_statistics.merge(each)
     classes = torch.unique(torch.cat([state["classes"] for state in states]))
 
     def added(name: str) -> Tensor:
@@ -89,4 +89,4 @@ def merge_validation(
         argmax_without_mean=torch.stack([state["argmax_without_mean"] for state in states]).sum(dim=0),
         **{name: added(name) for name in SUMS},
     )
-    return counts, filled
+    return counts, plugin_statistics

@@ -1,6 +1,7 @@
 """Call a plugin's function, and convert its exception, or its write to a shared tensor, to a PluginError.
 
-If a metric fails, numerics/reducing.py omits only its results. If a statistic fails, filling.py stops the run.
+If a metric fails, numerics/reducing.py omits only its results. If a statistic fails, plugin_statistics.py stops the
+run. numerics/values.py checks the type and shape of what a metric's functions return.
 Hooks (registry.py), limits (measures.py) and imports (plugin_manager.py) have their own handlers.
 
 This module does not import torch, because plugins that only add commands do not need it.

@@ -1,7 +1,7 @@
 """Find what each parameter name of a plugin's function refers to, as pytest does for fixtures.
 
-numerics/values.py computes the values. A parameter's name is the name of another declared function in the
-same module, a name in :mod:`collapse.plugin.names`, or the name of a statistic.
+numerics/values.py computes the values. A parameter's name is the name of another declared function that is defined in
+or imported into the same module, a name in :mod:`collapse.plugin.names`, or the name of a statistic.
 """
 
 from collections.abc import Callable, Collection, Iterator
@@ -25,7 +25,7 @@ class Asked:
 
     Attributes:
         name: The parameter's name.
-        kind: "function" for a declared function; "core" or "field" (of a tile) for a name in
+        kind: "function" for a declared function; "value" or "field" (of a tile) for a name in
             :mod:`collapse.plugin.names`; "block" for ``row_X`` or ``column_X``, the values of X for the classes of a
             tile; or "statistic".
         target: The declared function; for a block, the :class:`Asked` for X; otherwise None.
@@ -33,7 +33,7 @@ class Asked:
     """
 
     name: str
-    kind: Literal["function", "core", "field", "block", "statistic"]
+    kind: Literal["function", "value", "field", "block", "statistic"]
     target: Any = None
     optional: bool = False
 
@@ -52,7 +52,7 @@ def _looked_up(name: str, function: Callable[..., Any], optional: bool) -> Asked
     if name in OF_PAIRS:
         return Asked(name, "field", None, optional)
     if name in HELD or name in OF_CLASSES:
-        return Asked(name, "core", None, optional)
+        return Asked(name, "value", None, optional)
     for prefix in ("row_", "column_"):
         if name.startswith(prefix):
             return Asked(name, "block", _looked_up(name.removeprefix(prefix), function, optional), optional)

@@ -5,10 +5,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from collapse.stores.dealing_slices import slices_of_part
 from collapse.stores.lock import is_locked, running_parts
 from collapse.stores.manifest import is_store, read_manifest
 from collapse.stores.shards import Shard, gaps, shards_in
-from collapse.stores.slice_ranges import slices_of_part
 
 
 @dataclass(frozen=True)

@@ -13,8 +13,8 @@ from torch import Tensor
 from collapse.numerics.class_moments import ClassMoments
 from collapse.numerics.statistics import EmbeddingStatistics
 from collapse.numerics.validation_totals import merge_validation
-from collapse.plugin.filling import conflict
 from collapse.plugin.plugin_manager import plugins
+from collapse.plugin.plugin_statistics import conflict
 from collapse.plugin.statistic import Statistic
 from collapse.stores.files import sha256_of
 from collapse.stores.layer_names import TOP, state_of
@@ -43,15 +43,20 @@ _ABOUT = ("identity", "model", "corpus", "coverage", "statistics", "statistics_b
 
 
 def fold_training(
-    folder: Path | None, shards: Sequence[Shard], kinds: StatisticTypes | None = None, *, store: Store | None = None
+    folder: Path | None,
+    shards: Sequence[Shard],
+    statistic_types: StatisticTypes | None = None,
+    *,
+    store: Store | None = None,
 ) -> Store:
     """Make a store, not yet validated, from the shards of a training pass, or add their layers to a store.
 
     The shards cover the text, in the order of their slices, and the caller has locked the folder. Without a folder, the
     store is in memory; with ``store``, the layers are added to it in place. Last, the shards in the folder are removed.
-    ``kinds`` are the statistics to fold; None for all that are registered.
+    ``statistic_types`` are the statistics to fold; None for all that are registered.
     """
-    by_layer, head = _merged_statistics_and_head(shards, _common(shards, kinds))
+    by_layer, head = _merged_statistics_and_head(shards, _mergeable_statistics(shards, statistic_types))
+    any_layer = next(iter(by_layer.values()))  # all have statistics of the same versions
     files: dict[str, Mapping[str, Tensor]] = {}
     for layer, s in by_layer.items():
         moments = {name: getattr(s, name) for name in ("classes", "counts", "means", "variances")}
@@ -65,24 +70,27 @@ def fold_training(
     about = {
         **{name: first[name] for name in ("identity", "model", "corpus")},
         "coverage": {"train": first["coverage"], "validation": None},
-        "statistics": dict(s.versions),  # the same for every layer
-        "statistics_by": dict(s.makers),
+        "statistics": dict(any_layer.versions),
+        "statistics_by": dict(any_layer.makers),
     }
     return build(folder, about, files, provenance=_provenance(shards))
 
 
-def fold_validation(shards: Sequence[Shard], kinds: StatisticTypes | None = None, *, store: Store) -> Store:
+def fold_validation(shards: Sequence[Shard], statistic_types: StatisticTypes | None = None, *, store: Store) -> Store:
     """Add the validation to a trained store, from shards that cover the validation text.
 
-    Last, the shards in the store's folder are removed. ``kinds`` is as in :func:`fold_training`.
+    Last, the shards in the store's folder are removed. ``statistic_types`` is as in :func:`fold_training`.
     """
-    kinds = _common(shards, kinds)
+    statistic_types = _mergeable_statistics(shards, statistic_types)
     states = [shard.tensors() for shard in shards]
     files: dict[str, Mapping[str, Tensor]] = {}
     first, held = shards[0].header, store.manifest
     for layer in first["layers"]:
-        counts, filled = merge_validation([state_of(layer, state) for state in states], kinds)
-        files |= {file_of(name, layer): each for name, each in {"validation": vars(counts), **filled.tensors()}.items()}
+        counts, plugin_statistics = merge_validation([state_of(layer, state) for state in states], statistic_types)
+        files |= {
+            file_of(name, layer): each
+            for name, each in {"validation": vars(counts), **plugin_statistics.tensors()}.items()
+        }
     if store.holds("validation"):
         return _extended(store, held, files, {"layers": _of_layers(store, shards)})
     about = {
@@ -90,8 +98,8 @@ def fold_validation(shards: Sequence[Shard], kinds: StatisticTypes | None = None
         "identity": first["identity"],
         "corpus": {**held["corpus"], "validation": first["corpus"]["validation"]},
         "coverage": {**held["coverage"], "validation": first["coverage"]},
-        "statistics": {**held["statistics"], **filled.versions},  # the same for every layer
-        "statistics_by": {**held.get("statistics_by", {}), **filled.makers},
+        "statistics": {**held["statistics"], **plugin_statistics.versions},  # the same for every layer
+        "statistics_by": {**held.get("statistics_by", {}), **plugin_statistics.makers},
     }
     return _extended(store, about, files, {"validation": _provenance(shards)})
 
@@ -161,7 +169,7 @@ def statistics_of_shards(shards: Sequence[Shard]) -> EmbeddingStatistics:
 
     The shards are in the order of their slices; they need not cover the text.
     """
-    by_layer, head = _merged_statistics_and_head(shards, _common(shards))
+    by_layer, head = _merged_statistics_and_head(shards, _mergeable_statistics(shards))
     about = shards[0].header
     return replace(
         by_layer[TOP],
@@ -173,7 +181,7 @@ def statistics_of_shards(shards: Sequence[Shard]) -> EmbeddingStatistics:
 
 
 def _merged_statistics_and_head(
-    shards: Sequence[Shard], kinds: StatisticTypes
+    shards: Sequence[Shard], statistic_types: StatisticTypes
 ) -> tuple[dict[str, EmbeddingStatistics], dict[str, Tensor]]:
     """Merge shards: return the statistics by layer, and the classifier's weight and bias, with a row per class.
 
@@ -186,7 +194,7 @@ def _merged_statistics_and_head(
         if "weight" in state:  # the head's rows of the shard's classes
             heads.append((state["classes"], {name: state[name] for name in ("weight", "bias") if name in state}))
         for layer in shard.header["layers"]:
-            moments = ClassMoments.from_state(state_of(layer, state), "cpu", kinds)
+            moments = ClassMoments.from_state(state_of(layer, state), "cpu", statistic_types)
             if layer in total:
                 total[layer].merge(moments)
             else:
@@ -200,13 +208,15 @@ def _merged_statistics_and_head(
     return by_layer, head
 
 
-def continuable(kinds: StatisticTypes, held_by: Mapping[str, Any]) -> tuple[list[type[Statistic]], dict[str, str]]:
+def continuable(
+    statistic_types: StatisticTypes, held_by: Mapping[str, Any]
+) -> tuple[list[type[Statistic]], dict[str, str]]:
     """Return the statistics that installed plugins can continue, and the reasons against the other statistics, by name.
 
     ``held_by`` is the header of a shard or the manifest of a store.
     """
     fit, unfit = [], {}
-    for kind in kinds:
+    for kind in statistic_types:
         held = held_by["statistics"].get(kind.name)
         if held is None:
             unfit[kind.name] = "lacks it"
@@ -217,16 +227,16 @@ def continuable(kinds: StatisticTypes, held_by: Mapping[str, Any]) -> tuple[list
     return fit, unfit
 
 
-def _common(shards: Sequence[Shard], known: StatisticTypes | None = None) -> list[type[Statistic]]:
+def _mergeable_statistics(shards: Sequence[Shard], known: StatisticTypes | None = None) -> list[type[Statistic]]:
     """Return the known statistics that all shards hold; warn about statistics that are excluded."""
     installed = plugins().statistics if known is None else {kind.name: kind for kind in known}
-    kinds = []
+    statistic_types = []
     for name in sorted({name for shard in shards for name in shard.header["statistics"]}):
         if why := _why_not(installed.get(name), shards):
             log.warning("statistic %s is excluded: %s", name, why)
         else:
-            kinds.append(installed[name])
-    return kinds
+            statistic_types.append(installed[name])
+    return statistic_types
 
 
 def _why_not(kind: type[Statistic] | None, shards: Sequence[Shard]) -> str | None:

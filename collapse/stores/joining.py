@@ -1,4 +1,4 @@
-"""Put the shards of several parts of a collection in order."""
+"""Put the training shards of several parts of a collection in order."""
 
 from collections.abc import Iterable, Sequence
 from itertools import pairwise
@@ -6,18 +6,18 @@ from pathlib import Path
 
 from collapse.core.paths import expanded
 from collapse.errors import StoreError, UsageError
+from collapse.stores.dealing_slices import spans
 from collapse.stores.manifest import differences, is_part
 from collapse.stores.shards import Part, Shard, fields_to_compare
-from collapse.stores.slice_ranges import spans
 
 Parts = str | Path | Part | Iterable[Part | str | Path]
 """Parts of a collection or their folders; or, as one text, the folder that holds them or names joined by commas."""
 
 
 def joined(parts: Parts) -> Part:
-    """Join parts of a collection to one part with ordered shards, which may cover the text.
+    """Return one part with the shards of all given parts, in order; its folder is that of the first part.
 
-    The result has the path of the first part; nothing is written.
+    Nothing is written. Together the shards may cover the text.
 
     Raises:
         UsageError: There are fewer than two parts.

@@ -1,6 +1,6 @@
 """The manifest of a store, ``collapse.json``: sealed, written, read and compared. Format version 3.
 
-Its fields are ``identity`` (made in inputs/identity.py), ``model``, ``corpus`` and ``coverage`` (of the source),
+Its fields are ``identity`` (built in inputs/identity.py), ``model``, ``corpus`` and ``coverage`` (of the source),
 ``statistics``, ``files`` and ``provenance`` (folding.py), and ``digest`` and ``checksum`` (:func:`sealed`).
 docs/reference/store.md describes each field.
 """

@@ -1,15 +1,18 @@
-"""Merge the parts of one collection into a store: joining.py checks the parts, folding.py combines their states."""
+"""Merge the parts of one collection into a store: joining.py checks the parts, folding.py combines their states.
+
+Parts that are collected into one folder are folded by the last of them, in collection/passes.py.
+"""
 
 from pathlib import Path
 
 from collapse.core.paths import expanded
 from collapse.errors import StoreError
 from collapse.plugin.guarding import outside_inference_mode
+from collapse.stores.dealing_slices import spans
 from collapse.stores.folding import fold_training, training_hash
 from collapse.stores.joining import Parts, joined
 from collapse.stores.manifest import differences, is_store
 from collapse.stores.shards import gaps
-from collapse.stores.slice_ranges import spans
 from collapse.stores.store import Store, another_store
 from collapse.stores.store_folder import locked_store_folder
 
@@ -39,6 +42,7 @@ def merge(parts: Parts, *, store: str | Path) -> Store:
     with locked_store_folder(target):
         if not is_store(target):
             return fold_training(target, shards)
+    # reading a store needs no lock
     new, held = fold_training(None, shards), Store.load(target)
     if held.layers == new.layers and training_hash(held, held.layers) == training_hash(new, new.layers):
         return held.check()

@@ -7,6 +7,7 @@ import os
 import platform
 import re
 import time
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cache
@@ -76,17 +77,19 @@ def device_name(device: "torch.device | str") -> str:
     return f"cpu ({processor()})" if device.type == "cpu" else device.type
 
 
-def shown_argument(name: str, value: Any) -> Any:
-    """Return an argument for a library as a manifest records it: without secrets, because manifests are published.
+def shown_arguments(arguments: Mapping[str, Any]) -> dict[str, Any]:
+    """Return arguments for a library as a manifest records them: without secrets, because manifests are published.
 
     Numbers, booleans, and texts of arguments that hold no secrets are recorded unchanged. An absolute path is recorded
     as its last part and a hash. Any other value (a token, a proxy with its password, a header) is recorded as a hash.
 
-    >>> shown_argument("gguf_file", "x.Q4_1.gguf"), shown_argument("low_cpu_mem_usage", True)
-    ('x.Q4_1.gguf', True)
-    >>> shown_argument("proxies", {"https": "http://ann:secret@host"})
-    '#4b52d4915ffc'
+    >>> shown_arguments({"gguf_file": "x.Q4_1.gguf", "proxies": {"https": "http://ann:secret@host"}})
+    {'gguf_file': 'x.Q4_1.gguf', 'proxies': '#4b52d4915ffc'}
     """
+    return {name: _shown_argument(name, value) for name, value in arguments.items()}
+
+
+def _shown_argument(name: str, value: Any) -> Any:
     if value is None or isinstance(value, bool | int | float):
         return value
     digest = f"#{sha256_of(value)[:12]}"

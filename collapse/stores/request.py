@@ -1,6 +1,6 @@
 """A request describes what to collect, and compares it with what a folder already holds.
 
-The identity of a request is built in text_request.py, classifier_source.py and features.py in inputs/; ``differences``
+The identity of a request is built in inputs/identity.py; ``differences``
 in manifest.py compares two identities.
 """
 
@@ -15,11 +15,11 @@ from typing import Any
 from collapse.core.paths import home
 from collapse.core.progress import Report
 from collapse.errors import StoreError
+from collapse.stores.dealing_slices import slices_of_part
 from collapse.stores.files import sha256_of
 from collapse.stores.layer_names import layers_of
 from collapse.stores.manifest import KNOWN_LATER, OF_VALIDATION, SHARDS, VERSION, differences, is_store
 from collapse.stores.shards import Part, Shard, all_shards, gaps, remove_shards, set_damaged_shards_aside, shards_in
-from collapse.stores.slice_ranges import slices_of_part
 from collapse.stores.store import Store, another_store
 from collapse.stores.store_folder import RECOLLECTED, exclusively, locked_store_folder, replace_by_recollected
 
@@ -77,7 +77,7 @@ class Request:
         """Whether the folder already holds a store."""
         return self.folder is not None and is_store(self.folder)
 
-    def in_cache(self) -> "Request":
+    def with_default_folder(self) -> "Request":
         """Return this request for a store in the user's cache, unless it has a folder."""
         return replace(self, folder=self.folder or home() / "stores" / sha256_of([VERSION, self.identity])[:40])
 

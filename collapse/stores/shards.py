@@ -18,10 +18,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from collapse.errors import StoreError
+from collapse.stores.dealing_slices import Range, adjacent, slices_of_part, spans
 from collapse.stores.files import canonical, sha256_of
 from collapse.stores.manifest import SHARDS, is_store
 from collapse.stores.naming import Named
-from collapse.stores.slice_ranges import Range, adjacent, slices_of_part, spans
 from collapse.stores.tensor_files import hash_of, tensor_bytes
 from collapse.stores.writing import write_atomic
 
@@ -103,7 +103,7 @@ class Shard:
 
 
 class Part(Named):
-    """A folder of training shards that do not cover the text: a part of a collection, or an unfinished collection.
+    """Training shards in a folder that has no store: a part of a collection, or an unfinished collection.
 
     Attributes:
         path: The folder.

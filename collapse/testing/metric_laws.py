@@ -67,7 +67,7 @@ class _Laws:
 
     def __init__(self, metric: Metric, checked: Checked) -> None:
         self.metric, self.checked = metric, checked
-        self.kinds = _statistics_for(metric)
+        self.statistic_types = _statistics_for(metric)
         self.draws = [change.draw(*shape, seed=seed) for seed, shape in enumerate(_DRAWS)]
         self.before: list[Values] = []
         self.reasons: dict[str, str] = {}
@@ -77,7 +77,7 @@ class _Laws:
         given: dict[str, Any] = dict(features)
         ood = given.pop("ood_features")
         arrays = [given.pop(name) for name in ("train_features", "train_labels", "classifier")]
-        s = collect_arrays(*arrays, bias=given.pop("classifier_bias", None), statistics=self.kinds, **given)
+        s = collect_arrays(*arrays, bias=given.pop("classifier_bias", None), statistics=self.statistic_types, **given)
         found = replace(s.statistics(), n_params=1000)
         assert found.classifier is not None
         before = replace(found, means=found.classifier)  # in place of the previous checkpoint
@@ -123,7 +123,7 @@ class _Laws:
     def left_out(self) -> None:
         """Check that excluding rare classes gives the same numbers as features without these classes."""
         law = "left-out classes"
-        if "validation" in self.metric.needs or any(not kind.per_class for kind in self.kinds):
+        if "validation" in self.metric.needs or any(not kind.per_class for kind in self.statistic_types):
             return  # validation counts include all classes; a metric of a statistic that is not per class gives None
         for features in self.draws:
             counts = torch.bincount(features["train_labels"])

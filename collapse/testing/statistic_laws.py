@@ -9,7 +9,7 @@ from torch import Tensor
 from collapse.errors import PluginError
 from collapse.numerics.class_moments import ClassMoments
 from collapse.numerics.decisions import Decider, ValidationTally
-from collapse.plugin.filling import Filled
+from collapse.plugin.plugin_statistics import PluginStatistics
 from collapse.plugin.registry import check_declared
 from collapse.plugin.statistic import Statistic
 from collapse.testing.laws import Checked
@@ -95,7 +95,11 @@ class _Text:
         features = random_features(_CLASSES, _DIM, _SAMPLES)
         draw = torch.Generator().manual_seed(3)
         ids = torch.randperm(_VOCABULARY, generator=draw)[:_CLASSES]
-        self.kinds, self.h, self.y = [kind], features["train_features"].double() + 3, ids[features["train_labels"]]
+        self.statistic_types, self.h, self.y = (
+            [kind],
+            features["train_features"].double() + 3,
+            ids[features["train_labels"]],
+        )
         moments, seen = ClassMoments(_DIM), self.y != self.y[0]  # one label has no mean
         moments.add(self.h[seen], self.y[seen])
         weight = torch.randn(_VOCABULARY, _DIM, generator=draw, dtype=torch.float64)
@@ -105,10 +109,10 @@ class _Text:
 
     def begin(self) -> ClassMoments | ValidationTally:
         """Begin a pass."""
-        filled = Filled(self.kinds)
-        if self.kinds[0].phase == "validation":
-            return ValidationTally(self.decider, filled)
-        return ClassMoments(_DIM, filled=filled)
+        plugin_statistics = PluginStatistics(self.statistic_types)
+        if self.statistic_types[0].phase == "validation":
+            return ValidationTally(self.decider, plugin_statistics)
+        return ClassMoments(_DIM, plugin_statistics=plugin_statistics)
 
     def accumulated(self, runs: Runs, begun: ClassMoments | ValidationTally) -> ClassMoments | ValidationTally:
         """Add batches to a pass."""
@@ -122,13 +126,15 @@ class _Text:
 
     def filled(self, runs: Runs) -> State:
         """Fill the statistic from batches."""
-        return self.accumulated(runs, self.begin()).filled.state()
+        return self.accumulated(runs, self.begin()).plugin_statistics.state()
 
     def resumed(self, runs: Runs) -> State:
         """Fill the statistic from batches; restore it from its tensors after two batches."""
         begun = self.accumulated(runs[:2], self.begin())
-        begun.filled = Filled.from_state(begun.filled.state(), "cpu", self.kinds)
-        return self.accumulated(runs[2:], begun).filled.state()
+        begun.plugin_statistics = PluginStatistics.from_state(
+            begun.plugin_statistics.state(), "cpu", self.statistic_types
+        )
+        return self.accumulated(runs[2:], begun).plugin_statistics.state()
 
     def merged(self, runs: Runs) -> State:
         """Fill a new statistic from each batch, and merge these statistics one after the other."""
@@ -138,8 +144,8 @@ class _Text:
             if isinstance(total, ClassMoments) and isinstance(part, ClassMoments):
                 total.merge(part)
             else:
-                total.filled.merge(part.filled)
-        return total.filled.state()
+                total.plugin_statistics.merge(part.plugin_statistics)
+        return total.plugin_statistics.state()
 
 
 def _called(name: str) -> str:

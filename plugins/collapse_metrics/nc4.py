@@ -1,7 +1,8 @@
 """NC4, nearest-class-centre decisions: the classifier chooses the class with the nearest mean.
 
-The linear and nearest-centre rules choose among all classes with a mean. They do so during collection, so
-``--min-count`` does not affect these numbers.
+The linear and nearest-centre rules choose among all classes with a mean. They do so during collection
+(numerics/decisions.py), so ``--min-count`` does not affect these numbers. The parameter ``chunks`` holds the totals of
+all validation samples.
 """
 
 import torch

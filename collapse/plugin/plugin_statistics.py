@@ -1,4 +1,4 @@
-"""Fill plugin statistics. If a statistic raises an exception, the run stops; resume it without this statistic."""
+"""The plugin statistics of a pass. If one raises an exception, the run stops; it can be resumed without this one."""
 
 from collections.abc import Iterable, Iterator, Mapping
 
@@ -12,15 +12,15 @@ from collapse.plugin.plugin_manager import plugins
 from collapse.plugin.statistic import Statistic
 
 
-class Filled:
+class PluginStatistics:
     """The plugin statistics of one pass, while it runs.
 
     Args:
-        kinds: Subclasses of Statistic; one empty instance of each is made.
+        statistic_types: Subclasses of Statistic; one empty instance of each is made.
     """
 
-    def __init__(self, kinds: Iterable[type[Statistic]] = ()) -> None:
-        self._held = {kind.name: kind() for kind in kinds}
+    def __init__(self, statistic_types: Iterable[type[Statistic]] = ()) -> None:
+        self._held = {kind.name: kind() for kind in statistic_types}
 
     def __iter__(self) -> Iterator[Statistic]:
         return iter(self._held.values())
@@ -57,7 +57,7 @@ class Filled:
                 ) from error
             each.merge(of_batch)  # without sides: a batch gives deviations from 0 where merge() needs means
 
-    def merge(self, other: "Filled", mine: Side | None = None, theirs: Side | None = None) -> None:
+    def merge(self, other: "PluginStatistics", mine: Side | None = None, theirs: Side | None = None) -> None:
         """Merge each statistic of ``other`` into the statistic of the same name; see :meth:`Statistic.merge`."""
         for each in self:
             each.merge(other._held[each.name], mine, theirs)
@@ -72,10 +72,10 @@ class Filled:
 
     @classmethod
     def from_state(
-        cls, state: Mapping[str, Tensor], device: str | torch.device, kinds: Iterable[type[Statistic]]
-    ) -> "Filled":
+        cls, state: Mapping[str, Tensor], device: str | torch.device, statistic_types: Iterable[type[Statistic]]
+    ) -> "PluginStatistics":
         """Restore statistics from the result of :meth:`state`."""
-        made = cls(kinds)
+        made = cls(statistic_types)
         for key, value in state.items():
             name, _, tensor = key.partition("/")
             if tensor and name in made._held:
