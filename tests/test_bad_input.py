@@ -61,7 +61,7 @@ MISTAKES = [
     (2, f"measure model --text {'text' * 100}", "is too long for the name of a file or data set: write the text to"),
     (2, f"{MEASURE} --tokenizer absent.json", "--tokenizer absent.json"),
     (2, f"{COLLECT} --tokenizer a.npz", "cannot be the tokenizer"),
-    (1, "collect model --text short.txt --store s --chunk-length 32", "too short for one chunk of T = 32"),
+    (1, "collect model --text short.txt --store s --chunk-length 32", "no shard fills a chunk of T = 32"),
     (1, "collect f.safetensors --store notes.txt", "cannot write notes.txt: File exists. Choose another --store"),
     (1, "collect f.safetensors --store notes.txt/s", "Not a directory"),
     (1, "verify no-store", "no collapse.json"),

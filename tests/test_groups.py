@@ -112,7 +112,7 @@ def test_what_is_refused(whole, told):
         "no such token": "the group no such token has 0 classes, but a measurement needs two",
     }.items():
         assert said in told(1 if "absent" in by else 2, "measure", whole.path, "--group-by", by)
-    with pytest.raises(UsageError, match=r"grouped by texts \(statistics have no tokenizer"):
+    with pytest.raises(UsageError, match=r"texts of tokens, and they are unknown \(statistics have no tokenizer"):
         collapse.measure_groups(whole.statistics(), ["a"])
     for both in (["count", "a"], ["no.csv", "a"]):
         with pytest.raises(UsageError, match=f"--group-by {both[0]} cannot be combined with another --group-by"):

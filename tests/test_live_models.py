@@ -198,7 +198,7 @@ def test_mixed_precision_of_a_trainer_does_not_count(live, saved):
     [
         ({"tokenizer": None}, "needs its tokenizer: give tokenizer="),
         ({"dtype": "bfloat16"}, "dtype= does not apply to a loaded model"),
-        ({"null": "untrained"}, "collect a model with its initial weights"),
+        ({"null": "untrained"}, "null='untrained' does not apply to a loaded model"),
         ({"text": []}, "--text must be one or several names"),
         ({"text": None}, "no corpus"),
         ({"text": "a long text " * 30}, "pass a loaded model with a list of texts"),

@@ -93,10 +93,10 @@ def test_a_foreign_csv_is_a_table_without_rows_of_ours(tmp_path):
         ("absent.csv", None, "collapse measure … --output"),
         ("t.csv", b"", "No columns to parse from file"),
         ("t.csv", "a,b\n1,2\n".encode("utf-16"), "codec can't decode"),
-        ("t.csv", b"model,val_loss\na,b,1.5\n", "a row has more values than the heading has names"),
+        ("t.csv", b"model,val_loss\na,b,1.5\n", "a row has more values than the heading has columns"),
         ("t.parquet", b"\xff\xfe\x00bad\x00", "cannot be read as a"),
         ("t.json", b"", r"cannot be read as a \.json results table: "),
-        *(("t.json", each, "the file does not hold a list of rows") for each in (b"5", b"[[1, 2]]", b'{"model": "x"}')),
+        *(("t.json", each, "it must be a list of rows") for each in (b"5", b"[[1, 2]]", b'{"model": "x"}')),
     ],
 )
 def test_a_file_that_is_something_else_is_refused(name, content, said, tmp_path):

@@ -1,7 +1,7 @@
-"""Find the text or data set that a name refers to without reading it, and stream its texts.
+"""Find the text or data set that a name refers to, and later stream its texts.
 
-Local files are hashed completely, so that the identity of a store does not depend on where the files are. They are
-hashed again after they are read, to detect changes.
+Local files are hashed completely when they are found, so that the identity of a store does not depend on where the
+files are. They are hashed again after they are read, to detect changes.
 """
 
 import glob
@@ -277,8 +277,8 @@ def files_of_split(corpus: Corpus, remote: Remote) -> tuple[str, ...]:
         splits = {str(split): [Path(each).relative_to(place).as_posix() for each in found[split]] for split in found}
     if selects:
         raise CollapseError(
-            f"{corpus.name} sets {', '.join(selects)} in its README.md, which would be ignored: give files of your own "
-            "with the selected texts"
+            f"the README.md of {corpus.name} selects texts with {', '.join(selects)}, which is not supported: give "
+            "files of your own with these texts"
         )
     if corpus.split not in splits:
         hint = near_names(str(corpus.split), splits)

@@ -74,7 +74,7 @@ def live_model(
                 f"{each}= does not apply to a loaded model: remove it, or give the model's folder or Hub id instead"
             )
     if options.get("null") == "untrained":
-        raise UsageError("null='untrained' does not apply to a loaded model: collect a model with its initial weights")
+        raise UsageError("null='untrained' does not apply to a loaded model: give the model's folder or Hub id instead")
     model = getattr(model, "_orig_mod", model)  # torch.compile wraps it
     refuse_prompts(name, getattr(model, "active_peft_config", None))
     model = model.get_base_model() if hasattr(model, "get_base_model") else model  # peft's; it runs the adapter too

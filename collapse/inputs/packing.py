@@ -210,9 +210,8 @@ def _chunks(
             return
     if not made:
         raise CollapseError(
-            f"{name} is too short for one chunk of T = {chunk_length:,}: it has {counted(seen, 'token')} in "
-            f"{counted(spec.shards, 'text shard')} (--shards): give more text, a shorter --chunk-length, or fewer "
-            "--shards"
+            f"{name} is too short: it has {counted(seen, 'token')} in {counted(spec.shards, 'text shard')}, and no "
+            f"shard fills a chunk of T = {chunk_length:,}. Give more text, a shorter --chunk-length, or fewer --shards"
         )
 
 

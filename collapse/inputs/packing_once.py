@@ -68,9 +68,9 @@ def pack(
         return pack_into(corpus, loaded, spec, tokenizer_key=key, folder=folder / part, progress=progress)
 
     assert texts.training is not None  # find_texts() finds it
-    for each in (texts.training, texts.validation):
+    for flag, each in {"--text": texts.training, "--validation-text": texts.validation}.items():
         if each and each.packed:
-            raise UsageError(f"{each.packed.name} is already packed: use it with --text {each.packed.name}")
+            raise UsageError(f"{each.packed.name} is already packed: collect with {flag} {each.packed.name}")
     # pack the training text last: without it, the folder of a killed process does not count as a packed text
     validation = texts.pack_validation(lambda corpus: packed(corpus, "validation", spec.of_validation))
     found = {"train": packed(texts.training, "train", spec)}

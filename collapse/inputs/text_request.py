@@ -123,7 +123,7 @@ def _texts_of(
             )
         if store.lacking("validation", layers) and store.identity.get("validation") and not texts.validation:
             raise UsageError(
-                f"{store} is not validated for all layers: give the validation text again with --validation-text"
+                f"{store} lacks the validation of some layers: give the validation text again with --validation-text"
             )
         keys = ["corpus"] if texts.validation else ["corpus", "validation"]
         return texts, {key: store.identity[key] for key in keys if key in store.identity}

@@ -109,7 +109,7 @@ def _read(files: Iterable[Path], wanted: Collection[str]) -> Iterator[tuple[str,
 
 
 def _is_computed(key: str, tensor: Tensor, model: Any) -> bool:
-    """Whether the model has or computes the same values without this tensor."""
+    """Whether an unused tensor of the checkpoint changes nothing, because the model computes or has the same values."""
     if _COMPUTED.search(key):
         return True
     last = key.rpartition(".")[2]

@@ -186,7 +186,7 @@ def chosen(results: Results, kept: Iterable[Any]) -> Results:
 
 
 def _beside(frame: "pd.DataFrame", lines: Sequence[Row | None], places: Iterable[Any]) -> Results:
-    """Return the rows at ``places`` as a table; if a line there has no row, return ``frame`` with the known rows."""
+    """Return the rows at ``places`` as a table; if one of them has no :class:`Row`, make the table from ``frame``."""
     found = [lines[int(at)] for at in places]
     if found and None not in found:
         return Results(row for row in found if row is not None)
@@ -246,7 +246,7 @@ def _read_json(path: Path) -> Results:
 
     given = read_json(path)
     if not isinstance(given, list) or not all(isinstance(each, dict) for each in given):
-        raise TypeError("the file does not hold a list of rows, as collapse measure --output writes it")
+        raise TypeError("it must be a list of rows; collapse measure --output writes such a file")
     if all("measurements" in each for each in given):
         return Results(map(Row.from_dict, given))
     return Results.from_frame(pd.DataFrame(given))
@@ -272,4 +272,6 @@ def _read_csv(path: Path) -> "pd.DataFrame":
         try:
             return pd.read_csv(path, **how, **exactly)
         except pd.errors.ParserWarning as error:
-            raise ValueError("a row has more values than the heading has names: quote names with commas") from error
+            raise ValueError(
+                "a row has more values than the heading has columns: put values with commas in quotes"
+            ) from error

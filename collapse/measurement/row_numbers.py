@@ -162,7 +162,7 @@ def _failure(metric: Metric, error: Failed) -> str:
 
 
 def note_store(numbers: Numbers, store: Store) -> None:
-    """Note what is special in a store: equal texts, added special tokens, scaled or capped logits, low precision."""
+    """Note what is special in a store, for example that both texts are equal or that logits are capped."""
     identity, provenance, head = store.identity, store.manifest["provenance"], store.identity.get("head", {})
     if same_texts(identity):
         numbers.note("*", "same_texts", SAME_TEXTS)

@@ -207,7 +207,9 @@ class Monitor:
             UsageError: It has other classes or metrics.
         """
         if (other.classes, other._kinds) != (self.classes, self._kinds):
-            raise UsageError("merge() needs a monitor with the same classes and metrics")
+            raise UsageError(
+                "merge() needs a monitor with the same classes and metrics: give both monitors the same arguments"
+            )
         self._row = None
         if other._moments is not None:
             total = merged([self._state(), other._state()], self._trained)

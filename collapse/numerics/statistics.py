@@ -63,7 +63,7 @@ class ValidationStatistics:
     def of_labels(self, labels: Int[Tensor, " K"]) -> "ValidationStatistics | None":
         """Return the counts of the samples with these labels, as one block; None if there are no such samples.
 
-        The statistics do not record the predictions of samples by their labels. So ``linear_predictions``,
+        Predictions are counted over all samples, not for the samples of each label. So ``linear_predictions``,
         ``ncc_predictions`` and ``argmax_without_mean`` are unknown for these samples, and are 0 in the result.
         """
         kept = torch.isin(self.classes, labels.to(self.classes.device))

@@ -45,14 +45,14 @@ class Plugin:
 
     @property
     def maker(self) -> str:
-        """Its distribution, or the file or module that the user gave, as stores record it."""
+        """The installed package of the plugin, or the file or module that the user gave, as stores record it."""
         if self.origin != GIVEN:
             return self.origin.rpartition(" ")[0] or self.name
         return Path(self.name).name
 
     @property
     def made_by(self) -> str:
-        """Its distribution and version, or the file or module that the user gave, as rows record it."""
+        """The installed package and its version, or the file or module that the user gave, as rows record it."""
         return self.maker if self.origin == GIVEN else self.origin
 
     def blamed(self, text: str) -> str:

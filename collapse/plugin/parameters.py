@@ -21,7 +21,7 @@ FILE_PREFIX = "collapse_plugin_"
 
 @dataclass(frozen=True)
 class Asked:
-    """What one parameter of a plugin's function names.
+    """What the name of a function's parameter refers to.
 
     Attributes:
         name: The parameter's name.
@@ -40,7 +40,7 @@ class Asked:
 
 @cache
 def asked(function: Callable[..., Any]) -> tuple[Asked, ...]:
-    """Return what each parameter of a function names."""
+    """Return what the name of each parameter of a function refers to."""
     parameters = signature(function).parameters.values()
     return tuple(_looked_up(each.name, function, each.default is not each.empty) for each in parameters)
 

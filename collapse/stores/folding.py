@@ -118,7 +118,7 @@ def _extended(
 
 
 def _of_layers(store: Store, shards: Sequence[Shard]) -> list[dict[str, Any]]:
-    """Return a store's provenance entries for layers that were added later, and a new last entry for these shards."""
+    """Return a store's provenance entries for layers added after the first collection, and last one for ``shards``."""
     first = shards[0]
     added = {"phase": first.phase, "layers": first.header["layers"], **_provenance(shards)}
     return [*store.manifest["provenance"].get("layers", []), added]

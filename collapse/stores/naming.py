@@ -58,7 +58,8 @@ class Named:
 def shown_model(name: str, model_args: Mapping[str, Any], revision: str | None = None) -> str:
     """Return the name of a model, with the arguments that choose it within its repository.
 
-    A local GGUF file is shown by its file name, which distinguishes it from other files in its folder.
+    A local GGUF file (``revision`` is None) is shown by its file name, which distinguishes it from other files in its
+    folder. On the Hub, the file name follows the repository's name.
 
     >>> shown_model("models/m.Q4_1.gguf", {}), shown_model("owner/m", {"gguf_file": "m.gguf"}, "0123")
     ('m.Q4_1.gguf', 'owner/m/m.gguf')

@@ -150,6 +150,8 @@ def _by_count(ids: Tensor, counts: Tensor) -> dict[str, Tensor]:
 def _by_text(patterns: list[re.Pattern[str]], chosen: Chosen) -> dict[str, Tensor]:
     texts = {each: chosen.texts.text(each) for each in chosen.texts.classes}
     if None in texts.values():
-        raise UsageError(f"classes cannot be grouped by texts ({'; '.join(chosen.notes)}): give --tokenizer")
+        raise UsageError(
+            f"--group-by needs the texts of tokens, and they are unknown ({'; '.join(chosen.notes)}): give --tokenizer"
+        )
     found = {each.pattern: [token for token, text in texts.items() if each.search(text or "")] for each in patterns}
     return {pattern: torch.tensor(tokens, dtype=torch.int64) for pattern, tokens in found.items()}

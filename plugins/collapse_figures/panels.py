@@ -36,7 +36,8 @@ def axis(channel: str, name: str, numbers: Iterable[Any], *, title: str = "", lo
 def ticks(values: Iterable[Any], log: bool = False) -> list[float]:
     """Return a few round numbers between the least and the largest value.
 
-    Vega's own ticks may lie outside the range, which misaligns the panel's title. On a log axis they mark every digit.
+    Vega's own ticks may lie outside the range, which misaligns the panel's title. On a log axis, Vega also draws all
+    digits (1, 2, …, 9) of each power of ten, which are too many.
 
     >>> ticks([0.06, 0.21]), ticks([0.0002, 0.3], log=True), ticks([30.0, 70.0], log=True)
     ([0.1, 0.15, 0.2], [0.001, 0.01, 0.1], [30.0, 40.0, 50.0, 60.0, 70.0])

@@ -13,9 +13,10 @@ UNIFORM = "uniform random points"
 
 
 def uniform_log_kernel(C: int, d: int | float) -> float | None:
-    """Mean of log‖u − u′‖⁻¹ for points uniform on the sphere: −ln 2 − ½(ψ(a) − ψ(2a)), a = (d−1)/2.
+    """Reachable mean of log‖u − u′‖⁻¹; None if d < 2 < C.
 
-    For such points (1 − cos)/2 has a Beta(a, a) distribution. If C ≤ d+1, a simplex has the minimum, ½ ln((C−1)/(2C)).
+    If C ≤ d+1, it is that of a simplex, the minimum: ½ ln((C−1)/(2C)). Otherwise, it is that of points uniform on the
+    sphere: −ln 2 − ½(ψ(a) − ψ(2a)) with a = (d−1)/2, because their (1 − cos)/2 has a Beta(a, a) distribution.
 
     >>> round(uniform_log_kernel(1000, 3), 6)  # on S², −ln 2 + ½
     -0.193147

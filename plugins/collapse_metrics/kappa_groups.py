@@ -1,11 +1,13 @@
 """The standard error of NC4's kappa, for stores that were collected with this plugin.
 
-Chance agreement depends on how often each of the two rules, linear and NCC, predicts each class. A store keeps these
-counts only for the whole validation text. The statistic of this module keeps them for each of 64 groups of blocks, in a
-few megabytes. It is not loaded by default, because existing stores lack it and new stores would grow. Use it with
-``collapse -p collapse_metrics.kappa_groups collect …``, and the same ``-p`` for ``measure`` and ``compare``.
+Chance agreement depends on how often each of the two rules, linear and NCC (nearest class centre), predicts each class.
+A store keeps these counts only for the whole validation text. The statistic of this module keeps them for each of 64
+groups of blocks, in a few megabytes. It is not loaded by default, because existing stores lack it and new stores would
+grow. Use it with ``collapse -p collapse_metrics.kappa_groups collect …``, and the same ``-p`` for ``measure`` and
+``compare``.
 
-Shapes: B samples of a batch, G groups that occur, K pairs of a group and a class that one of the rules predicts in it.
+Shapes: B samples of a batch, G groups that occur, K combinations of a group and a class that at least one rule predicts
+for a sample of the group.
 """
 
 from collections.abc import Mapping

@@ -82,7 +82,7 @@ class Recipe:
             )
         if not max(self.adam_beta1, self.adam_beta2) < 1:
             betas = f"{self.adam_beta1} and {self.adam_beta2}"
-            raise UsageError(f"--adam-beta1 and --adam-beta2 must be below 1, got {betas}")
+            raise UsageError(f"--adam-beta1 and --adam-beta2 must be below 1, got {betas}: choose smaller values")
         if self.batch_size is None:
             object.__setattr__(self, "batch_size", paper_batch_size(self.depth, self.width))
 
