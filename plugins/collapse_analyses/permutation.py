@@ -7,7 +7,7 @@ import numpy as np
 
 from collapse import Results, Table, analysis
 from collapse.errors import at_least, counted
-from collapse.measurement.permutation_test import TIE, orders, permuted, unit
+from collapse.measurement.row_permutations import TIE, orders, permuted, unit
 from collapse_analyses.choosing import LOG_CDNV, Chosen, cautions, choose
 from collapse_analyses.fits import Codes, Correlation, Floats, Jackknife
 from collapse_analyses.pearson import correlated
@@ -93,7 +93,7 @@ class Shuffled(NamedTuple):
 
 
 def shuffle(y_n: Floats, x_nk: Floats, *, n: int, groups_n: Codes | None = None) -> Shuffled:
-    """Correlate every column of x with y and with permutations of y, drawn by measurement/permutation_test.py.
+    """Correlate every column of x with y and with permutations of y, drawn by measurement/row_permutations.py.
 
     >>> found = shuffle(np.array([1.0, 2.0, 3.0, 4.0]), np.array([[1.0], [2.0], [3.0], [5.0]]), n=100)
     >>> found.exact, found.permutations, round(found.p[0] * 24)

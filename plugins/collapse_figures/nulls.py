@@ -7,8 +7,8 @@ import numpy as np
 from collapse import CollapseError, Drawing, Results, figure
 from collapse.errors import counted
 from collapse.measurement.model_names import training_of
-from collapse.measurement.permutation_test import TIE, orders, permuted, unit
 from collapse.measurement.prepared import TABLE_1, sizes_said
+from collapse.measurement.row_permutations import TIE, orders, permuted, unit
 from collapse_figures.panels import headed, ticks, together
 from collapse_figures.tables import field, measured, one_of, remarks, shown
 

@@ -10,7 +10,7 @@ from scipy.stats import permutation_test
 
 import collapse
 from collapse import CollapseError, Results
-from collapse.measurement.permutation_test import unit
+from collapse.measurement.row_permutations import unit
 from collapse_analyses.permutation import permutation, shuffle
 
 LOSS = [1.0, 2.0, 3.0, 4.0]
