@@ -96,6 +96,8 @@ UNREAD = {
     "rope_freqs.weight": {"tensors": {"rope_freqs.weight": np.full(8, 4, np.float32)}},
     "blk.0.attn_q.bias": {"tensors": {"blk.0.attn_q.bias": np.ones(32, np.float32)}},
     "llama.rope.scaling.type = yarn": {"keys": {"rope.scaling.type": "yarn", "rope.scaling.factor": 4.0}},
+    "llama.rope.scaling.factor = 4.0": {"keys": {"rope.scaling.factor": 4.0}},
+    "llama.rope.scale_linear = 4.0": {"keys": {"rope.scale_linear": 4.0}},
 }
 
 
@@ -108,7 +110,7 @@ def test_a_part_of_a_gguf_file_that_is_not_read_is_refused_by_name(tmp_path, nam
 def test_a_gguf_file_without_a_layer_or_cut_short_is_refused(tmp_path):
     write_gguf(tmp_path / "lacking" / "x.gguf", 1, 2)
     refused(tmp_path / "lacking" / "x.gguf", r"lacks 9 weights of \w+ \(model\.layers\.1\.")
-    write_gguf(file := tmp_path / "m" / "m.gguf", 2, 2, keys={"rope.scaling.type": "none"})
+    write_gguf(file := tmp_path / "m" / "m.gguf", 2, 2, keys={"rope.scaling.type": "none", "rope.scaling.factor": 4.0})
     assert gguf_context(file) == 64
     assert load(file).weight.shape[1] == 32
     os.truncate(file, file.stat().st_size - 1000)

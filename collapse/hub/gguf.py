@@ -10,6 +10,9 @@ from typing import Any
 from collapse.core.extras import missing_package
 from collapse.errors import CollapseError, first_line, some
 
+_SCALES = ("rope.scaling.factor", "rope.scale_linear", "rope.scaling.attn_factor")
+"""Scales of rotary angles that llama.cpp also uses in a file without ``rope.scaling.type``; 0 and 1 change nothing."""
+
 
 def gguf_context(file: Path) -> int | None:
     """Return the context length in a GGUF file's header, or None; raise CollapseError if the file is unreadable."""
@@ -26,10 +29,14 @@ def check_gguf(name: str, file: Path, model: Any) -> None:
     processor = reading.TENSOR_PROCESSORS.get(architecture, reading.TensorProcessor)(config={})
     known = {*reading.get_gguf_hf_weights_map(model, processor)}
     left = [each.name for each in reader.tensors if not {each.name, each.name.removesuffix(".weight")} & known]
-    scaling = reader.fields.get(key := f"{architecture}.rope.scaling.type")
+    keys = {key: each.contents() for key, each in reader.fields.items() if key.startswith(f"{architecture}.rope.scal")}
     rotations = getattr(model.config, "rope_parameters", None) or {}
-    if scaling and scaling.contents() not in ("none", rotations.get("rope_type")):
-        left.append(f"{key} = {scaling.contents()}")
+    if kind := keys.get(key := f"{architecture}.rope.scaling.type"):
+        left += [f"{key} = {kind}"] if kind not in ("none", rotations.get("rope_type")) else []
+    else:
+        left += [
+            f"{key} = {keys[key]}" for each in _SCALES if keys.get(key := f"{architecture}.{each}", 1) not in (0, 1)
+        ]
     if left:
         raise CollapseError(
             f"{name}: transformers ignores parts of this GGUF file ({some(left)}), so measurements would be wrong. "

@@ -62,7 +62,8 @@ def check_kernels(reference: ModelReference, config: Mapping[str, Any]) -> None:
         if value not in _BUILT_IN:
             raise CollapseError(
                 f"{reference.name}: its configuration names the implementation {value!r}, which may be code from the "
-                "Hub: give --trust-remote-code if you trust it"
+                "Hub: give --trust-remote-code if you trust it, or another implementation, such as "
+                "--model-arg attn_implementation=sdpa"
             )
 
 
