@@ -12,7 +12,9 @@ import reference
 import torch
 import transformers
 from classifier_files import IMAGES, KINDS, SEQUENCES, TOKENS
+from PIL import Image
 from safetensors.torch import load_file, save_file
+from tiny_model import edit_json
 
 import collapse
 from collapse.errors import CollapseError
@@ -149,10 +151,22 @@ def test_images_in_rows_and_on_the_hub_are_measured_as_those_in_folders(made, tm
     assert row.measurements == of_files.measurements
 
 
-def test_a_decoder_classifies_the_last_token(made, tmp_path):
+def test_images_are_turned_as_their_camera_says(made, tmp_path):
+    for name in ("turned", "upright"):
+        shutil.copytree(made / "train", tmp_path / name)
+    exif = Image.Exif()
+    exif[0x0112] = 6  # the camera was turned by 90°
+    for file in (tmp_path / "turned").rglob("*.png"):
+        Image.open(file).transpose(Image.Transpose.ROTATE_90).save(file, exif=exif)
+    measured = [collapse.measure(made / "vit", task=IMAGES, data=tmp_path / name) for name in ("turned", "upright")]
+    assert measured[0].measurements == measured[1].measurements
+
+
+@pytest.mark.parametrize("padding", [0, 3])  # 3 is the token [SEP], which also ends each text
+def test_a_decoder_classifies_the_token_that_transformers_reads(made, tmp_path, padding):
     from transformers import GPT2Config, GPT2ForSequenceClassification
 
-    sizes = {"n_embd": 12, "n_layer": 1, "n_head": 2, "vocab_size": 20, "n_positions": 24, "pad_token_id": 0}
+    sizes = {"n_embd": 12, "n_layer": 1, "n_head": 2, "vocab_size": 20, "n_positions": 24, "pad_token_id": padding}
     model = files.save(GPT2ForSequenceClassification, GPT2Config(**sizes, **files.NAMES), tmp_path / "decoder")
     shutil.copytree(
         made / "sequences", model, dirs_exist_ok=True, ignore=shutil.ignore_patterns("model*", "config.json")
@@ -191,7 +205,12 @@ WRONG = [
     (2, "sequences", f"{OF_TEXTS} train.jsonl --columns label", "must name inputs and labels"),
     (2, "sequences", f"{OF_TEXTS} numbers.csv", "the label 4, but the model has the classes 0 to 3"),
     (2, "sequences", f"{OF_TEXTS} train.jsonl --columns tokens,label", "row 1 of train.jsonl holds ["),
-    (2, "tokens", f"{OF_TOKENS} train.jsonl --columns tokens,label", "row 1 of train.jsonl has fewer labels than"),
+    (2, "tokens", f"{OF_TOKENS} train.jsonl --columns tokens,label", "row 1 of train.jsonl has no list of labels for"),
+    (2, "tokens", f"{OF_TOKENS} more.jsonl", "row 2 of more.jsonl has 3 labels for 2 words"),
+    (2, "sequences", f"{OF_TEXTS} train.jsonl --columns text,ner_tags", "but each row needs one label"),
+    (2, "bare", f"{OF_TEXTS} without.jsonl", "row 2 of without.jsonl has no tokens: remove this row"),
+    (1, "from1", f"{OF_TEXTS} from1.csv", "the classifier has rows 0 to 3"),
+    (1, "unsized", f"{OF_IMAGES} sizes", "returns images of sizes in different sizes"),
     (1, "sequences", f"{OF_TEXTS} broken.jsonl", "broken.jsonl cannot be read as json"),
 ]
 
@@ -216,6 +235,19 @@ def wrong(made):
     shutil.copytree(made / "train", made / "damaged")
     (made / "damaged" / "ant" / "0.png").write_bytes(b"no image")
     (made / "numbers.csv").write_text("text,label\nan be,0\nca do,4\n")
+    rows = [{"tokens": ["an", "be"], "ner_tags": [0, 1]}, {"tokens": ["an", "be"], "ner_tags": [0, 1, 2]}]
+    (made / "more.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+    (made / "without.jsonl").write_text('{"text": "an", "label": 0}\n{"text": "", "label": 1}\n')
+    bare = shutil.copytree(made / "sequences", made / "bare")
+    edit_json(bare / "tokenizer.json", post_processor=None)
+    edit_json(bare / "tokenizer_config.json", tokenizer_class="PreTrainedTokenizerFast")
+    (made / "from1.csv").write_text("text,label\nan be,1\nca do,4\n")
+    from_1 = shutil.copytree(made / "sequences", made / "from1")
+    edit_json(from_1 / "config.json", id2label=dict(enumerate(files.CLASSES, 1)))
+    edit_json(shutil.copytree(made / "vit", made / "unsized") / "preprocessor_config.json", do_resize=False)
+    for name, side in (("ant", 16), ("bee", 24)):
+        (made / "sizes" / name).mkdir(parents=True)
+        Image.new("RGB", (side, side)).save(made / "sizes" / name / "0.png")
     (made / "broken.jsonl").write_text('{"text": "an"\n')
     return made
 

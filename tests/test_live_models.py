@@ -199,6 +199,8 @@ def test_mixed_precision_of_a_trainer_does_not_count(live, saved):
         ({"tokenizer": None}, "needs its tokenizer: give tokenizer="),
         ({"dtype": "bfloat16"}, "dtype= does not apply to a loaded model"),
         ({"null": "untrained"}, "null='untrained' does not apply to a loaded model"),
+        ({"text": [b"a text"]}, "texts must be a list of str, got bytes: convert them"),
+        ({"text": {"text": ["a text"]}}, "texts must be a list of str, got dict: convert them"),
         ({"text": []}, "--text must be one or several names"),
         ({"text": None}, "no corpus"),
         ({"text": "a long text " * 30}, "pass a loaded model with a list of texts"),

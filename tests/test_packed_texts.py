@@ -98,6 +98,8 @@ def test_the_same_packing_is_found_and_another_or_other_files_are_kept(packed, t
     assert "chunks of 32 tokens, and " in out(*words, packed, "--chunk-length", 32)
     assert "chunk_length: 32 (packed), 64 (requested). Choose another --out" in told(2, *words, packed)
     assert {each: each.stat().st_mtime_ns for each in packed.rglob("*.bin")} == before
+    alone = ["pack", tiny.text, *texts[3:], "--shards", 3, "--eos-between", "--chunk-length", 32, "--out", packed]
+    assert "also holds a packed validation text: give it again with --validation-text" in told(2, *alone)
     (tmp_path / "mine.txt").touch()
     assert "holds other files (mine.txt" in told(2, *words, tmp_path)
     bad = tmp_path / "bad.jsonl"

@@ -28,7 +28,7 @@ class Classifier:
         weight: The head's weight, shape (C, d).
         bias: The head's bias, shape (C,), or None.
         pools: Whether each unit (image or text) has one row of logits, not one per token. Some of these models
-            still run the head on every token: then the embedding of the last token is used.
+            still run the head on every token, and return the logits of one of them.
     """
 
     model: Any
@@ -77,11 +77,19 @@ class Classifier:
     @torch.no_grad()  # not inference_mode: a model may keep tensors
     def embed(self, batch: Mapping[str, Tensor]) -> Float[Tensor, "B d"] | Float[Tensor, "B T d"]:
         """Return the input of the head, without computing logits."""
-        h = inputs_of({self.name: self.head}, lambda: _run(self.model, batch))[self.name].to(self.weight.device)
-        if self.pools and h.dim() == 3:  # a decoder's head reads every token
-            last = batch["attention_mask"].sum(dim=1) - 1
-            return h[torch.arange(len(h)), last.to(h.device)]
-        return h
+        outputs, logits = list[Tensor](), list[Tensor]()
+        hook = self.head.register_forward_hook(lambda _, __, output: outputs.append(output))
+        try:
+            whole = lambda: logits.append(_run(self.model, batch).logits)  # noqa: E731
+            h = inputs_of({self.name: self.head}, whole, stops=not self.pools)[self.name].to(self.weight.device)
+        finally:
+            hook.remove()
+        if not self.pools or h.dim() == 2:
+            return h
+        # each architecture has its own rule for the token whose logits it returns
+        own_B1C, of_tokens_BTC = logits[0].unsqueeze(1), outputs[-1].to(logits[0].device)
+        differ_BTC = (of_tokens_BTC != own_B1C) & ~(of_tokens_BTC.isnan() & own_B1C.isnan())
+        return h[torch.arange(len(h)), differ_BTC.sum(dim=2).argmin(dim=1).to(h.device)]
 
 
 @torch.no_grad()

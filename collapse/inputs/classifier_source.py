@@ -111,7 +111,7 @@ def _open(
     about: dict[str, Any] = {"name": reference.shown_name, "revision": reference.revision}
     about["n_params"] = model.num_parameters()
     if task.name != "masked-lm":  # in masked-lm, classes are tokens
-        about["classes"] = [model.config.id2label[number] for number in range(len(classifier.weight))]
+        about["classes"] = [model.config.id2label.get(each, str(each)) for each in range(len(classifier.weight))]
     return Source(
         identity={**identity, "attention": model.config._attn_implementation, "head": classifier.record()},
         model=about,

@@ -157,8 +157,8 @@ def class_ids(data: Labelled, classes: Mapping[int, str]) -> list[Any]:
     wrong = next((each for each in flat if each not in numbers), None)
     if wrong is not None:
         raise UsageError(
-            f"{data.name} has the label {wrong}, but the model has the classes 0 to {len(classes) - 1}: label the data "
-            "with these classes"
+            f"{data.name} has the label {wrong}, but the model has the classes {min(classes)} to {max(classes)}: label "
+            "the data with these classes"
         )
     return [[numbers[each] for each in label] if isinstance(label, list) else numbers[label] for label in data.labels]
 

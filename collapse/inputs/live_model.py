@@ -125,6 +125,9 @@ def _named(texts: Any, file: Path) -> Any:
     names = text_names(texts)
     if texts is None or isinstance(texts, str | os.PathLike) or all(map(_is_name, names)):
         return names if names else texts
+    if isinstance(texts, Mapping) or not all(isinstance(each, str) for each in names):
+        strange = texts if isinstance(texts, Mapping) else next(each for each in names if not isinstance(each, str))
+        raise UsageError(f"texts must be a list of str, got {type(strange).__name__}: convert them")
     file.write_text("".join(json.dumps({"text": each}) + "\n" for each in names))
     return str(file)
 

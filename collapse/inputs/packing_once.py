@@ -73,6 +73,10 @@ def pack(
             raise UsageError(f"{each.packed.name} is already packed: collect with {flag} {each.packed.name}")
     # pack the training text last: without it, the folder of a killed process does not count as a packed text
     validation = texts.pack_validation(lambda corpus: packed(corpus, "validation", spec.of_validation))
+    if validation is None and (folder / "validation").exists():
+        raise UsageError(
+            f"{folder} also holds a packed validation text: give it again with --validation-text, or {ANOTHER_FOLDER}"
+        )
     found = {"train": packed(texts.training, "train", spec)}
     if validation is not None:
         found["validation"] = validation

@@ -17,7 +17,7 @@ from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
 from collapse.core.settings import quiet
-from collapse.errors import CollapseError, UsageError, first_line
+from collapse.errors import CollapseError, UsageError, counted, first_line
 from collapse.hub.references import ModelReference, limit_of, remember_tokenizer
 from collapse.inputs.labelled_data import Labelled, class_ids
 from collapse.inputs.model_loading import load_processor, load_tokenizer
@@ -35,12 +35,18 @@ class Images:
     def __init__(self, data: Labelled, processor: Any, config: Any) -> None:
         self.data, self.processor = data, processor
         self.mode = "L" if getattr(config, "num_channels", 3) == 1 else "RGB"
-        self.labels = torch.tensor(class_ids(data, config.id2label))
+        self.labels = _one_each(data, config)
 
     def batch(self, start: int, stop: int) -> dict[str, Tensor]:
         """Return the pixels of some images, which threads read in parallel."""
         with ThreadPoolExecutor() as threads:
             read = list(threads.map(self._pixels, range(start, stop)))
+        for name in read[0]:
+            if len(shapes := dict.fromkeys(tuple(each[name].shape[1:]) for each in read)) > 1:
+                raise CollapseError(
+                    f"the image processor returns images of {self.data.name} in different sizes, such as "
+                    f"{' and '.join(map(str, [*shapes][:2]))}: give images of one size, or a processor that resizes"
+                )
         return {name: torch.cat([each[name] for each in read]) for name in read[0]}
 
     def _pixels(self, number: int) -> dict[str, Tensor]:
@@ -54,7 +60,7 @@ class Images:
             ) from error
 
     def _image(self, number: int) -> Any:
-        from PIL import Image
+        from PIL import Image, ImageOps
 
         name = f"image {number} of {self.data.name}"
         try:
@@ -63,7 +69,7 @@ class Images:
                 return held.convert(self.mode)
             name, content = held, Path(held).read_bytes()
             if not self.data.hashes or sha256(content).hexdigest() == self.data.hashes[number]:
-                return Image.open(BytesIO(content)).convert(self.mode)
+                return ImageOps.exif_transpose(Image.open(BytesIO(content))).convert(self.mode)  # as datasets does
         except (OSError, ValueError, SyntaxError, AttributeError) as error:  # Pillow raises all of them
             raise CollapseError(f"{name} cannot be read as an image: repair or remove it") from error
         raise CollapseError(f"{name} changed while it was read: run the same command again")
@@ -104,22 +110,22 @@ def prepare(task: Task, reference: ModelReference, config: Any, *, trust_remote_
     remember_tokenizer(reference)
     limit = min(tokenizer.model_max_length, limit_of(config.to_dict()) or tokenizer.model_max_length)
     how = {"truncation": limit < 1e9, "max_length": limit if limit < 1e9 else None}
-    padding = tokenizer.pad_token_id or 0
+    known = (getattr(config, "pad_token_id", None), tokenizer.pad_token_id, 0)  # models look for their own in the ids
+    padding = next(each for each in known if each is not None and each >= 0)
 
     def tokenized(data: Labelled) -> Tokenized:
         inputs = [_texts(data.name, column, of_words=task.name == "token-classification") for column in data.inputs]
         if task.name == "sequence-classification":
-            labels = torch.tensor(class_ids(data, config.id2label))
-            return Tokenized(_encoded(tokenizer, *inputs, **how), labels, padding)
+            return Tokenized(_encoded(data.name, tokenizer, *inputs, **how), _one_each(data, config), padding)
         if task.name == "token-classification":
-            encoded = _encoded(tokenizer, *inputs, **how, is_split_into_words=True)
+            encoded = _encoded(data.name, tokenizer, *inputs, **how, is_split_into_words=True)
             without = [[0] * len(words) for words in inputs[0]]
             given = without if data.labels is None else class_ids(data, config.id2label)
-            rows = [_first_of_words(encoded, each, data.name) for each in enumerate(given)]
+            rows = [_first_of_words(encoded, number, each, data) for number, each in enumerate(given)]
             return Tokenized(encoded, _padded(rows), padding)
         if tokenizer.mask_token_id is None:
             raise UsageError(f"the tokenizer of {reference.name} has no mask token: give a masked language model")
-        encoded = _encoded(tokenizer, *inputs, **how, return_special_tokens_mask=True)
+        encoded = _encoded(data.name, tokenizer, *inputs, **how, return_special_tokens_mask=True)
         special = encoded.pop("special_tokens_mask")
         return Tokenized(encoded, _masked(encoded["input_ids"], special, tokenizer.mask_token_id), padding)
 
@@ -139,26 +145,41 @@ def _texts(called: str, column: Sequence[Any], *, of_words: bool) -> list[Any]:
     return rows
 
 
-def _encoded(tokenizer: Any, *inputs: Sequence[Any], **how: Any) -> Any:
+def _one_each(data: Labelled, config: Any) -> Int[Tensor, " N"]:
+    """Return the class of each row; raise UsageError if a row has a list of classes."""
+    for number, label in enumerate(data.labels or (), 1):
+        if isinstance(label, list):
+            raise UsageError(
+                f"row {number:,} of {data.name} has the labels {label!r:.60}, but each row needs one label: choose "
+                "another column with --columns"
+            )
+    return torch.tensor(class_ids(data, config.id2label))
+
+
+def _encoded(called: str, tokenizer: Any, *inputs: Sequence[Any], **how: Any) -> Any:
     with quiet("transformers"):
         try:
-            return tokenizer(*inputs, return_attention_mask=True, **how)
+            encoded = tokenizer(*inputs, return_attention_mask=True, **how)
         except Exception as error:  # a tokenizer can raise anything
             raise CollapseError(
                 f"the tokenizer cannot encode the texts: {first_line(error)}; give another --tokenizer"
             ) from error
+    for number, row in enumerate(encoded["input_ids"], 1):
+        if not row:  # a model would read padding instead
+            raise UsageError(f"row {number:,} of {called} has no tokens: remove this row")
+    return encoded
 
 
-def _first_of_words(encoded: Any, row: tuple[int, Any], called: str) -> np.ndarray:
+def _first_of_words(encoded: Any, number: int, labels: Any, data: Labelled) -> np.ndarray:
     """Return a label for the first token of each word of a text, and −100 for all other tokens."""
-    number, labels = row
     if not encoded.is_fast:
         raise CollapseError("token classification needs a fast tokenizer: give a model that has a tokenizer.json")
     words = [-1 if word is None else word for word in encoded.word_ids(number)]
-    if not isinstance(labels, list) or max(words, default=-1) >= len(labels):
+    if not isinstance(labels, list) or len(labels) != len(data.inputs[0][number]):
+        held = len(labels) if isinstance(labels, list) else "no list of"
         raise UsageError(
-            f"row {number + 1:,} of {called} has fewer labels than words: choose other columns with --columns, or "
-            "correct this row"
+            f"row {number + 1:,} of {data.name} has {held} labels for {counted(len(data.inputs[0][number]), 'word')}: "
+            "choose other columns with --columns, or correct this row"
         )
     before = [-1, *words][: len(words)]
     firsts = [word >= 0 and word != last for word, last in zip(words, before, strict=True)]
