@@ -42,8 +42,11 @@ def at_least(least: int, name: str, value: Any) -> int:
 
 
 def first_line(error: BaseException) -> str:
-    """Return the first line of an error's message, shortened to 500 characters; without a message, the class name."""
-    return shortened(str(error).strip().split("\n")[0], _FIRST_LINE) or type(error).__name__
+    """Return the first line of an error's message, without its final period, shortened to 500 characters.
+
+    Without a message, this is the name of the error's class.
+    """
+    return shortened(str(error).strip().split("\n")[0].rstrip(". "), _FIRST_LINE) or type(error).__name__
 
 
 def shortened(text: str, most: int = 60) -> str:

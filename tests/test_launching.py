@@ -82,6 +82,7 @@ def test_only_what_is_missing_is_submitted(tiny, slurm, out, told, tmp_path, mon
     collapse.collect(tiny.model, store=tmp_path / "store", part=(1, 2), **tiny.options())
     said = told(1, *command, "--slurm", "account=nobody")
     assert said.startswith("collapse: the jobs could not be submitted: sbatch: error: invalid account nobody. Check")
+    assert "are in the queue" not in said
     assert "SLURM jobs 1 to 3: 4 pending" in out(*command)
     assert [slurm.options(job).get("array") for job in (1, 2, 3)] == [None, "0-1%2", None]
     assert "holds an unfinished collection that differs in max_chunks" in told(1, *command, "--max-chunks", 9)
@@ -91,6 +92,12 @@ def test_only_what_is_missing_is_submitted(tiny, slurm, out, told, tmp_path, mon
     assert "the queue of SLURM jobs cannot be read" in out("status", tmp_path / "store")
     collapse.collect(tiny.model, store=tmp_path / "store", **tiny.options())
     assert "is complete" in out(*command)
+
+
+def test_jobs_in_the_queue_are_named_if_later_ones_are_refused(tiny, slurm, told, tmp_path):
+    command = ["collect", *tiny.words("--store", tmp_path / "store", "--launcher", "slurm", "--jobs", 2)]
+    said = told(1, *command, "--slurm", "account=nobody-later")
+    assert "The jobs 1_0 to 1_1 are in the queue: first cancel them" in said
 
 
 def test_failed_jobs_are_reported_and_submitted_again(tiny, slurm, out, tmp_path):

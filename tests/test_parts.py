@@ -88,7 +88,7 @@ def test_status_of_stores_and_parts(tiny, whole, out, told, tmp_path):
     (shard,) = shards_in(tmp_path / "p2", "train")
     assert shard.header["seconds"] < shard.header["provenance"]["seconds"]  # which includes loading the model
     assert str(tmp_path / "p2") in shown
-    assert "no slice is saved in" in told(2, "status", tmp_path / "none")
+    assert "there is no folder" in told(2, "status", tmp_path / "none")
 
 
 def test_more_parts_than_slices_are_refused(tiny, told, tmp_path):

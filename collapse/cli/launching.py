@@ -151,7 +151,7 @@ def _launch_slurm(places: Mapping[str, str], parts: int, given: Mapping[str, Any
             about = {"parts": parts, "command": _command_line()}
             _submit([*stages, [last]], about, folder)
             _, said, _ = jobs_of(folder.parent)
-    say(f"{said}. For their progress: collapse status {folder.parent}")
+    say(f"{said}. For their progress: collapse status {shlex.quote(str(folder.parent))}")
     return True
 
 
@@ -172,7 +172,13 @@ def _submit(stages: Sequence[Sequence[Sequence[str]]], about: Mapping[str, Any],
     for commands in filter(None, stages):
         if made:
             how["slurm_dependency"] = f"afterany:{made[-1].partition('_')[0]}"
-        made += [job.job_id for job in submit(Job(), commands, folder, name="collapse", **how)]
+        try:
+            made += [job.job_id for job in submit(Job(), commands, folder, name="collapse", **how)]
+        except CollapseError as error:
+            if not made:
+                raise
+            waiting = f"The jobs {made[0]} to {made[-1]} are in the queue: first cancel them"
+            raise CollapseError(f"{error}. {waiting}") from error
         write_atomic(folder / _RECORD, json.dumps({**about, "jobs": made}).encode())
 
 

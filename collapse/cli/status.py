@@ -38,6 +38,8 @@ def command(stores: tuple[str, ...], format_: str | None, output: str | None) ->
         rows_of = {each: covered(each, record.get("parts")) for each in (folder, *sorted(folder.glob("*/")))}
         if not (said or any(rows_of.values())):
             said = f"no slice is saved in {folder} yet: wait, or give the --store of collapse collect"
+            if not folder.is_dir():
+                said = f"there is no folder {folder}: give the --store of collapse collect"
             if len(stores) == 1:
                 raise UsageError(said)
         jobs += [said] if said else []

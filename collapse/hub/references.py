@@ -226,12 +226,14 @@ def find_revisions(name: str, patterns: str | Iterable[str]) -> list[str]:
     Returns:
         ``id@revision`` or ``folder/checkpoint`` of each checkpoint.
     """
-    wanted = patterns.split(",") if isinstance(patterns, str) else list(patterns)
+    wanted = [each for each in (patterns.split(",") if isinstance(patterns, str) else patterns) if each]
+    if not wanted:
+        raise UsageError("--revisions names no revision: give names or patterns, such as 'step*'")
     files = locate(name, None, "model with revisions", {}).files
     there = files.revisions()
     found: set[str] = set()
     for pattern in wanted:
-        matching = {each for each in there if pattern and PurePosixPath(each).match(pattern)}
+        matching = {each for each in there if PurePosixPath(each).match(pattern)}
         if not matching:
             raise UsageError(f"no revision or checkpoint of {name} matches {pattern}; {near_names(pattern, there)}")
         found |= matching

@@ -34,7 +34,7 @@ def find_layers(loaded: "LanguageModel", tokens_BT: Int[Tensor, "B T"], layers: 
     else:
         raise CollapseError(
             f"the inner layers of {kind} cannot be collected: it has no list of {loaded.n_layers} blocks whose inputs "
-            "are its hidden_states; remove --layers"
+            "are its hidden_states. Remove hooks that change the input or output of a block, or remove --layers"
         )
     for layer in layers:
         if (width := found[layer].shape[-1]) != loaded.weight.shape[1]:

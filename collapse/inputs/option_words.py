@@ -15,7 +15,7 @@ def parsed(name: str, words: Any) -> Any:
         return dict(key_value(each) for each in words)
     if name == "part":
         k, _, n = words.partition("/")
-        return (int(k), int(n)) if k.isdecimal() and n.isdecimal() else words
+        return (int(k), int(n)) if k.isdecimal() and n.isdecimal() and 1 <= int(k) <= int(n) else words
     return int(words) if name == "batch_size" and words.isdecimal() else words
 
 

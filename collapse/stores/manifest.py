@@ -173,9 +173,12 @@ def why_absent(manifest: Mapping[str, Any], layer: str = TOP) -> dict[str, str]:
         "ood": "no out-of-distribution text was given: add one with --ood-text",
         "previous": "the table has no previous row, or the previous row has another tokenizer",
     }
+    local = not (identity.get("validation") or {"revision": None}).get("revision")
+    files = f" --validation-{what} FILES" if local else ""
     if manifest["coverage"]["validation"] is not None:
         no_lens = manifest["model"].get(NO_LENS)
-        not_yet = f"layer {layer} is not validated yet: run collapse collect MODEL --store STORE --layers {layer}"
+        collect = f"run collapse collect MODEL --store STORE --layers {layer}{files}"
+        not_yet = f"layer {layer} is not validated yet: {collect}"
         return why | {"validation": f"layer {layer} has no decisions: {no_lens}" if no_lens else not_yet}
     if "features" in identity:
         why["validation"] = "no validation samples were given: add validation_features and validation_labels"
@@ -184,8 +187,6 @@ def why_absent(manifest: Mapping[str, Any], layer: str = TOP) -> dict[str, str]:
     elif manifest["corpus"].get("validation") is None:
         why["validation"] = f"no validation {what} was given: add one with --validation-{what}"
     else:
-        local = not (identity.get("validation") or {"revision": None}).get("revision")
-        files = f" --validation-{what} FILES" if local else ""
         why["validation"] = f"not validated yet: run collapse collect MODEL --store STORE{files}"
     return why
 

@@ -6,7 +6,7 @@ Parts that are collected into one folder are folded by the last of them, in coll
 from pathlib import Path
 
 from collapse.core.paths import expanded
-from collapse.errors import StoreError
+from collapse.errors import StoreError, UsageError
 from collapse.plugin.guarding import outside_inference_mode
 from collapse.stores.dealing_slices import spans
 from collapse.stores.folding import fold_training, training_hash
@@ -26,14 +26,16 @@ def merge(parts: Parts, *, store: str | Path) -> Store:
     Args:
         parts: Two or more parts, their folders, or the folder that holds them.
         store: Folder of the result. If it already holds this result, with or without a validation, nothing is
-            written. If it is the folder of a part, the store replaces the part.
+            written.
 
     Raises:
-        UsageError: There are fewer than two parts.
+        UsageError: There are fewer than two parts, or the result's folder is that of a part.
         StoreError: Parts overlap, do not cover all slices, or differ in identity; the message names them.
         CollapseError: The result's folder holds another store, or cannot be written.
     """
     shards, target = joined(parts).shards, expanded(store)
+    if any(shard.folder is not None and shard.folder.resolve() == target.resolve() for shard in shards):
+        raise UsageError(f"{target} is one of the parts, which the store would replace: give another --store")
     if missing := gaps(shards):
         raise StoreError(
             f"training slices {spans(missing)} of {shards[0].slices_in_phase} are missing from the parts: collect them "

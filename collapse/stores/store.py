@@ -155,7 +155,7 @@ class Store(Named):
         check_file(self.path / name, self.manifest["files"][name], remember=remember)
         return self.path / name
 
-    def statistics(self, layer: str = TOP) -> "EmbeddingStatistics":
+    def statistics(self, layer: str | int = TOP) -> "EmbeddingStatistics":
         """Read the statistics of a layer, as metrics use them; the classifier is the same for all layers.
 
         Args:
@@ -164,6 +164,7 @@ class Store(Named):
         Raises:
             StoreError: The store does not hold the layer, or a file was altered.
         """
+        layer = str(layer)
         if layer not in self.layers:
             raise StoreError(
                 f"{self} holds {', '.join(self.layers)}, but not layer {layer}: repeat the command that collected "
