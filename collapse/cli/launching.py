@@ -82,9 +82,9 @@ def run_or_submit_jobs(
         if name in given:
             raise UsageError(f"--{name} cannot be used with --launcher: remove one of them")
     places = {str(place_of(model)): model for model in models}  # revisions with equal weights share a store
-    parts, folder = max(1, options["jobs"] // max(1, len(places))), expanded(store) / JOBS
-    if options["launcher"] == "slurm":
-        return _launch_slurm(places, parts, given, folder)
+    parts, folder = options["jobs"], expanded(store) / JOBS
+    if options["launcher"] == "slurm":  # the jobs of all models run at the same time
+        return _launch_slurm(places, max(1, parts // max(1, len(places))), given, folder)
     from collapse.cli.local_parts import run_parts
 
     for place, model in places.items():

@@ -94,6 +94,7 @@ class Collection:
                 return store or Part(self.folder, shards)
             store, self.clock = trained, Clock()
         assert store is not None  # now it is trained
+        # a part of the training text ends here: its source has no validation
         if source.validation is not None and (layers := store.lacking("validation", source.layers)):
             identity, trained_hash = self._identity_for_next_pass(store), training_hash(store, layers)
             new = partial(Validation, source, deciders_of(store, source, layers))
@@ -151,7 +152,8 @@ class Collection:
 
         The ranks divide the slices to collect. Each range of adjacent slices is collected by one accumulator, which may
         continue a shard. ``identity`` and, in validation, ``trained_hash`` (of the training pass) enter the shard's
-        header. If the store already has this phase, for the layer top, other layers get only its plugin statistics.
+        header. If the store already holds this phase for the layer top (other layers are added), only plugin statistics
+        that the store has are collected.
         """
         fields: dict[str, Any] = {"identity": identity} | ({} if trained_hash is None else {"trained": trained_hash})
         fields |= {"model": self.source.model, "corpus": self.source.corpus, "coverage": phase.coverage()}

@@ -191,7 +191,7 @@ class CollectionSpec:
         "Collect again with the same options, and replace the store at the end.", "running", default=False
     )
     part: tuple[int, int] | None = option(
-        "Collect only the k-th of n parts; the last part that is collected into a folder completes the store.",
+        "Collect only the k-th of n parts; the last part that is collected into a folder completes the pass.",
         "running",
         metavar="k/n",
         valid=_is_part,

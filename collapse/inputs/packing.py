@@ -199,7 +199,7 @@ def _chunks(
         for _, done, rows in run:  # noqa: B007  # done is read after the loop
             token_rows += rows
             if most is not None and sum(map(len, token_rows)) >= (most - made) * chunk_length:
-                break
+                break  # these tokens reach the limit, so this function returns below
         lengths = [len(row) for row in token_rows]
         grouped = group(token_rows, chunk_length)[: None if most is None else most - made]
         made, seen = made + len(grouped), seen + sum(lengths)

@@ -113,7 +113,7 @@ def _texts_of(
     options or the model's card.
     """
     if store is not None and completed.text is None:  # a local text: the store has its identity, but not its path
-        # options for a missing validation text are refused if the user gave them, but not if the store adds them
+        # without a validation text, the user's options for one (spec) are refused, but not the store's (completed)
         texts = Texts(None, find_named_validation(completed if completed.validation_text else spec))
         layers = layers_of(spec.layers, store.n_layers)
         if missing := store.lacking("train", layers):

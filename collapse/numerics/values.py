@@ -32,7 +32,8 @@ class Values:
 
     Args:
         s: The statistics, in tensors that nothing else uses.
-        totals: Totals over the validation text, shape (4,), instead of those in ``s``.
+        totals: Totals over the validation text, shape (4,), instead of those in ``s``: the value of the parameter
+            ``chunks`` (a historical name).
     """
 
     def __init__(self, s: EmbeddingStatistics, totals: Tensor | None = None) -> None:

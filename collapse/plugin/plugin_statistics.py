@@ -55,7 +55,7 @@ class PluginStatistics:
                     f"the plugin, or add --without {each.name}, and run the same command again to resume after the "
                     "last saved slice"
                 ) from error
-            each.merge(of_batch)  # without sides: a batch gives deviations from 0 where merge() needs means
+            each.merge(of_batch)  # without sides: the batch's deviations already include the term between the means
 
     def merge(self, other: "PluginStatistics", mine: Side | None = None, theirs: Side | None = None) -> None:
         """Merge each statistic of ``other`` into the statistic of the same name; see :meth:`Statistic.merge`."""

@@ -17,7 +17,7 @@ Parts = str | Path | Part | Iterable[Part | str | Path]
 def joined(parts: Parts) -> Part:
     """Return one part with the shards of all given parts, in order; its folder is that of the first part.
 
-    Nothing is written. Together the shards may cover the text.
+    Nothing is written. Slices may be missing.
 
     Raises:
         UsageError: There are fewer than two parts.

@@ -225,6 +225,7 @@ class Request:
         Raises:
             StoreError: The folder has shards collected with other options; this is checked even without ``--part``.
         """
+        # the shards are of one phase: those of the training are removed before validation begins
         store, shards = _store_in(folder), all_shards(folder)
         refuse_if_shards_differ(folder, self._shard_differences(shards, store))
         if not self.part or not shards or not gaps(shards):  # without gaps, the whole text must still be folded
