@@ -56,11 +56,11 @@ class Plugin:
         return self.maker if self.origin == GIVEN else self.origin
 
     def blamed(self, text: str) -> str:
-        """Add the plugin's name to a message about its failure and, if it is installed, how to disable it."""
+        """Add the plugin's name to a message about its failure, and how to continue without it."""
         if not self.origin:
             return text
-        advice = "" if self.origin == GIVEN else f" (disable it with -p no:{self.name})"
-        return f"plugin {self.name}: {text}{advice}"
+        advice = "correct it, or remove it from -p" if self.origin == GIVEN else f"disable it with -p no:{self.name}"
+        return f"plugin {self.name}: {text} ({advice})"
 
 
 def entries(group: str) -> list[tuple[str, str, EntryPoint]]:
