@@ -59,7 +59,7 @@ def test_options_that_select_texts_are_refused(hub, as_user, tiny):
     hub.add("owner/cut", {"README.md": readme, "train.txt": b"one\ntwo\n"}, kind="datasets")
     done = as_user("measure", tiny.model, "--text", "owner/cut", code=None)
     assert done.returncode == 1
-    assert "owner/cut sets sample_by in its README.md, which would be ignored" in done.stderr
+    assert "the README.md of owner/cut selects texts with sample_by, which is not supported: give" in done.stderr
 
 
 def test_a_limit_downloads_only_the_first_files_of_a_data_set(hub, as_user, tiny, tmp_path):

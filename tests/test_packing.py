@@ -163,7 +163,7 @@ def test_what_cannot_be_packed_is_told(lines, own_home, tmp_path):
     corpus = find_corpus(str(tmp_path / "a.txt"))
     assert packed(corpus, chunk_length=8).tokens.tolist() == [[*map(ord, "abcde\nx\n")]]
     with pytest.raises(
-        CollapseError, match=r"too short .* of T = 9: it has 8 tokens in 1 text shard \(--shards\): give"
+        CollapseError, match=r"too short: it has 8 tokens in 1 text shard, and no shard fills a chunk of T = 9. Give"
     ):
         packed(corpus, chunk_length=9)
     with pytest.raises(UsageError, match="--eos-between needs a tokenizer with an end-of-text token"):
