@@ -93,7 +93,7 @@ class Validation:
 
 
 def deciders_of(store: Store, source: Source, layers: Iterable[str]) -> dict[str, Decider]:
-    """Return a :class:`Decider` for each of these layers of a trained store; all use the same head."""
+    """Return a :class:`Decider` for each of these layers, from the store's class means; all use the same head."""
     exact = source.exact_loss
     top = Decider(store.statistics(), source.weight, source.bias, logits=source.logits, exact_loss=exact)
     return {layer: top if layer == TOP else top.of_layer(store.statistics(layer)) for layer in layers}

@@ -59,7 +59,7 @@ def _agree(inputs: Sequence[Tensor | None], states: Sequence[Tensor]) -> bool:
 
 
 def _equal(mine: Tensor, theirs: Tensor) -> bool:
-    """Whether most embeddings of two runs are equal up to rounding, for example if experts are grouped differently."""
+    """Whether most embeddings of two runs are equal up to rounding; a mixture of experts may change a few of them."""
     if mine.shape != theirs.shape:
         return False
     return float(change_of(theirs.to(mine.device), mine).median()) <= TOLERANCE[mine.dtype]

@@ -20,7 +20,14 @@ _PROBED = 512
 
 
 def speed_up(loaded: "LanguageModel") -> str | None:
-    """Let the first plugin that supports a model make it faster; return the name that the plugin gives, or None."""
+    """Let the first plugin that supports a model replace modules with faster ones.
+
+    Returns:
+        The plugin's name for the faster modules, or None if no plugin changed the model.
+
+    Raises:
+        PluginError: The embeddings changed by more than rounding.
+    """
     manager = plugins()
     if not manager.hooks.get("collapse_prepare_model"):  # save the forward pass of the probe
         return None

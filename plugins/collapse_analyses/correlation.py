@@ -63,8 +63,8 @@ def correlation(
         where: Keep the rows whose column matches a glob, such as 'epochs=10'.
         within: Subtract the mean of each group of rows with equal values of this column, such as architecture. With
             several columns (separated by commas), such as architecture,recipe, subtract the effects of all, as in a
-            two-way analysis of variance; p then permutes whole groups of the first column. Signs of r are counted
-            within these groups.
+            two-way analysis of variance; p then permutes whole groups of the first column. The signs of r are counted
+            over the groups of the first column.
         control: Columns of numbers to control for, such as log(n_params); this gives partial correlations.
         cluster: Treat rows with equal values of this column as one unit, in the jackknife and for p.
         strata: Show instead the value of r in each group of the column that --within names.

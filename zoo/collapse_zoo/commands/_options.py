@@ -1,4 +1,4 @@
-"""Options shared by training and sweeping, and their conversion to a source and values of a recipe."""
+"""Options shared by ``zoo train`` and ``zoo sweep``, and their conversion to texts, a tokenizer and values of a recipe."""
 
 import logging
 from dataclasses import Field, fields
