@@ -42,9 +42,11 @@ def trained(parts, tmp_path_factory):
     return collapse.merge([parts[part] for part in PARTS[:3]], store=tmp_path_factory.mktemp("trained") / "s")
 
 
-def test_the_store_may_not_replace_a_part(parts):
-    with pytest.raises(UsageError, match="is one of the parts, which the store would replace: give another --store"):
-        collapse.merge([parts[each] for each in PARTS[:3]], store=parts[1, 3])
+@pytest.mark.parametrize("target", [(1, 3), (1, 2)])
+def test_the_store_may_not_replace_a_part(parts, target):
+    with pytest.raises(UsageError, match="holds an unfinished collection, which the store would replace: give another"):
+        collapse.merge([parts[each] for each in PARTS[:3]], store=parts[target])
+    assert collapse.stores.shards.Part.load(parts[target]).shards
 
 
 def test_parts_by_their_folders_and_twice_the_same_result(tiny, parts, tmp_path):

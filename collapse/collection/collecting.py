@@ -185,7 +185,7 @@ def _checked(spec: CollectionSpec, store: str | Path | None) -> CollectionSpec:
 def _with_all_ranks(request: Request, report: Report | None) -> Store | Part:
     """Open or collect a request's store or part: rank 0 locks the folder, and all ranks collect what the folder lacks.
 
-    The ranks exchange data first here (the claim), then several times in :func:`_collect`, and last here (the result).
+    The ranks exchange the claim here, then other data in :func:`_collect`, and last the result here.
     """
     if ranks.rank() > 0:
         claim = cast("Claim", ranks.from_first_rank(None))

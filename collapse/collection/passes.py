@@ -65,8 +65,8 @@ class Collection:
     def run(self, store: Store | None = None) -> Store | Part:
         """Run the passes that the store does not hold yet, for the layers that lack them; return the store.
 
-        If other parts have not yet collected their training slices, return the given store unchanged, or a Part if there
-        is none. If only validation slices are missing, return a store with the training pass alone.
+        If other parts have not yet collected their training slices, return the given store unchanged, or a Part if
+        there is none. If only validation slices are missing, return a store with the training pass alone.
         """
         keep_freed_memory()
         source = self.source

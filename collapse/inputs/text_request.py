@@ -113,7 +113,7 @@ def _texts_of(
     options or the model's card.
     """
     if store is not None and completed.text is None:  # a local text: the store has its identity, but not its path
-        # without a validation text, the user's options for one (spec) are refused, but not the store's (completed)
+        # without a validation text, limits for it are refused: those of the user (spec), not of the store (completed)
         texts = Texts(None, find_named_validation(completed if completed.validation_text else spec))
         layers = layers_of(spec.layers, store.n_layers)
         if missing := store.lacking("train", layers):

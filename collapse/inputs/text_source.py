@@ -152,6 +152,7 @@ def open_texts(
     validates_now = not trains or spec.part is None  # the validation needs the means of all parts
     validation = None
     with ranks.first_rank_first():
+        # a store that lacks training layers is refused before, unless the text is given
         train = packed(texts.training, spec) if trains and texts.training else None
         if validates_now:
             validation = texts.pack_validation(lambda corpus: packed(corpus, spec.of_validation))

@@ -125,8 +125,8 @@ class Statistic:
     def merge(self, other: "Statistic", mine: Side | None = None, theirs: Side | None = None) -> None:
         """Merge another statistic of the same kind.
 
-        ``mine`` and ``theirs`` are the counts and means of the two sides. Omit both only if the other statistic is of
-        one batch: the deviations of a batch already include the term that "chan" adds.
+        ``mine`` and ``theirs`` are the counts and means of the two sides. Omit both only if no state is "chan", or
+        if the other statistic is of one batch: its deviations already include the term that "chan" adds.
         """
         rows = self._ensure_rows(other) if any(each.per_class for each in self.state.values()) else None
         for name, each in self.state.items():

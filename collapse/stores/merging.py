@@ -11,7 +11,7 @@ from collapse.plugin.guarding import outside_inference_mode
 from collapse.stores.dealing_slices import spans
 from collapse.stores.folding import fold_training, training_hash
 from collapse.stores.joining import Parts, joined
-from collapse.stores.manifest import differences, is_store
+from collapse.stores.manifest import differences, is_part, is_store
 from collapse.stores.shards import gaps
 from collapse.stores.store import Store, another_store
 from collapse.stores.store_folder import locked_store_folder
@@ -29,13 +29,15 @@ def merge(parts: Parts, *, store: str | Path) -> Store:
             written.
 
     Raises:
-        UsageError: There are fewer than two parts, or the result's folder is that of a part.
+        UsageError: There are fewer than two parts, or the result's folder holds an unfinished collection.
         StoreError: Parts overlap, do not cover all slices, or differ in identity; the message names them.
         CollapseError: The result's folder holds another store, or cannot be written.
     """
     shards, target = joined(parts).shards, expanded(store)
-    if any(shard.folder is not None and shard.folder.resolve() == target.resolve() for shard in shards):
-        raise UsageError(f"{target} is one of the parts, which the store would replace: give another --store")
+    if is_part(target):
+        raise UsageError(
+            f"{target} holds an unfinished collection, which the store would replace: give another --store"
+        )
     if missing := gaps(shards):
         raise StoreError(
             f"training slices {spans(missing)} of {shards[0].slices_in_phase} are missing from the parts: collect them "

@@ -246,7 +246,7 @@ class Request:
         header, phase = shards[0].header, shards[0].phase
         layers = layers_of(self.layers, header["model"].get("n_layers"))
         if store is not None:
-            layers = store.lacking(phase, store.layers_with(self.layers))
+            layers = store.lacking(phase, store.layers_with(self.layers))  # a pass also completes the store's layers
         stored, requested = ({"layers": ", ".join(each)} for each in (header["layers"], layers))
         return differences(stored, requested) + self.identity_differences(header["identity"])
 

@@ -19,13 +19,13 @@ _PAPER = "Wu & Papyan 2024, Figures 6 to 30"
 
 @figure("scaling-width", title="Measurements against width, by depth", source=_PAPER)
 def by_width(results: Results) -> Drawing:
-    """Headline measurements (GNC2 uncentred) against width, a line per depth, for the recipe with most architectures."""
+    """Headline measurements (GNC2 uncentred) against width, a line per depth, in the recipe with most architectures."""
     return _by_size(results, "width", "depth", title="width d")
 
 
 @figure("scaling-depth", title="Measurements against depth, by width", source=_PAPER)
 def by_depth(results: Results) -> Drawing:
-    """Headline measurements (GNC2 uncentred) against depth, a line per width, for the recipe with most architectures."""
+    """Headline measurements (GNC2 uncentred) against depth, a line per width, in the recipe with most architectures."""
     return _by_size(results, "depth", "width", title="depth (layers)")
 
 

@@ -1,4 +1,4 @@
-"""Options shared by ``zoo train`` and ``zoo sweep``, and their conversion to texts, a tokenizer and values of a recipe."""
+"""Options shared by ``zoo train`` and ``zoo sweep``, and their conversion to texts, a tokenizer and recipe values."""
 
 import logging
 from dataclasses import Field, fields
