@@ -40,6 +40,11 @@ def test_a_text_that_is_laid_out_otherwise_is_another(option):
     ]
 
 
+def test_rows_of_different_tokenizers_are_not_compared_silently():
+    others = [row_columns(golden()), row_columns(golden(tokenizer="sha256:0123"))]
+    assert [each.split(" are mixed")[0] for each in mixed(others)] == ["rows of different tokenizers"]
+
+
 @pytest.mark.parametrize(
     ("arguments", "name"),
     [

@@ -16,6 +16,7 @@ _OWN_LIMIT = "max_validation_chunks"  # in rows without it, max_chunks applies t
 COMPARED = {
     "corpus_id": "training texts",
     "validation_id": "validation texts",
+    "tokenizer": "tokenizers",
     "chunk_length": "chunk lengths",
     "max_chunks": "limits of --max-chunks",
     _OWN_LIMIT: "limits of --max-validation-chunks",
@@ -28,8 +29,7 @@ COMPARED = {
 }
 """Texts and settings that must be equal to compare rows, by their columns in a table."""
 ONE_TEXT = {
-    **{name: COMPARED[name] for name in ("corpus_id", "validation_id")},
-    "tokenizer": "tokenizers",
+    **{name: COMPARED[name] for name in ("corpus_id", "validation_id", "tokenizer")},
     **{name: COMPARED[name] for name in ("chunk_length", "max_chunks", _OWN_LIMIT)},
     **{name: f"--{name.replace('_', '-')}" for name in CUT},
 }
