@@ -106,7 +106,10 @@ def _trained(
                 **arguments,
             )
         except Exception as error:  # many libraries read the files here, each with its own exceptions
-            raise loading_error(reference, task.what, error) from error
+            said = loading_error(reference, task.what, error)
+            if spec.device_map:
+                raise CollapseError(f"{said}. Check --device-map") from error
+            raise said from error
     if gguf_file:
         model = _in_dtype(model, spec)  # some dequantized layers, such as norms, have another one
         check_gguf(reference.name, files[0], model)
