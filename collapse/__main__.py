@@ -1,4 +1,4 @@
-"""``python -m collapse``, and the command ``collapse``."""
+"""Entry point of ``python -m collapse`` and of the command ``collapse``."""
 
 import sys
 

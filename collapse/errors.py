@@ -44,7 +44,7 @@ def at_least(least: int, name: str, value: Any) -> int:
 def first_line(error: BaseException) -> str:
     """Return the first line of an error's message, without its final period, shortened to 500 characters.
 
-    Without a message, this is the name of the error's class.
+    If the error has no message, return the name of its class.
     """
     return shortened(str(error).strip().split("\n")[0].rstrip(". "), _FIRST_LINE) or type(error).__name__
 

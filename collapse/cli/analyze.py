@@ -90,7 +90,7 @@ def read_docstring(text: str) -> tuple[str, dict[str, str]]:
 
 
 def _option_type(hint: Any) -> tuple[Any, bool]:
-    """Return the click type of an annotation, and whether it takes several values."""
+    """Return the click type of an annotation, and whether the option may be given several times."""
     origin, inner = get_origin(hint), [each for each in get_args(hint) if each is not NoneType]
     if origin in (Union, UnionType):
         return _option_type(inner[0])

@@ -1,7 +1,8 @@
 """``--launcher``: collect in parts, as SLURM jobs or as processes of this machine.
 
-A job runs ``collapse collect … --part k/n``, which resumes by itself. First the jobs of the training pass run, then the
-jobs of the validation pass. Last, the command itself runs without ``--launcher``, and collects what is still missing.
+A job runs ``collapse collect … --part k/n``, which resumes an interrupted part. First the jobs of the training pass
+run, then the jobs of the validation pass. Last, the command itself runs without ``--launcher``, and collects what is
+still missing.
 """
 
 import json
@@ -57,7 +58,7 @@ def run_or_submit_jobs(
 ) -> bool:
     """Collect models in parts if ``--launcher`` is given; return True if SLURM jobs do the rest of the command.
 
-    If this returns False, the caller continues as without ``--launcher``: it opens complete stores, and collects what
+    If the result is False, the caller continues as without ``--launcher``: it opens complete stores, and collects what
     is missing.
 
     Args:
@@ -156,7 +157,10 @@ def _launch_slurm(places: Mapping[str, str], parts: int, given: Mapping[str, Any
 
 
 def _submit(stages: Sequence[Sequence[Sequence[str]]], about: Mapping[str, Any], folder: Path) -> None:
-    """Submit an array of jobs for each stage, and record them. A stage begins when the stage before has ended."""
+    """Submit an array of jobs for each stage, a list of command lines; record the jobs together with ``about``.
+
+    A stage begins when the previous stage has ended, even if jobs failed.
+    """
     options = click.get_current_context().params
     words = [each.strip("-").partition("=") for each in options["slurm"]]
     more = {key.replace("-", "_"): value or True for key, _, value in words}
@@ -183,7 +187,7 @@ def _submit(stages: Sequence[Sequence[Sequence[str]]], about: Mapping[str, Any],
 
 
 class Job:
-    """A command line for submitit. If the job is pre-empted or runs out of time, submitit queues it again."""
+    """Run a command line as a submitit job. If the job is pre-empted or runs out of time, submitit queues it again."""
 
     def __call__(self, words: Sequence[str]) -> None:
         """Run the command line in this process."""
@@ -203,7 +207,7 @@ class Job:
 
 
 def _missing(model: str, place: str, parts: int, given: Mapping[str, Any]) -> dict[str, list[int]]:
-    """Return the missing parts of a model's collection by phase; nothing if it is complete."""
+    """Return the missing parts of a model's collection by phase; {} if the collection is complete."""
     from collapse.inputs.resolving import resolve
     from collapse.stores.request import Request
 

@@ -1,4 +1,4 @@
-"""Collect the parts of a store in parallel processes on this machine, which end with this process."""
+"""Collect the parts of a store in parallel processes on this machine. They end when this process ends."""
 
 import multiprocessing
 import os
@@ -20,14 +20,15 @@ def run_parts(
     """Run the command lines of parts in parallel and wait for them; return how each part ended.
 
     Args:
-        commands: Words of the command lines by part. Each process gets its share of the threads, and one of the GPUs.
+        commands: Words of the command lines by part. Each process gets an equal share of the threads, and one GPU if
+            there are several.
         store: Folder of the store.
         phase: The phase that the parts collect; its progress is shown.
         parts: Number of parts.
         folder: Folder to which the processes write their logs.
 
     Returns:
-        The last error message of each part or, without one, its exit status; the caller finds out which parts failed.
+        The last error message of each part or, without one, its exit status. This does not say which parts failed.
     """
     import torch
 

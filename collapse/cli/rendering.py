@@ -34,7 +34,7 @@ _PIECE = re.compile(r"[^._\-/ ]*[._\-/ ]+|[^._\-/ ]+")
 
 
 def console(*, stderr: bool = False) -> "Console":
-    """Return a rich console; if the output is not a terminal, lines are as long as they need to be."""
+    """Return a rich console. If the output is not a terminal and COLUMNS is not set, lines are not wrapped."""
     from rich.console import Console
 
     made = Console(stderr=stderr, highlight=False)
@@ -125,7 +125,7 @@ def _width(columns: Sequence[_Column]) -> int:
 def _divided(keys: list[_Column], others: list[_Column], width: int) -> Iterator[list[_Column]]:
     """Divide a wide table: yield the columns of each narrower table.
 
-    Each has all key columns, and as many of the other columns as fit into ``width``, at least one.
+    Each table has all key columns, and as many of the other columns as fit into ``width``, at least one.
     """
     table = list(keys)
     for column in others:

@@ -19,7 +19,7 @@ def say(text: str, *, err: bool = False) -> None:
     """Print a message to stdout or, with ``err``, to stderr; its line breaks and tabs are kept."""
     # pass sys.stderr explicitly: click may bypass the replaced stream that prints lines above a progress bar
     stream = sys.stderr if err else None
-    click.echo(visible(text, keep="\n\t"), file=stream, err=err)  # noqa: TID251  # the one place
+    click.echo(visible(text, keep="\n\t"), file=stream, err=err)  # noqa: TID251  # all output goes through say()
 
 
 def say_aside(text: str) -> None:

@@ -22,8 +22,8 @@ SavedState = Mapping[str, Tensor]
 class Training:
     """Accumulate class moments of adjacent training slices.
 
-    If ``top`` is one of the layers, the state also has the head's rows of the classes. ``state`` is the result of
-    :meth:`state` in the run to resume; None for a new run.
+    If ``top`` is one of the layers, the state also has the head's row for each class. The argument ``state`` is the
+    result of :meth:`state` in the run to resume; None for a new run.
     """
 
     def __init__(
@@ -43,7 +43,7 @@ class Training:
         ].plugin_statistics  # read for the versions, which are the same for all layers
 
     def add(self, h: Mapping[str, Tensor], y_n: Tensor, *_: int) -> None:
-        """Add samples: embeddings by layer, and labels. Further arguments (numbers of units) are ignored."""
+        """Add samples: embeddings by layer, and labels. The further arguments of :meth:`Validation.add` are ignored."""
         labels = Labels.of(y_n, self.device)
         for layer, moments in self.moments.items():
             with _naming(layer):

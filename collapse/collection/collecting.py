@@ -152,7 +152,7 @@ def collect_source(
 def _requested(
     model: Any, name: str | None, store: str | Path | None, options: Mapping[str, Any]
 ) -> Iterator[Request | Store]:
-    """Yield the request of :func:`collect`, or a published store that makes it unnecessary."""
+    """Yield the request of :func:`collect`, or a published store that already has what is requested."""
     folder = None if store is None else expanded(store)
     if is_live(model):
         with live_model(model, name, folder, options) as (reference, spec):
@@ -169,7 +169,7 @@ def _requested(
 
 
 def _checked(spec: CollectionSpec, store: str | Path | None) -> CollectionSpec:
-    """Return the options; raise UsageError if some exclude each other or if ``without`` names no statistic."""
+    """Return the options; raise UsageError if they are inconsistent or ``without`` names an unknown statistic."""
     if spec.part is not None and store is None:
         raise UsageError("--part needs a folder for the part: give --store (store=)")
     if spec.part is not None and spec.recollect:
@@ -185,7 +185,8 @@ def _checked(spec: CollectionSpec, store: str | Path | None) -> CollectionSpec:
 def _with_all_ranks(request: Request, report: Report | None) -> Store | Part:
     """Open or collect a request's store or part: rank 0 locks the folder, and all ranks collect what the folder lacks.
 
-    The ranks exchange the claim here, then other data in :func:`_collect`, and last the result here.
+    Rank 0 first sends the claim to the other ranks; then all ranks exchange data in :func:`_collect`; last, rank 0
+    sends the result.
     """
     if ranks.rank() > 0:
         claim = cast("Claim", ranks.from_first_rank(None))

@@ -42,7 +42,7 @@ def measure_layers(
     The nearest class centre (NCC) is found among the class means of this layer.
 
     Args:
-        model: A store, its folder or its name on the Hub; or a model or loaded model, which is run first.
+        model: A store, its folder or its name on the Hub; or a model or loaded model, which is run first if needed.
         layers: ``"all"``, ``"every:4"``, or numbers such as ``[0, 4, -2]``. Layer l is the input of the model's block
             l. The last layer, -1, is always measured. For a store, ``"all"`` means all layers in it; if it holds only
             ``top``, this is an error.

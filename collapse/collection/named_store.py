@@ -69,7 +69,7 @@ def open_or_collect(
 
 
 def open_or_collect_named(name: str, *, store: str | None, progress: Report | None, **options: Any) -> Store:
-    """Open the store for a name, or collect it.
+    """Open or collect the store for ``name``: a store, a model or a features file, by its path or name on the Hub.
 
     ``store`` is the folder of a model's store, or a repository of stores on the Hub; None for the local cache.
     """
@@ -117,7 +117,10 @@ def place_among(
 
 
 def check_options(name: str, options: Mapping[str, Any], *, null: bool, ood_text: Any = None) -> None:
-    """Raise UsageError if options of :func:`open_or_collect_named` do not apply, or if ``ood_text`` does not exist."""
+    """Raise UsageError if options of :func:`open_or_collect_named` do not apply, or if ``ood_text`` does not exist.
+
+    ``null``: null baselines are requested, so a store is an error too.
+    """
     if is_store(name):
         if null:
             refuse_store(name)

@@ -57,7 +57,7 @@ def open_ood(
         store: The store to compare with.
         model: The model of ``store``; :func:`check_ood` has accepted it.
         ood_text: A text, as for ``--text``. With ``--task``: data, as for ``--data``; their labels are not read. For a
-            model that is a features file: another features file. A store or statistics are always accepted.
+            model that is a features file: another features file. For every model: a store or statistics.
         options: The given options of the collection of ``store``.
         report: Called as report(what, done, total).
 

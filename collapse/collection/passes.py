@@ -94,7 +94,7 @@ class Collection:
                 return store or Part(self.folder, shards)
             store, self.clock = trained, Clock()
         assert store is not None  # now it is trained
-        # a part of the training text ends here: its source has no validation
+        # if a text is collected in parts, a later command validates: source.validation is None during training
         if source.validation is not None and (layers := store.lacking("validation", source.layers)):
             identity, trained_hash = self._identity_for_next_pass(store), training_hash(store, layers)
             new = partial(Validation, source, deciders_of(store, source, layers))
@@ -211,7 +211,7 @@ class Collection:
         start: int,
         stop: int,
     ) -> Shard:
-        """Collect the slices from ``start`` to ``stop`` into a new shard, or into the shard ``before`` them."""
+        """Collect the slices [start, stop) into a new shard or, if there is a shard ``before``, extend that shard."""
         batch = min(phase.batch_units(self.batch_size), phase.slice_units)
         begins = start if before is None else before.start
         if before is not None:

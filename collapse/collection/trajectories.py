@@ -78,5 +78,5 @@ def trajectory(
 
 
 def of_revision(row: Row, name: str) -> Row:
-    """Return the row of a revision. If the row has no step, ``id@revision`` in ``name`` becomes the row's model."""
+    """Return a revision's row; if it has no step and ``name`` is ``id@revision``, ``name`` becomes the row's model."""
     return replace(row, model=name) if row.step is None and "@" in name else row

@@ -48,7 +48,7 @@ def vl_convert() -> Any:
 
 
 def converted(svg: str, form: Format) -> bytes:
-    """Convert an SVG that :func:`svg_of` returned to ``form``: "svg", "pdf" or "png" (300 pixels per inch).
+    """Return an SVG of :func:`svg_of` in the format ``form``: "svg", "pdf" or "png" (300 pixels per inch).
 
     Raises:
         CollapseError: vl-convert cannot render the picture, or is not installed.
@@ -62,8 +62,8 @@ def converted(svg: str, form: Format) -> bytes:
 def svg_of(spec: dict[str, Any], *, width: float = WIDTHS["column"]) -> str:
     """Render a Vega-Lite specification, which contains its data, to SVG; ``width`` is the printed width in inches.
 
-    The width of the panels is chosen so that the whole picture has this width and text keeps its size. At the width of
-    a column, at most two panels (``columns``) are side by side; at the width of a page, at most four.
+    The width of the panels is chosen so that the whole picture has this width and, if possible, text keeps its size.
+    At the width of a column, ``columns`` of the specification is reduced to at most 2; at the width of a page, to 4.
 
     Raises:
         CollapseError: vl-convert cannot render it, or is not installed.

@@ -78,11 +78,11 @@ def local_rank() -> int:
 
 
 def join(words: Sequence[str], *, silent: bool = True) -> None:
-    """Join the other ranks if ``torchrun`` started several; from then on, only rank 0 prints.
+    """Join the other ranks if ``torchrun`` started several.
 
     Args:
         words: The command line, which must be the same for all ranks.
-        silent: Whether the other ranks print nothing.
+        silent: Whether only rank 0 prints from then on.
 
     Raises:
         UsageError: The ranks run different commands.
@@ -169,7 +169,7 @@ def on_first_rank(function: Callable[[], T]) -> T:
 def first_rank_first() -> Iterator[None]:
     """Run a ``with`` block on rank 0, then on one rank of each other machine, then on the remaining ranks.
 
-    The remaining ranks find what the block downloads in the cache. Use this function inside :func:`together`, which
+    The remaining ranks then find the block's downloads in the cache. Use this function inside :func:`together`, which
     reports an exception to the other ranks.
     """
     turn = 0 if rank() == 0 else 1 if local_rank() == 0 else 2

@@ -28,9 +28,10 @@ def environment(**variables: str) -> Iterator[None]:
 
 @contextmanager
 def quiet(*libraries: str, bars: bool = False) -> Iterator[None]:
-    """Suppress log lines of libraries, and progress bars of transformers, datasets and huggingface_hub.
+    """Suppress log lines of the given libraries below the level ERROR (for datasets, CRITICAL).
 
-    The libraries still raise exceptions for errors, and collapse reports these. With ``bars``, progress bars are kept.
+    Also suppress progress bars of the given libraries transformers, datasets and huggingface_hub, unless ``bars`` is
+    True. The libraries still raise exceptions for errors, and collapse reports these.
     """
     if "transformers" in libraries:  # transformers shows bars of huggingface_hub
         libraries = ("huggingface_hub", *libraries)

@@ -43,7 +43,7 @@ def submit(job: Callable[[Any], Any], arguments: Sequence[Any], folder: Path, *,
 
 
 def queued(jobs: Collection[str]) -> dict[str, str]:
-    """Return the states of the jobs that wait or run, such as ``{"123_4": "RUNNING"}``.
+    """Return the states of those of the given job ids that wait or run, such as ``{"123_4": "RUNNING"}``.
 
     Raises:
         CollapseError: The queue cannot be read.

@@ -8,8 +8,8 @@ import os
 import sys
 
 SPINS = "3000"
-"""How often a waiting thread of GNU OpenMP checks before it sleeps. With OpenMP's own default, it checks for
-milliseconds and takes CPU time from the thread that it waits for."""
+"""How many times a waiting thread of GNU OpenMP checks for work before it sleeps. With OpenMP's own default, the checks
+last several milliseconds and take CPU time from the thread that it waits for."""
 
 _NUMBER = ("OMP_NUM_THREADS", "MKL_NUM_THREADS")
 _GRANTED = "SLURM_CPUS_PER_TASK"
@@ -19,7 +19,8 @@ def prepare(threads: int | None = None) -> None:
     """Set the environment of OpenMP before torch is loaded; keep variables that the user has set.
 
     Args:
-        threads: Number of threads, which overrides the variables; None for the CPUs that Slurm grants, or all CPUs.
+        threads: Number of threads, which overrides the user's variables; None for the number in these variables, else
+            the CPUs that Slurm grants, else all CPUs.
     """
     if "torch" in sys.modules:
         if threads is not None:

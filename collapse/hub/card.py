@@ -59,7 +59,7 @@ The licence of the text applies to data derived from it.
 
 
 def card(store: "Store", name: str) -> str:
-    """Return the card's metadata and text: what was measured on which text, how to load it, and how it was made.
+    """Return the card with its metadata: the store's model, text and measurements, and how to load and collect it.
 
     Args:
         store: The store.

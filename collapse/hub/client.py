@@ -1,7 +1,7 @@
 """Names of repositories on the Hugging Face Hub, and clear errors for failed requests.
 
-The client, which is the library huggingface_hub, downloads, retries, caches and commits; its work is not checked. But
-files of a store are checked against the sha256 in its manifest. This module imports neither torch nor transformers.
+The library huggingface_hub, called the client, downloads, retries, caches and commits. Its downloads are not checked,
+except files of a store: their sha256 must be that in the store's manifest. Imports neither torch nor transformers.
 """
 
 import re

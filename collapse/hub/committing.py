@@ -53,7 +53,7 @@ def commit_files(
         remote: The head of the branch; the commit fails if the branch has moved since.
         content: Files or bytes, by their paths in the repository.
         message: The commit's message.
-        replaced: A folder, such as ``collapse/``, in which the commit deletes all other files.
+        replaced: A folder, such as ``collapse/``. The commit deletes files of this folder that are not in ``content``.
         branch: The branch; None for main.
         create_pr: Propose the commit as a pull request.
     """

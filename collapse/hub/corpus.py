@@ -43,7 +43,7 @@ class Corpus:
 
     Attributes:
         name: Name in tables: the data set's id (and its configuration, if one is given), or the files' names.
-        files: Local paths, in order; none for a Hub data set.
+        files: Local paths, in order; none for a Hub data set or a packed text.
         column: Column that holds the text.
         sha256: Hash of the files' contents.
         split, remote: Split and repository of a Hub data set.
@@ -242,7 +242,7 @@ _SELECTING = (("filters", None), ("sample_by", "line"))
 
 
 def files_of_split(corpus: Corpus, remote: Remote) -> tuple[str, ...]:
-    """Return the names of the files of a data set's split in their order.
+    """Return the file names of a data set's split, in the order in which the files are read.
 
     ``datasets`` chooses the files of each split by their names. Here it gets a temporary folder with an empty file for
     each file of the repository, so that its choice does not depend on the cache.

@@ -1,6 +1,7 @@
-"""Fingerprints of a model: hashes of the files from which transformers reads its weights, tokenizer and code.
+"""Fingerprints: hashes of the files from which transformers reads a model's weights, tokenizer and code.
 
-They depend only on content: a folder, its copy on the Hub and a later commit of the same files have equal fingerprints.
+Fingerprints depend only on content. They are equal for a folder, its copy on the Hub and a later commit of the same
+files.
 """
 
 from collections.abc import Iterable, Mapping
@@ -152,7 +153,7 @@ def weights_fingerprint(files: Files, model_args: Arguments) -> str:
 
 
 def adapter_weights(files: Files) -> tuple[str, str]:
-    """Return the name of a PEFT adapter's weight file, and one ``sha256:…`` of this file and the config file."""
+    """Return the name of a PEFT adapter's weight file, and one ``sha256:…`` of this file and adapter_config.json."""
     for name in ("adapter_model.safetensors", "adapter_model.bin"):
         if files.has(name) and files.has(ADAPTER):
             return name, _fingerprint({each: files.sha256(each) for each in (name, ADAPTER)})

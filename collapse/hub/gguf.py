@@ -22,7 +22,7 @@ def gguf_context(file: Path) -> int | None:
 
 
 def check_gguf(name: str, file: Path, model: Any) -> None:
-    """Reject a GGUF file with a tensor, or a scaling of rotary angles, that transformers ignores."""
+    """Raise CollapseError if transformers ignores a tensor, or a scaling of rotary angles, of a GGUF file."""
     from transformers import modeling_gguf_pytorch_utils as reading
 
     reader, architecture = _opened(file)

@@ -70,7 +70,11 @@ def find_published(name: str) -> tuple[Remote, str]:
 
 
 def open_named(name: str) -> Store | None:
-    """Open the store on the Hub with this name; None if the name refers to a model or to nothing."""
+    """Open the store with this name on the Hub.
+
+    Return None if the name cannot be a repository's or, for a name without a folder, if the repository holds a model,
+    has no store, or is not available.
+    """
     if not names_repo(name):
         return None
     repo, folder = split_name(name)
@@ -106,7 +110,7 @@ def names_repo(name: str) -> bool:
 def repo_of(store: str) -> Remote | None:
     """Return the repository that the value of ``--store`` names; None if the value is a folder, existing or new.
 
-    A value that can name both counts as a folder if no such repository is found, online or in the cache.
+    A value that can name either counts as a folder if its parent folder exists, or if no such repository is found.
     """
     if not names_repo(store) or Path(store).parent.exists():
         return None

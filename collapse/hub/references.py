@@ -170,14 +170,14 @@ def find_tokenizer(name: str, model_args: Mapping[str, Any] = {}) -> ModelRefere
 
 
 def remember_tokenizer(reference: ModelReference) -> None:
-    """Record a tokenizer's folder in the cache, by hash. Stores omit this path, because they may be published."""
+    """Write a tokenizer's folder path to the cache, by fingerprint. Stores omit the path: they may be published."""
     if reference.is_local and reference.loaded_tokenizer is None:
         with suppress(CollapseError):  # an unwritable cache is not an error
             write_atomic(_remembered(reference.tokenizer), bytes(Path(reference.location).resolve()), shared=True)
 
 
 def known_tokenizer(tokenizer: str) -> Path | None:
-    """Return the recorded folder of a tokenizer with this hash, or None; its files may have changed since."""
+    """Return the saved folder of a tokenizer with this fingerprint, or None; its files may have changed since."""
     with suppress(OSError):
         return Path(_remembered(tokenizer).read_text())
     return None

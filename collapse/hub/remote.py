@@ -48,7 +48,8 @@ class Remote:
     def files(self) -> Mapping[str, str]:
         """The sha256 of each file, by path; "" if it is unknown.
 
-        The Hub lists it only for large files. Offline, without a cached list, the cached files are listed, all with "".
+        The Hub lists a sha256 only for large files. Offline, without a cached list, the cached
+        files are listed, all with "".
 
         Raises:
             CollapseError: The Hub does not answer, or only some files of a data set are cached.

@@ -1,7 +1,7 @@
 """Push a store to the Hugging Face Hub in one commit; pull a store, and check the hash of every file.
 
 Each store in a repository has a folder ``collapse/<corpus>-T<chunk length>-<hash of the identity>``. A push replaces
-all files in the folder of the store, but no other store.
+all files in the folder of the store. It does not change other stores.
 """
 
 import glob
@@ -68,8 +68,8 @@ def push(
     """Push a store to a repository in one commit; unchanged files are not sent again.
 
     Args:
-        store: A store on disk that is complete, or trained (without validation); its folder; or its name in the cache,
-            as in :func:`collapse.load`.
+        store: A store on disk, with or without the validation pass; its folder; or its name in the cache, as in
+            :func:`collapse.load`.
         repo: ``user/repo``; created if it does not exist, unless ``revision`` or ``into_model_repo`` is given.
         private: Create the repository as private.
         create_pr: Propose the commit as a pull request.

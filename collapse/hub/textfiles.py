@@ -152,7 +152,7 @@ def _opened(file: str, encoding: str = "utf-8-sig", errors: str = "strict") -> I
     with Path(file).open("rb") as raw:
         start, stream = raw.read(4), raw
         raw.seek(0)
-        if not start and file.lower().endswith((".gz", ".zst")):  # a compressed empty text is not empty
+        if not start and file.lower().endswith((".gz", ".zst")):  # compressing an empty text gives some bytes
             raise CollapseError(f"{file} is empty: copy or download it again")
         for magic, compression in _COMPRESSED.items():
             if start.startswith(magic):

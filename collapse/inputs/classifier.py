@@ -28,7 +28,7 @@ class Classifier:
         weight: The head's weight, shape (C, d).
         bias: The head's bias, shape (C,), or None.
         pools: Whether each unit (image or text) has one row of logits, not one per token. Some of these models
-            still run the head on every token, and return the logits of one of them.
+            still run the head on every token, and return the logits of one token.
     """
 
     model: Any

@@ -167,7 +167,7 @@ class LanguageModel:
     ) -> dict[str, Float[Tensor, "B S d"]]:
         """Return h for each layer in ``names``: the input of a block or, for top, of the head.
 
-        ``names`` are in order of depth. Without FSDP, the run stops at the last layer. Only the S positions before
+        ``names`` are in order of depth. Without FSDP, the run stops at the last of them. Only the S positions before
         ``stop`` are returned.
         """
         modules = {}

@@ -52,8 +52,8 @@ def live_model(
 ) -> Iterator[tuple[ModelReference, CollectionSpec]]:
     """Yield a reference to a loaded model that can be run in place, and the options of its collection.
 
-    The fingerprint of the model's weights is the *probe*: a hash of its configuration, parameters and buffers, and sums
-    of some of its embeddings and logits. The sums of embeddings also depend on the model's hooks.
+    The fingerprint of the model's weights is the *probe*. It has two parts: a hash of the configuration, parameters and
+    buffers; and sums of some embeddings and logits. The sums of embeddings also depend on the model's hooks.
 
     Args:
         model: The model.
@@ -137,7 +137,7 @@ def _is_name(text: Any) -> bool:
 
 
 def _probe(loaded: LanguageModel, folder: Path | None) -> str:
-    """Return a hash of the model's configuration, parameters and buffers, and some of its outputs, as text.
+    """Return, as text, a hash of the model's configuration, parameters and buffers, followed by some of its outputs.
 
     The outputs are sums of the embeddings of fixed tokens, and of the logits of random embeddings. All summands have
     random factors from a fixed seed. If the outputs equal those in the folder's probe up to rounding, the folder's

@@ -111,7 +111,7 @@ def _trained(
                 raise CollapseError(f"{said}. Check --device-map") from error
             raise said from error
     if gguf_file:
-        model = _in_dtype(model, spec)  # some dequantized layers, such as norms, have another one
+        model = _in_dtype(model, spec)  # some dequantized layers, such as norms, have another dtype
         check_gguf(reference.name, files[0], model)
         files = []  # check_loaded() cannot read GGUF
     check_loaded(reference.name, model, info, files, task)

@@ -184,9 +184,9 @@ def _chunks(
     spec: CollectionSpec,
     progress: Report | None,
 ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """Yield the chunks of each map, and where its texts begin in them; tokens that do not fill a chunk are dropped.
+    """Yield the chunks of each map, and the position of each text's first token in these chunks.
 
-    With a limit, only the texts that the chunks need are read.
+    Tokens that do not fill a chunk are dropped. With a limit, only the texts that the chunks need are read.
     """
     chunk_length, most = spec.chunk_length, spec.max_chunks
     assert chunk_length is not None
@@ -218,7 +218,10 @@ def _chunks(
 def _tokenized(
     runs: Iterable[tuple[int, int]], texts: Iterator[str], tokenize: Tokenize, *, ahead: bool
 ) -> Iterator[tuple[int, int, Sequence[Sequence[int]]]]:
-    """Yield each run with the token ids of its new texts; with ``ahead``, tokenize one run ahead."""
+    """Yield (start, stop, token ids) for each (start, stop) in ``runs``; with ``ahead``, tokenize one run ahead.
+
+    Token ids of texts that an earlier run has are not repeated.
+    """
     waiting: deque[tuple[int, int, Future[Sequence[Sequence[int]]]]] = deque()
     with ThreadPoolExecutor(1) as thread:
         done = 0

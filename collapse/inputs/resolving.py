@@ -69,9 +69,10 @@ def find_store(reference: ModelReference, spec: CollectionSpec) -> Store | None:
 
 
 def find_store_at(place: str, model: str, spec: CollectionSpec) -> Store | None:
-    """Find a model's store in the repository (or its folder) that ``--store`` names; None if it has no stores.
+    """Find a model's store in the repository (or a folder of it) that ``place``, the value of ``--store``, names.
 
-    If none of the stores there matches, raise UsageError with a list of these stores.
+    Return None if ``place`` names no repository, or if no stores are there. If none of the stores matches, raise
+    UsageError with a list of these stores.
     """
     remote = repo_of(place)
     if remote is None:

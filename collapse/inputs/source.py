@@ -129,7 +129,7 @@ class Source:
         train: The training samples; None if a store already holds their statistics.
         validation: The validation samples, or None.
         layers: The wanted layers, in order of depth; the last one is top.
-        lens: Function from the embeddings of an inner layer to what the classifier reads, or None if there is none.
+        lens: Function from the embeddings of an inner layer to inputs of the classifier, or None if there is none.
         command: A command line that repeats the collection, for the provenance.
         logits: How the model makes logits from ⟨w, h⟩ + b.
         exact_loss: Whether the loss is summed in float64; texts set it from ``--exact-loss``.

@@ -33,7 +33,7 @@ _OPEN_FIELDS = frozenset(("corpus", "validation", *_LIMITS))
 
 
 def asked_model(name: str, spec: CollectionSpec) -> ModelReference:
-    """Find the model of a request; its arguments may name a GGUF file."""
+    """Find the model that the user names; ``model_args`` of the options may name its GGUF file."""
     arguments = spec.model_args or {}
     check_model_args(arguments)
     gguf_file = arguments.get("gguf_file") or (name if name.endswith(".gguf") else None)
@@ -68,7 +68,7 @@ def text_request(
         if completed.chunk_length is None and reference.position_limit is None:
             _check_kind(reference)
         completed = replace(completed, chunk_length=chunk_length_of(reference, completed.chunk_length))
-    # if the command names no validation text, it is the store's, whose data set may lack the split
+    # if the command names no validation text, the store's text is used, and its data set may lack the split
     if store is not None and spec.validation_text is None and spec.validation_split is None:
         texts = replace(texts, may_be_absent=True)
     fields_of_texts = {"tokenizer": tokenizer.tokenizer, **texts.identity(), **identity_from_store}
@@ -113,7 +113,7 @@ def _texts_of(
     options or the model's card.
     """
     if store is not None and completed.text is None:  # a local text: the store has its identity, but not its path
-        # without a validation text, limits for it are refused: those of the user (spec), not of the store (completed)
+        # without a validation text, refuse the user's limits for it (in spec), but not the store's (in completed)
         texts = Texts(None, find_named_validation(completed if completed.validation_text else spec))
         layers = layers_of(spec.layers, store.n_layers)
         if missing := store.lacking("train", layers):

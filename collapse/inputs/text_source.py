@@ -83,7 +83,7 @@ class TextPhase(Phase):
         return torch.from_numpy(self.chunks.tokens[chunk_n, place_n].astype("int64"))
 
     def blocks(self, start: int, stop: int) -> Tensor:
-        """Return the id of each label's block: adjacent whole texts or, if labels are shuffled, its chunk."""
+        """Return the id of each sample's block. A block is adjacent whole texts or, if labels are shuffled, a chunk."""
         if self.shuffled:
             return super().blocks(start, stop)
         return torch.from_numpy(self.chunks.blocks(start, stop)[:, 1:]).reshape(-1)
@@ -239,7 +239,7 @@ def _check_ids(chunks: Chunks, tokenizer: Any, model: LanguageModel, name: str) 
 def slice_length(chunks: int, chunk_length: int) -> int:
     """Return the chunks per slice, independent of the batch size: a multiple of the largest ``auto`` batch.
 
-    There are at most 1,024 chunks per slice, unless that batch is larger (T < 16). A text of at least 16 chunks has at
+    There are at most 1,024 chunks per slice, unless that batch is larger (T ≤ 8). A text of at least 16 chunks has at
     least 16 slices, or at least 8 if a slice holds at most 2,048 tokens.
 
     >>> slice_length(229_367, 2048), slice_length(20, 512), slice_length(730, 512), slice_length(190, 128)
@@ -253,7 +253,7 @@ def largest_batch(chunks: int, chunk_length: int, tokens: int = _GPU_TOKENS) -> 
     """Return the largest ``auto`` batch, in chunks: a power of two.
 
     Unless it is one chunk, it has at most ``tokens`` tokens, and is at most 1/16 of the text (1/8 if it has at most
-    2,048 tokens). So the text has several slices, because a slice has at least one batch.
+    2,048 tokens). A slice has at least one batch, so this limit gives the text several slices.
     """
     batch = 1
     while batch * 2 * chunk_length <= tokens:

@@ -1,4 +1,4 @@
-"""Units of labelled data as inputs of a model: images, or texts with the positions of their samples.
+"""Convert labelled data to inputs of a model. A unit is an image, or a text with one or several samples.
 
 Shapes: B units of a batch, N units, T tokens of the longest text.
 """
@@ -26,7 +26,7 @@ from collapse.inputs.tasks import Task
 from collapse.numerics.dense_moments import IGNORED
 
 MASKED, MASKING_SEED = 0.15, 0
-"""Fraction of all tokens that are masked, and the seed that selects these tokens."""
+"""Fraction of all tokens that are selected for masking (special tokens stay unmasked), and the seed."""
 
 
 class Images:
@@ -110,7 +110,8 @@ def prepare(task: Task, reference: ModelReference, config: Any, *, trust_remote_
     remember_tokenizer(reference)
     limit = min(tokenizer.model_max_length, limit_of(config.to_dict()) or tokenizer.model_max_length)
     how = {"truncation": limit < 1e9, "max_length": limit if limit < 1e9 else None}
-    known = (getattr(config, "pad_token_id", None), tokenizer.pad_token_id, 0)  # models look for their own in the ids
+    # the model's own id comes first, because some models search the inputs for it
+    known = (getattr(config, "pad_token_id", None), tokenizer.pad_token_id, 0)
     padding = next(each for each in known if each is not None and each >= 0)
 
     def tokenized(data: Labelled) -> Tokenized:
@@ -189,7 +190,7 @@ def _first_of_words(encoded: Any, number: int, labels: Any, data: Labelled) -> n
 def _masked(ids: list[list[int]], special: Sequence[Sequence[int]], mask: int) -> Int[Tensor, "N T"]:
     """Mask tokens in place; return labels: the original id of each masked token, −100 elsewhere.
 
-    A token's position in the data and the seed decide whether it is masked, by the permutation of permuted_labels.py.
+    The permutation of permuted_labels.py selects the tokens, by position and seed; special tokens are never masked.
     """
     rows, begin, total = [], 0, sum(map(len, ids))
     for row, is_special in zip(ids, special, strict=True):

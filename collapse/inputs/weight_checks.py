@@ -25,7 +25,7 @@ def check_loaded(name: str, model: Any, info: Mapping[str, Any], files: list[Pat
     """Raise CollapseError if a checkpoint lacks weights of the model, or has weights that the model does not use.
 
     transformers fills missing weights with random numbers and ignores unused tensors; it only logs both. ``info`` is
-    transformers' loading report, without tied heads; ``files`` are those of the checkpoint.
+    transformers' loading report, which does not list tied heads as missing; ``files`` are the checkpoint's files.
     """
     missing, unexpected = sorted(info["missing_keys"]), sorted(info["unexpected_keys"])
     kind = type(model).__name__
@@ -74,7 +74,7 @@ def _of_draft_layers(unexpected: Iterable[str], model: Any) -> set[str]:
     """Return the tensors of the multi-token-prediction layers that the model's configuration states.
 
     They are in modules named mtp, or in layers after the model's last layer. Such an additional layer counts
-    only if it has a module that no layer of the model has. Without one, it may be an ordinary layer that
+    only if it has a module that no layer of the model has. Without such a module, it may be an ordinary layer that
     ``num_hidden_layers`` does not count.
     """
     config = model.config.get_text_config()

@@ -52,7 +52,7 @@ def analyzed(found: Analysis, table: Results, **options: Any) -> Table:
 
 
 def attempted(called: str, declared: Declared, make: Callable[[], T]) -> T:
-    """Call ``make``, which runs a plugin's function, and return its result; ``called`` names it in messages.
+    """Call ``make``, which runs a plugin's function, and return its result; ``called`` names the function in messages.
 
     Raises:
         PluginError: The function failed.

@@ -132,7 +132,7 @@ def pair_measurements() -> list[str]:
 
 
 def check_name(name: str, known: Sequence[str], what: str) -> None:
-    """Raise UsageError if a name is unknown. The message says that it is not ``what``, and suggests similar names."""
+    """Raise UsageError if a name is unknown. The message says that the name is not ``what``, and suggests others."""
     if name not in known:
         raise UsageError(f"{name!r} is not {what}; {near_names(name, known)}")
 

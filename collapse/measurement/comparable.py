@@ -106,7 +106,7 @@ def mixed(rows: Iterable["Row | dict[str, Any]"], *, apart: Container[str] = ())
 
 
 def differing(records: Iterable[Mapping[str, Any]], names: Iterable[str]) -> dict[str, dict[str, int]]:
-    """Return the fields in which records differ: for each, its values as shown, and how many records have each value.
+    """Return the fields in which records differ: for each, its values as texts, and how many records have each value.
 
     >>> differing([{"min_count": 1}, {"min_count": 2.0}, {}], ["min_count"])
     {'min_count': {'1': 1, '2': 1}}

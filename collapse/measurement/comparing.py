@@ -1,4 +1,4 @@
-"""Two stores of one text side by side: each measurement, the difference, its standard error, and what it means."""
+"""Compare two stores of one text: measurements of both, differences, their standard errors and their meanings."""
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
@@ -26,7 +26,7 @@ from collapse.stores.store_columns import cut_columns, row_columns
 _COLUMNS = ("measurement", "A", "B", "difference", "standard_error", "t", "seeds_sd", "meaning", "caveats")
 _SHOWN = {"measurement": "measurement", "A": "A", "B": "B", "difference": "B−A", "meaning": "meaning"}
 _SHOWN |= {"standard_error": "± error", "t": "t", "seeds_sd": "seeds' sd"}
-"""Headings of the printed columns, in an order in which 80 characters show the meaning beside the difference."""
+"""Headings of the printed columns. The meaning follows the difference, so that 80 characters show both."""
 _FIELDS = {**ONE_TEXT, "dtype": COMPARED["dtype"]}
 _FIELDS["tokenizer"] += ", so their tokens cannot be compared"
 
@@ -47,14 +47,16 @@ def compare(
 ) -> Table:
     """Compare two stores of one text: each measurement of A and of B, B − A, and its standard error.
 
-    Measurements of the validation text have a standard error over its blocks (runs of whole texts with at least a
-    chunk's tokens). Blocks are paired: a block's effect on both models cancels. Measurements of the training text have
-    a standard error if both stores were also collected in ``parts``: the jackknife of B − A over the K parts.
+    Measurements of the validation text have a standard error over its blocks (adjacent whole texts with at least a
+    chunk's tokens together). If A and B have the same blocks, they are paired: a block's effect on both models cancels.
+    Measurements of the training text have a standard error if both stores were also collected in ``parts``: the
+    jackknife of B − A over the K parts.
 
     Args:
         a, b: Stores or their folders.
         metrics: Measurement names or prefixes, as in :func:`collapse.measure`; None means all.
-        min_count: Keep the classes with at least this many samples, also in the text without each part.
+        min_count: Keep the classes with at least this many samples. The jackknife counts samples without the excluded
+            part.
         classes_of: Keep the classes that A, B and this store (or each of these stores) all have.
         parts: All parts (``--part 1/K`` to ``K/K``) of A, and all parts of B; for each of the two, give the folder
             that holds all its parts, or a list of the parts or of their folders.
@@ -132,7 +134,7 @@ def _table(rows: Sequence[Row], yardsticks: Errors, different: Mapping[str, str]
 def _errors_of_blocks(
     stores: Sequence[Store], influences: Sequence[Mapping[str, Tensor]], *, one_text: bool
 ) -> dict[str, Error]:
-    """Return the standard errors of differences of validation measurements, paired if both stores have equal blocks."""
+    """Return the standard errors of differences of validation measurements, paired for equal texts and equal blocks."""
     errors: dict[str, Error] = {}
     names = influences[0].keys() & influences[1].keys()
     blocks = [store.tensors("validation")["block_totals"][:, [0, 4]] for store in stores if names]

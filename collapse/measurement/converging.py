@@ -22,6 +22,7 @@ def convergence(
 
     The curve needs a collection in parts (``collapse collect … --part k/n``), because a store holds only totals of its
     text. Measurements of the validation text are excluded: parts are validated only after merging. No file is written.
+    A part that several ranks collected counts as several parts, because each rank writes its own shard.
 
     Args:
         parts: Two or more parts, their folders, or the folder that holds them; they need not cover the text.

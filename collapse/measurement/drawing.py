@@ -66,7 +66,7 @@ def plot(
 def drawn(found: Figure, source: Any, **options: Any) -> Drawing:
     """Draw a declared figure; raises the exceptions of :func:`draw`.
 
-    A figure that does not need the column ``layer`` is drawn from rows of one layer.
+    A figure of results that does not need the column ``layer`` is drawn from the rows of the layer ``top``.
     """
     given: Any = results_of(source) if found.of == "results" else _stores(source, found)
     given, notes = of_top(given) if found.of == "results" and "layer" not in found.needs else (given, [])

@@ -13,7 +13,7 @@ from collapse.stores.writing import write_atomic
 
 
 def kept_row(store: Store) -> Row | None:
-    """Return the last measurements of a store as it is now, or None; a damaged or outdated file is ignored."""
+    """Return the last measurements of a store, or None; a file that is damaged, or of an older state, is ignored."""
     row = kept_results(store)
     return None if row is None else Row.from_dict(row)
 

@@ -14,7 +14,7 @@ from collapse.measurement.row_tables import remarks_by_text
 from collapse.plugin.plugin_manager import plugins
 
 Errors = Mapping[str, Mapping[str, Error]]
-"""Errors by yardstick, then measurement. NOISE: standard error of B − A; SEEDS: standard deviation over seeds."""
+"""By yardstick, then measurement. For NOISE: standard error of B − A. For SEEDS: standard deviation over seeds."""
 NOISE, SEEDS = "noise", "seed noise"
 _YARDSTICKS = {NOISE: (1.0, "|t| ≤ {:.1f}"), SEEDS: (math.sqrt(2), "|B−A| ≤ {:.1f} seeds' sd")}
 """By yardstick: the factor that converts its errors to standard errors of B − A, and how notes show its limit."""
@@ -56,7 +56,7 @@ def meaning_of(name: str, rows: Sequence[Row], yardsticks: Errors, different: Co
 
 
 def _limit(word: str, degrees: int) -> float:
-    """Return the number of yardstick errors that |B − A| exceeds by chance in 5 % of comparisons."""
+    """Return the factor f such that |B − A| exceeds f times a yardstick's error by chance in 5 % of comparisons."""
     from scipy.special import stdtrit
 
     return _YARDSTICKS[word][0] * float(stdtrit(degrees, 0.975))

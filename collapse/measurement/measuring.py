@@ -135,7 +135,7 @@ def evaluate_store(
     for :func:`row_and_results`.
 
     Raises:
-        CollapseError: Memory ran out. (Inside a metric's function, this costs only the metric's own value.)
+        CollapseError: Memory ran out. (If it runs out in a metric's function, only this metric has no value.)
     """
     opened = open_measurable(store)
     classes, dim = shape_of(opened.manifest) if isinstance(opened, Store) else opened.means.shape

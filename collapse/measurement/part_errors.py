@@ -1,4 +1,4 @@
-"""Standard errors of training measurements from the parts of both collections (``--part 1/2`` and ``--part 2/2``).
+"""Standard errors of differences of training measurements, from the parts (``--part 1/K`` to ``K/K``) of two stores.
 
 The delete-one jackknife measures the text without each part in turn. It does not measure single parts, because many
 measurements, such as those of class means, differ much between a part and the whole text. Source: Efron &

@@ -98,8 +98,8 @@ def prepared(results: Results) -> "pd.DataFrame":
 def of_top(results: Results, options: Mapping[str, Any] | None = None) -> tuple[Results, list[str]]:
     """Return the rows of the layer ``top``, and a note if other rows are excluded.
 
-    Layers of one model are not independent, so analyses and figures of models use one layer. If an option names the
-    column ``layer``, as ``--where layer=4`` does, all rows are returned.
+    Layers of one model are not independent, so analyses and figures of models use one layer. All rows are returned
+    if an option names the column ``layer``, as ``--where layer=4`` does, or if no row is of the layer ``top``.
     """
     frame = results.frame()
     if "layer" not in frame or re.search(r"\blayer\b", str(options)):

@@ -30,7 +30,7 @@ _TEXTS = {each.name: str for each in fields(Row) if each.name in ABOUT and each.
 
 
 class Results:
-    """A results table: rows measured here, or a table from elsewhere.
+    """A results table: rows measured by collapse, or a table from elsewhere.
 
     Attributes:
         lines: For each line of the :meth:`frame`, its row; None for a line of a CSV or Parquet file, or of a table from
@@ -119,7 +119,7 @@ class Results:
     def write(self, path: str | Path) -> None:
         """Write a .csv, .json or .parquet file atomically, replacing an existing one.
 
-        In a .json file, rows that collapse measured have notes and versions; other rows have only values.
+        In a .json file, a table of only :class:`collapse.Row` has notes and versions; any other table has only values.
 
         Raises:
             CollapseError: The suffix is not of a known format, or the file cannot be written.
@@ -129,8 +129,8 @@ class Results:
     def data(self) -> list[dict[str, Any]]:
         """Return a list of dictionaries for JSON.
 
-        For rows that collapse measured, each has the fields of :class:`collapse.Row`. For a table from a DataFrame, a
-        .csv or a .parquet file, each has a value for every column; a missing value is None.
+        For a table of only :class:`collapse.Row`, each dictionary has the fields of a row. For any other table, each
+        dictionary has a value for every column; a missing value is None.
         """
         if self._frame is None:
             return [row.to_dict() for row in self.rows]
@@ -186,7 +186,7 @@ def chosen(results: Results, kept: Iterable[Any]) -> Results:
 
 
 def _beside(frame: "pd.DataFrame", lines: Sequence[Row | None], places: Iterable[Any]) -> Results:
-    """Return the rows at ``places`` as a table; if one of them has no :class:`Row`, make the table from ``frame``."""
+    """Return the rows at ``places`` as a table; if one has no :class:`Row`, use ``frame``, which has these rows."""
     found = [lines[int(at)] for at in places]
     if found and None not in found:
         return Results(row for row in found if row is not None)
@@ -253,7 +253,7 @@ def _read_json(path: Path) -> Results:
 
 
 def _read_csv(path: Path) -> "pd.DataFrame":
-    """Read a .csv file exactly; names of models and the texts in our columns stay unchanged.
+    """Read a .csv file with exact floats; names and the columns of text in ``_TEXTS`` stay unchanged.
 
     Raises:
         ValueError: The file is not CSV in UTF-8, or a row has more values than the heading.

@@ -92,7 +92,7 @@ def _number(made: Numbers, each: MetricResult, measure: Measure, reasons: dict[s
 
 
 def _has_a_value(made: Numbers, name: str, tally: Tally, left_out: int, noun: str) -> bool:
-    """Whether a number has at least one class or pair; record how many it excludes, and note if it has none."""
+    """Whether a number uses at least one class or pair. Record how many it excludes; add a note if it uses none."""
     # of a class metric, a note already counts the classes without a finite value
     if excluded := left_out - (tally.nan + tally.infinite if noun == "class" else 0):
         made.excluded[name] = excluded

@@ -56,7 +56,7 @@ def table_by_step(rows: Sequence[Row], shown: Collection[str] | None = None) -> 
 
     Args:
         rows: A row per checkpoint and layer, in order.
-        shown: The measurements to show; None for all. CSV and JSON always have all, and all notes.
+        shown: The measurements to show; None for all. CSV and JSON always have all; JSON also has all notes.
     """
     names = by_property(name for name in rows[0].measurements if shown is None or name in shown)
     names_of_rows = ("step", "tokens", "layer", "group")
@@ -251,7 +251,7 @@ def remarks_by_text(row: Row, shown: Collection[str] | None, *, errors: bool = F
 
 
 def _limits(rows: Sequence[Row], name: str) -> tuple[list[float | None], list[float | None]]:
-    """Return each row's value at full collapse, and its reachable value if that is different."""
+    """Return each row's value at full collapse, and its reachable value; [] if the two are equal in all rows."""
     metric, measure = plugins().measurements()[name]
     # errors in limits are reported in the row's notes
     limits = [limits_of(metric, measure, row.classes, row.dim, row.measurements)[0] for row in rows]

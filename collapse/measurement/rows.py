@@ -44,9 +44,9 @@ class Row(Mapping[str, float | None]):
         samples: N, the number of training samples of these classes.
         measurements: One number per measurement, or None if it is not available (a note says why).
         versions: Version of each measurement's definition.
-        excluded: By measurement, the number of excluded pairs of classes, if any. For a class metric, it is the number
-            of classes that its measure skips (zeros of a mean logarithm); a note counts the classes without a finite
-            value.
+        excluded: By measurement, the number of excluded pairs of classes, if any. For a class metric, the number of
+            classes that its measure skips (a mean of logarithms skips zeros); a note counts the classes without a
+            finite value.
         notes: Remarks.
         origin: The store's address on the Hub, ``user/repo/folder@commit``, or None for a local store.
         validation: Name of the validation text, or None.

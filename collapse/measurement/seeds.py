@@ -31,8 +31,8 @@ def spread_of_seeds(
             used, and a note says so.
 
     Raises:
-        UsageError: There is no such name or file.
-        CollapseError: The table has fewer than two seeds of a model, or cannot be read.
+        UsageError: ``seeds`` is neither a results file nor the name of a table.
+        CollapseError: The table has fewer than two seeds of a model, is missing, or cannot be read.
     """
     table, left_out = of_top(seeds if isinstance(seeds, Results) else Results.read(seeds))
     frame, notes = table.frame(), [f"seeds: {each}" for each in left_out]

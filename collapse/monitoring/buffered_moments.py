@@ -16,9 +16,9 @@ _WAITING = 8192
 
 
 class BufferedMoments:
-    """:class:`ClassMoments` that buffer batches before adding them. :meth:`state` raises the errors for wrong values.
+    """Class moments that, on a GPU, buffer batches before adding them. :meth:`state` raises errors for wrong values.
 
-    ``classes`` is None if their number is unknown; ``statistic_types`` are the plugin statistics to fill.
+    ``classes`` is the number of classes (None if unknown); ``statistic_types`` are the plugin statistics to fill.
     """
 
     def __init__(
@@ -65,5 +65,5 @@ class BufferedMoments:
         return self._moments.state()
 
     def restore(self, state: Mapping[str, Tensor]) -> None:
-        """Replace everything by the result of :meth:`state`."""
+        """Replace the moments and the statistics by those in ``state``, a result of :meth:`state`."""
         self._moments = ClassMoments.from_state(state, self._moments.device, self._statistic_types)

@@ -23,7 +23,7 @@ _ROUNDING = 0.02
 
 
 class LinearHead(NamedTuple):
-    """A head: weight (V, d), bias (V,) or None, and how the model computes logits from them."""
+    """A head with V outputs: weight (V, d), bias (V,) or None, and how the model computes logits from them."""
 
     weight: Tensor
     bias: Tensor | None = None
@@ -104,7 +104,7 @@ class ModelHead:
             assert found is not None  # it has a matrix
             weight, bias = found
             check_classifier(weight, bias)  # first, because a head with NaN also fails the next check
-            if is_plain(self.module.weight):  # the weight of other heads, such as quantized ones, was found by calls
+            if is_plain(self.module.weight):  # for other heads, such as quantized ones, calls have computed the weight
                 h = torch.linspace(-1, 1, weight.shape[1], dtype=dtype, device=weight.device)
                 own, expected = self.module(h).double(), nn.functional.linear(h, weight, bias).double()
                 if not (own - expected).norm() <= _ROUNDING * expected.norm():
@@ -191,7 +191,7 @@ class ModelHead:
         return h, y
 
     def _check(self, h: Tensor, y: Tensor, own: Any) -> None:
-        """Raise CollapseError if the model's logits and W h + b differ by more than a constant per sample and rounding.
+        """Raise CollapseError if ``own``, the model's logits, is not W h + b up to a constant per sample and rounding.
 
         The constant does not change the softmax, so ``log_softmax`` outputs pass. Nothing is checked if ``own`` is not
         a finite tensor with a row of logits per label.

@@ -1,4 +1,4 @@
-"""The monitor: class moments of a training loop's own batches, measured at any moment.
+"""The monitor: collect class moments from the batches of a training loop, and measure them at any step.
 
 Shapes: B samples of a batch, C classes, d dimensions, n validation samples.
 """
@@ -33,18 +33,18 @@ _ROWS = 8192
 
 
 class Monitor:
-    """Neural collapse of the embeddings that a training loop gives, batch by batch.
+    """Measure neural collapse of the embeddings that a training loop adds, batch by batch.
 
-    ``update`` adds a batch, ``compute`` returns the measurements. Nothing is stored on disk, and a model, random
-    generators and torch's settings are left as they were. With ``classes``, and metrics that read no plugin statistic,
-    ``update`` never waits for a GPU; otherwise it waits once every 8,192 samples. NaN and wrong labels are therefore
-    reported by ``compute``.
+    ``update`` adds a batch, ``compute`` returns the measurements. Nothing is stored on disk. The monitor does not
+    change the model, random generators or torch's settings. If ``classes`` is given and no metric reads a plugin
+    statistic, ``update`` never waits for a GPU; otherwise it waits once every 8,192 samples. For this reason,
+    ``compute`` reports NaN and wrong labels, not ``update``.
 
     Args:
         metrics: Measurement names or prefixes (``"nc1,nc3"``), or functions that are decorated as metrics, or a list of
             both. None means the headline measurements and ``val_accuracy``. Plugin statistics, such as the covariance
             of ``nc1.covariance_ratio``, are filled only if a chosen metric reads them.
-        classes: C; labels are 0 to C − 1. None if it is unknown, as for tokens: labels are then any numbers from 0 on.
+        classes: C; labels are 0 to C − 1. None if C is unknown, as for tokens: labels are then any integers from 0 on.
 
     Raises:
         UsageError: A metric is unknown, or ``classes`` is not a positive integer.
@@ -204,7 +204,7 @@ class Monitor:
         """Add the samples of another monitor with the same classes and metrics.
 
         Raises:
-            UsageError: It has other classes or metrics.
+            UsageError: The other monitor has other ``classes``, or its metrics read other plugin statistics.
         """
         if (other.classes, other._kinds) != (self.classes, self._kinds):
             raise UsageError(

@@ -15,13 +15,13 @@ T = TypeVar("T")
 
 
 def rank_and_size() -> tuple[int, int]:
-    """Return this process's rank in the default group, and the number of ranks."""
+    """Return this process's rank in torch's default process group, and the number of ranks."""
     joined = dist.is_available() and dist.is_initialized()
     return (dist.get_rank(), dist.get_world_size()) if joined else (0, 1)
 
 
 def of_all_ranks(make: Callable[[], T]) -> list[T]:
-    """Return what a function returns in each rank of the default group; all ranks call this.
+    """Return what a function returns in each rank of torch's default process group; all ranks must call this.
 
     Raises:
         CollapseError: The function failed in a rank; all ranks raise the error of the first such rank.
@@ -47,7 +47,7 @@ def of_all_ranks(make: Callable[[], T]) -> list[T]:
 def buffers_of_rank_0(model: nn.Module) -> Iterator[None]:
     """Use the buffers of rank 0, such as BatchNorm's running statistics, in all ranks; restore each rank's own at exit.
 
-    DistributedDataParallel does the same in its own forward pass. All ranks call this.
+    DistributedDataParallel does the same in its own forward pass. All ranks must use this context.
     """
     own = [(buffer, buffer.data) for buffer in model.buffers()] if rank_and_size()[1] > 1 else []
     try:

@@ -81,7 +81,7 @@ class Recorder:
 
 
 def add_row(file: Path, row: Row) -> None:
-    """Add a row to a results file. Rows of this and of later steps, from an earlier run, are removed."""
+    """Add a row to a results file. Remove existing rows of this and of later steps: they are from an earlier run."""
     tables = [Results([row])]
     if file.exists():
         frame = Results.read(file).frame()

@@ -36,9 +36,9 @@ def validated(
     Args:
         s: The training statistics, of all ranks.
         head: The classifier; without it there are no decisions and no loss.
-        batches: The batches of this rank: embeddings (n, d), labels (n,), and the number of sequences, which all have
-            equally many rows; without sequences, the number of samples. For standard errors, each sequence or sample is
-            a block.
+        batches: The batches of this rank: embeddings (n, d), labels (n,), and the number of sequences, which all
+            have the same length; without sequences, the number of samples. For standard errors, each sequence or sample
+            is a block.
         statistic_types: The plugin statistics to fill, of both phases.
 
     Raises:
@@ -86,7 +86,7 @@ def validated(
 
 
 def with_validation(row: Row, own: Row) -> Row:
-    """Add the measurements of the validation samples alone, with the prefix ``val_``, to a row."""
+    """Return ``row`` with the measurements of ``own`` (the validation samples alone), under names with ``val_``."""
 
     def named(values: Mapping[str, T]) -> dict[str, T]:
         return {f"{VALIDATION}{name}": value for name, value in values.items()}

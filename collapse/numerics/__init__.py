@@ -1,1 +1,1 @@
-"""Class moments, decisions and the sweep over class pairs: float64 tensor code without file access."""
+"""Class moments, decisions and the sweep over class pairs: tensor code without file access."""

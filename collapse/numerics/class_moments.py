@@ -3,7 +3,7 @@
 In a batch, deviations are taken from a point between the class's mean in the batch and its mean so far. This point is
 chosen so that the squared deviations add up to exactly the increase of the class's sum of squares. Two accumulators are
 merged with the update of Chan, Golub & LeVeque (1983). Both methods are accurate even if the variance is 1e-10 of ‖μ‖²;
-the difference E‖h‖² − ‖μ‖² would lose all digits. No one-hot matrix is formed: the code uses scatter-adds over the
+the difference E‖h‖² − ‖μ‖² would lose ten digits. No one-hot matrix is formed: the code uses scatter-adds over the
 occurring classes.
 
 Shapes: B samples of a batch, K classes of a batch, C classes seen so far, d dimensions.

@@ -129,7 +129,7 @@ class Decider:
         x_Bd = h_Bd - self.global_mean
         divisor = max(_power_of_two(x_Bd), self._divisor)
         x_Bd /= divisor
-        bias_factor = self._divisor / divisor  # products are in units of both divisors' product, biases of _divisor²
+        bias_factor = self._divisor / divisor  # products are in units of divisor · _divisor, biases in _divisor²
         found = self._centres.search(x_Bd, bias_factor=bias_factor)
         index_B = self.classes.new_zeros(len(h_Bd))
         index_B[found.samples] = found.rows  # samples with several candidates follow below
@@ -284,6 +284,6 @@ class ValidationTally:
 
 
 def _power_of_two(values: Tensor) -> float:
-    """Return the power of two that scales the largest magnitude of some values to between ½ and 1."""
+    """Return the power of two p for which the largest magnitude of some values, divided by p, is between ½ and 1."""
     _, exponent = math.frexp(largest(values))
     return math.ldexp(1.0, min(max(exponent, -1000), 1000))

@@ -21,8 +21,8 @@ class DenseMoments:
     """Counts, means and summed squared deviations with a row per class; labels are 0 to C − 1.
 
     Deviations δ are from the first sample r of the class, so that a batch costs few passes over its memory: the mean is
-    r + Σδ/N, and the squared deviations from it are Σ‖δ‖² − ‖Σδ‖²/N. This is accurate, because r is about as far from
-    the mean as the other samples. Equal samples have exactly the variance 0.
+    r + Σδ/N, and the squared deviations from the mean sum to Σ‖δ‖² − ‖Σδ‖²/N. This is accurate, because r is about as
+    far from the mean as the other samples. Equal samples have exactly the variance 0.
     """
 
     def __init__(self, classes: int, dim: int, device: str | torch.device = "cpu") -> None:
@@ -76,7 +76,7 @@ class DenseMoments:
         return {name: values.cpu() for name, values in state.items()}
 
     def restore(self, state: Mapping[str, Tensor]) -> None:
-        """Replace everything by the result of :meth:`state`."""
+        """Replace the current state by a result of :meth:`state`."""
         self._sums.zero_()
         for values, name in ((self._counts, "counts"), (self._references, "means"), (self._squares, "squares")):
             values.zero_()[state["classes"].to(values.device)] = state[name].to(values)

@@ -89,8 +89,8 @@ def keep_freed_memory() -> None:
     """Make GNU's allocator keep up to 62 MB of freed memory for the next batch.
 
     By default, it may return each freed block to the system. The system must then clear the pages of the next block,
-    which takes up to a quarter of a collection's time. When one large block is freed, the allocator raises
-    the size up to which it keeps freed memory. This has no effect on other allocators.
+    which takes up to a quarter of a collection's time. This function allocates and frees one large block: the
+    allocator then raises the size up to which it keeps freed memory. Other allocators do not change.
     """
     torch.empty(_BLOCK, dtype=torch.uint8)
 

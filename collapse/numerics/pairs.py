@@ -63,7 +63,7 @@ def sweep(
 def _prepare(values: Values, function: Callable[..., Any]) -> None:
     """Compute the class values that are parameters of a function of pairs, before any tile.
 
-    If a function of classes fails or writes to a shared tensor, no tile is computed in vain.
+    If a function of classes fails or writes to a shared tensor, the metric fails before its first tile.
     """
     for each in closure(function):
         if each.kind != "field" and not (each.kind == "function" and of_tiles(each.target)):

@@ -164,10 +164,11 @@ class Ranking:
     ) -> Float[Tensor, "G B"]:
         """Return a bound on the errors of scores computed in a dtype, given the samples' norms and the highest scores.
 
-        A sum of d products has an error of at most about d·ε/2·‖x‖‖row‖ + d·tiny, in any order of addition. Twice that
-        also covers the conversion of x and row to this dtype. A bias is at most |score| + ‖x‖‖row‖. Numbers below tiny
-        may become 0. This adds up to √d·tiny times the norm of the other vector. The error of float64 is added, so that
-        no row that may be the highest in float64 is lost.
+        ε and tiny are ``eps`` and ``tiny`` of ``torch.finfo``. A sum of d products has an error of at most about
+        d·ε/2·‖x‖‖row‖ + d·tiny, in any order of addition. Twice that also covers the conversion of x and row to this
+        dtype. A bias is at most |score| + ‖x‖‖row‖. Numbers below tiny may become 0, an error of at most √d·tiny times
+        the norm of the other vector. The error of float64 is added, so that no row that may be the highest in float64
+        is lost.
         """
         kind, of_float64 = torch.finfo(dtype), (self._dim + 8) * torch.finfo(torch.float64).eps
         relative, lost = (self._dim + 8) * kind.eps, 8 * self._dim**0.5 * kind.tiny

@@ -23,8 +23,8 @@ def influence_of(values: Values, metric: Metric) -> Float[Tensor, " S"]:
     """Return the influence of each validation block, or group of blocks, on a metric's number.
 
     The influence of a block with n of N samples is the derivative of the number with respect to the block's weight,
-    times N/(N − n) · (1 − 1/S). For a ratio it is (S − 1)/S times the number minus the number without the block
-    (jackknife).
+    times N/(N − n) · (1 − 1/S). For a ratio it is (S − 1)/S · (the number − the number without the block), as in the
+    jackknife.
 
     Raises:
         Failed: A function failed.

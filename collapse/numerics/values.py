@@ -42,7 +42,7 @@ class Values:
         self._found: dict[Callable[..., Any], Any] = {}
 
     def value(self, function: Callable[..., Any]) -> Any:
-        """Return the value of a plugin's function. It is a :class:`Noted` if it or one of its inputs has a remark.
+        """Return a plugin function's value; a :class:`Noted` if it, or the value of a parameter, has a remark.
 
         Raises:
             Failed: The function, or another function that is its parameter, failed.

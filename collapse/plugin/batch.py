@@ -20,8 +20,8 @@ class Batch:
         inverse: Row of each sample's label in ``classes``, shape (B,).
         counts: Samples per class, shape (K,).
         means: Class means of the batch, shape (K, d).
-        deviations: h minus a point between the class's mean in the batch and the mean of the class's earlier samples,
-            shape (B, d). Their products, summed over all batches, equal those of deviations from the final class means.
+        deviations: h minus a point between two means of its class: that of the batch and that of all earlier samples,
+            shape (B, d). Sums of their products over all batches equal those of deviations from the final class means.
     """
 
     h: Float[Tensor, "B d"]
@@ -69,9 +69,10 @@ class ValidationBatch(Batch):
 
 @dataclass(frozen=True, kw_only=True)
 class Side:
-    """Counts and means of one side of a merge, for the classes of the added side; 0 for classes without samples.
+    """Counts and means of one of two merged statistics; 0 for classes without samples.
 
-    Counts are float64, so that a ratio of two counts is float64 too.
+    Both sides have the classes of the statistic that is merged into the other. Counts are float64, so that a ratio of
+    two counts is float64 too.
     """
 
     classes: Int[Tensor, " K"]

@@ -2,9 +2,10 @@
 
 Metrics, statistics, analyses and figures need no hook: collapse finds the declarations in a plugin's module.
 
-An entry point in the group ``collapse`` refers to a module that computes. This module is loaded when first needed and
-may import torch. An entry point in ``collapse.commands`` refers to a module that adds commands. This module is loaded
-at every start, so it must not import anything heavy.
+An entry point in the group ``collapse`` refers to a module with declarations or with other hooks than
+``collapse_commands``. This module is loaded when first needed and may import torch. An entry point in
+``collapse.commands`` refers to a module that adds commands. This module is loaded at every start, so it must not import
+anything heavy.
 """
 
 from collections.abc import Callable, Mapping

@@ -162,7 +162,7 @@ class CoV(Mean):
 
 
 class _OfLogs(Measure):
-    """A measure of logarithms or exponentials: h → s·h leaves it unchanged only if it does not change the values."""
+    """A measure of logarithms or exponentials of values: it is unchanged under h → s·h only if the values are."""
 
     def scale_of(self, scale: Scale) -> float | None:
         """Return the exponent 0 if h → s·h does not change the values, otherwise None."""

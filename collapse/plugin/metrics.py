@@ -199,12 +199,12 @@ def pair_metric(
 
 
 def derived(function: Function) -> Function:
-    """Declare a function that is called once per store. A parameter of its name gives its value to other functions."""
+    """Declare a function that is called once per store; other functions get its value as a parameter with its name."""
     return declare(function, Derived(function, "derived"))
 
 
 def pair_derived(function: Function) -> Function:
-    """Declare a function of pairs, called once per tile. A parameter of its name gives its value to other functions."""
+    """Declare a function of pairs, called once per tile; other functions get its value as a parameter with its name."""
     return declare(function, Derived(function, "pair"))
 
 

@@ -1,4 +1,4 @@
-"""The plugin statistics of a pass. If one raises an exception, the run stops; it can be resumed without this one."""
+"""The plugin statistics of a pass. If a statistic fails, the run stops, and can be resumed without this statistic."""
 
 from collections.abc import Iterable, Iterator, Mapping
 

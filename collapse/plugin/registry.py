@@ -109,8 +109,8 @@ class Plugins:
     def headlines(self, others: Collection[str] = ()) -> list[str]:
         """Return each property's headline measurements; for a property that declares none, its first measurement.
 
-        A first measurement that needs another store (``ood`` or ``previous``) counts only if ``others`` names the
-        store.
+        A measurement that needs another store (``ood`` or ``previous``) can be this first measurement only if
+        ``others`` names the store.
         """
         first: dict[str, list[str]] = {}
         marked: dict[str, list[str]] = {}

@@ -38,9 +38,10 @@ def associations(results: Results) -> Associations:
 
     If models share sizes, rows are not exchangeable: ``correlation`` treats each size as a cluster,
     ``correlation-within`` subtracts the effect of size, and ``permutation-within`` permutes rows only within a size. If
-    models of one size were trained differently, ``correlation-within`` also subtracts the effect of training and
-    permutes whole sizes; ``correlation-log-within``, the same for log(val_loss), replaces ``permutation-within``. If
-    models do not share sizes, ``permutation`` is run, except for models that were trained differently (checkpoints).
+    models of one size were trained differently, ``correlation-within`` also subtracts the effect of training, and its
+    p-values come from permutations of whole sizes. ``correlation-log-within`` does the same for log(val_loss), and
+    replaces ``permutation-within``. If models do not share sizes, ``permutation`` is run, except for models that
+    were trained differently (checkpoints).
     """
     named = with_parts(results.frame())
     size = next((name for name in SIZES if _repeats(named, name)), None)

@@ -53,7 +53,7 @@ def save_figures(
     where: str | Sequence[str] | None = None,
     progress: Report | None = None,
 ) -> list[SavedFigure]:
-    """Draw figures of results and stores into a folder, as wide as a printed column or page.
+    """Draw figures of results and stores, as wide as a printed column or page, and write them into a folder.
 
     Args:
         sources: Results tables or their files, which are joined; stores, their folders, or their names on the Hub; or
@@ -64,7 +64,7 @@ def save_figures(
         names: Names of figures; None for all that can be drawn.
         width: "column" (3.25 inches), "page" (6.75), or inches.
         where: Keep the rows whose column matches a glob, such as ``model=*_10L@9``.
-        progress: Called as ``progress("figures", done, total)``.
+        progress: Called as progress(what, done, total) while stores are measured and figures are drawn.
 
     Returns:
         The result for each figure; its ``problem`` says why a figure was not drawn.

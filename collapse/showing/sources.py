@@ -66,7 +66,7 @@ def gather(
     *,
     where: str | Sequence[str] | None = None,
 ) -> Material:
-    """Open all sources, and measure each store that has no saved measurements of exactly the installed metrics.
+    """Open all sources. Measure each store whose saved measurements are not those of exactly the installed metrics.
 
     Parts of a collection are not measured, because numbers from a part of the text differ from those of the whole text.
     The arguments are those of :func:`collapse.report` and :func:`collapse.save_figures`.

@@ -21,7 +21,7 @@ class Covered:
         done, slices: Numbers of saved slices and of all slices; ``slices`` is None if it is not known yet.
         running: Whether a process collects it now.
         rate: Chunks per second of the last run; None if nothing is saved, or for a features file.
-        seconds_left: Time for the missing slices at this rate; None if no process collects them or no slice is saved.
+        seconds_left: Estimated time for the missing slices; None if no process collects them or no slice is saved.
     """
 
     phase: str

@@ -19,7 +19,7 @@ def dealt(ranges: Sequence[Range], n_ranks: int) -> list[list[Range]]:
 
 
 def adjacent(ranges: Iterable[Range]) -> list[Range]:
-    """Join adjacent ranges of ordered ranges.
+    """Return ordered ranges with adjacent ones joined.
 
     >>> adjacent([(0, 1), (1, 3), (4, 5)])
     [(0, 3), (4, 5)]
@@ -33,7 +33,7 @@ def adjacent(ranges: Iterable[Range]) -> list[Range]:
 
 
 def spans(ranges: Sequence[Range]) -> str:
-    """Return ranges of slices as text, counted from 1 and with both ends.
+    """Return ranges of slices as text; slices are counted from 1, and both ends are included.
 
     >>> spans([(0, 4), (6, 7)])
     '1–4, 7'

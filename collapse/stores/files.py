@@ -40,7 +40,7 @@ def sha256_file(path: Path, *, remember: bool = True) -> str:
 
     Args:
         path: The file.
-        remember: Use the cached hash, and cache a new one. If False, always read the file.
+        remember: Use the cached hash, or cache a new one; only for files of at least 1 MiB. If False, read the file.
 
     Raises:
         OSError: The file cannot be read.

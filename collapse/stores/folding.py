@@ -107,7 +107,7 @@ def fold_validation(shards: Sequence[Shard], statistic_types: StatisticTypes | N
 def _extended(
     store: Store, about: Mapping[str, Any], files: Mapping[str, Tensors], provenance: Mapping[str, Any]
 ) -> Store:
-    """Return a store with more files, in its own folder or in memory; ``about`` has the fields of its new manifest."""
+    """Return a store with ``files`` added, on disk if it has a folder; ``about`` has the fields of its new manifest."""
     held = store.manifest
     kept = held["files"]
     if store.path is None:
@@ -118,7 +118,7 @@ def _extended(
 
 
 def _of_layers(store: Store, shards: Sequence[Shard]) -> list[dict[str, Any]]:
-    """Return a store's provenance entries for layers added after the first collection, and last one for ``shards``."""
+    """Return a store's provenance entries for layers that were added later, followed by a new entry for ``shards``."""
     first = shards[0]
     added = {"phase": first.phase, "layers": first.header["layers"], **_provenance(shards)}
     return [*store.manifest["provenance"].get("layers", []), added]
@@ -211,7 +211,7 @@ def _merged_statistics_and_head(
 def continuable(
     statistic_types: StatisticTypes, held_by: Mapping[str, Any]
 ) -> tuple[list[type[Statistic]], dict[str, str]]:
-    """Return the statistics that installed plugins can continue, and the reasons against the other statistics, by name.
+    """Return the statistics that installed plugins can continue; and, by name, why the others cannot be continued.
 
     ``held_by`` is the header of a shard or the manifest of a store.
     """

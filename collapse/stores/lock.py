@@ -33,7 +33,7 @@ def locked(
     part: tuple[int, int] | None = None,
     beside_parts: bool = False,
 ) -> Iterator[None]:
-    """Hold the lock of a folder, creating the folder if it is missing; ``.lock`` is removed at the end.
+    """Hold the lock of a folder, creating the folder if it is missing; the lock file is removed at the end.
 
     Created folders are removed again if the ``with`` block raises before anything is written into them.
 
@@ -42,10 +42,11 @@ def locked(
         option: The option that names the folder, for messages.
         wait: Log a warning and wait, instead of raising InUseError.
         part: Hold only the lock of the k-th of n parts, so that other processes can hold the locks of other parts.
-        beside_parts: Do not wait for processes that collect parts into the folder.
+        beside_parts: Lock the folder even while other processes collect parts into it.
 
     Raises:
-        InUseError: ``wait`` is false, and another process or thread holds the lock, or a process collects a part.
+        InUseError: ``wait`` is false, and another process or thread holds the lock or, unless ``part`` or
+            ``beside_parts`` is given, collects a part.
         CollapseError: The folder cannot be written.
     """
     made = [each for each in (folder, *folder.parents) if not each.exists()]
@@ -110,7 +111,7 @@ def running_parts(folder: Path) -> list[tuple[int, int]]:
 
 
 def is_locked(folder: Path, part: tuple[int, int] | None = None) -> bool:
-    """Whether a process holds the lock of a folder, or of a part of it.
+    """Whether a process holds the lock of a folder or, with ``part``, the lock of this part.
 
     This never waits, creates no file, and does not disturb other processes.
     """

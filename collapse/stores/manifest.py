@@ -1,6 +1,6 @@
 """The manifest of a store, ``collapse.json``: sealed, written, read and compared. Format version 3.
 
-Its fields are ``identity`` (built in inputs/identity.py), ``model``, ``corpus`` and ``coverage`` (of the source),
+Its fields are ``identity`` (built in inputs/identity.py), ``model``, ``corpus`` and ``coverage`` (from the source),
 ``statistics``, ``files`` and ``provenance`` (folding.py), and ``digest`` and ``checksum`` (:func:`sealed`).
 docs/reference/store.md describes each field.
 """
@@ -161,7 +161,7 @@ def shape_of(manifest: Mapping[str, Any]) -> tuple[int, int]:
 
 
 def why_absent(manifest: Mapping[str, Any], layer: str = TOP) -> dict[str, str]:
-    """Return, for each input of metrics, why a layer may lack this input and which command adds it.
+    """Return, by name, why a layer may lack an input of metrics, and which command adds this input.
 
     The texts contain no paths, because they are published.
     """

@@ -1,6 +1,6 @@
 """Merge the parts of one collection into a store: joining.py checks the parts, folding.py combines their states.
 
-Parts that are collected into one folder are folded by the last of them, in collection/passes.py.
+If parts are collected into one folder, the process that finishes last folds them (collection/passes.py).
 """
 
 from pathlib import Path

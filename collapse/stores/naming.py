@@ -71,7 +71,7 @@ def shown_model(name: str, model_args: Mapping[str, Any], revision: str | None =
 
 
 def _place(name: str, model_args: Mapping[str, Any], revision: str | None) -> tuple[str, dict[str, Any]]:
-    """Return a model's name and arguments, with the name of a GGUF file moved from the name to the arguments.
+    """Return a model's name and arguments; a GGUF file's name is moved from the model's name to the arguments.
 
     The arguments in an identity lack the file's name, because an identity records the file's content instead.
     """

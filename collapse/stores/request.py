@@ -1,7 +1,6 @@
 """A request describes what to collect, and compares it with what a folder already holds.
 
-The identity of a request is built in inputs/identity.py; ``differences``
-in manifest.py compares two identities.
+The identity of a request is built in inputs/identity.py; ``differences`` in manifest.py compares two identities.
 """
 
 import logging
@@ -117,7 +116,7 @@ class Request:
 
     @contextmanager
     def claimed(self) -> Iterator["Claim"]:
-        """Yield what the folder already holds, or else the folder, locked, for collecting what it lacks.
+        """Yield a claim: the finished store or part or, if something is missing, the locked folder to collect into.
 
         With ``recollect``, the claimed folder is a subfolder. At the end of the ``with`` block, the store in the
         subfolder replaces the store in the folder.
@@ -147,14 +146,14 @@ class Request:
             yield Claim(folder, done=done, store=store)
 
     def result(self, done: Store | Part) -> Store | Part:
-        """Return what was claimed or collected, as it lies in the folder, with the request's names."""
+        """Return the claimed or collected store or part with the request's names, after leftover shards are removed."""
         if self.folder is not None and isinstance(done, Store):
             done = Store.load(self.folder) if self.recollect else done
             _remove_folded(self.folder, done)
         return done.with_names(self.shown_names)
 
     def missing_parts(self, n: int) -> dict[str, list[int]]:
-        """Return which of n parts the folder lacks, by phase; nothing if the store is complete.
+        """Return which of n parts the folder lacks, by phase; an empty dictionary if the store is complete.
 
         While no slice of a phase is collected, all parts are missing, because the number of slices is not known.
         """
@@ -220,7 +219,7 @@ class Request:
     def _part_if_done(self, folder: Path) -> Store | Part | None:
         """Return what a locked folder holds if the requested part is complete but its phase is not; otherwise None.
 
-        This is the store if there is one (the part is then of its validation or of new layers), otherwise the part.
+        The result is the store if there is one (the part is then of its validation or of new layers), else the part.
 
         Raises:
             StoreError: The folder has shards collected with other options; this is checked even without ``--part``.

@@ -5,7 +5,7 @@
 A running collection saves its state as a shard. A part (``--part k/n``) is a folder of shards, and a store is made by
 folding shards. The file is ``shards/<phase>-<first slice>.safetensors``, where slices count from 1; it is replaced
 atomically as the collection proceeds. Its header describes the shard, and has a sha256 of this description and the
-tensors. Both are in one metadata field. (The order of several fields would vary.)
+tensors. Both are in one metadata field, because the order of several fields would vary.
 """
 
 import json
@@ -38,9 +38,9 @@ class Shard:
     Attributes:
         phase: "train" or "validation".
         start, stop: Index of the first slice, and index after the last slice, from 0.
-        header: Description: identity, model, corpus and coverage as in a manifest; the layers; versions and makers of
-            their statistics; the ``seconds`` of the last run; provenance; for a validation, the hash of the training
-            files (``trained``).
+        header: Description: identity, model, corpus and coverage as in a manifest; the layers; versions of the plugin
+            statistics, and the plugins that fill them; the ``seconds`` of the last run; provenance; for a validation,
+            the hash of the training files (``trained``).
         path: The file, or None for a shard in memory.
         held: The tensors of a shard in memory.
     """
@@ -220,7 +220,7 @@ def _opened(path: Path) -> Shard:
 
 
 def _header_of(path: Path) -> tuple[dict[str, Any], str]:
-    """Return the description in the header of a shard's file, and the hash of its content."""
+    """Return the description and the sha256 that the header of a shard's file records."""
     from safetensors import SafetensorError, safe_open
 
     try:

@@ -60,9 +60,10 @@ def locked_store_folder(folder: Path, part: tuple[int, int] | None = None) -> It
 
 
 def exclusively(folder: Path | None, part: tuple[int, int] | None) -> AbstractContextManager[None]:
-    """Return a context in which no other process changes a store's folder; the caller holds the lock of ``part``.
+    """Return a context that holds the lock of a store's folder; the caller holds the lock of ``part``.
 
-    Without ``part``, the context does nothing: the caller holds the lock of the folder, or there is no folder.
+    Processes of other parts can still write their shards. Without ``part``, the context does nothing: the caller holds
+    the lock of the folder, or there is no folder.
     """
     if folder is None or part is None:
         return nullcontext()
@@ -70,7 +71,7 @@ def exclusively(folder: Path | None, part: tuple[int, int] | None) -> AbstractCo
 
 
 def _other_things(folder: Path) -> list[str]:
-    """If a folder holds no store, list what else it holds; hidden files are ignored."""
+    """List the files in a folder that are not from collapse; nothing if it holds a store. Hidden files are ignored."""
     if not folder.is_dir() or is_store(folder) or is_store(folder / RECOLLECTED):
         return []
     found = {each.name for each in folder.iterdir()}
@@ -83,7 +84,7 @@ def _other_things(folder: Path) -> list[str]:
 
 @contextmanager
 def new_files(folder: Path) -> Iterator[Callable[[str, bytes], None]]:
-    """Yield a function that writes a store's file by its name; if the ``with`` block raises, remove these files."""
+    """Yield a function that writes a file, given name and data; if the ``with`` block raises, remove these files."""
     written: list[Path] = []
     folders: set[Path] = set()
 

@@ -18,13 +18,14 @@ _REMEDY = "pull the store again, or run the collapse collect command that made i
 
 
 def tensor_bytes(tensors: Mapping[str, "Tensor"], metadata: str | None = None) -> bytes:
-    """Serialize tensors as safetensors, with at most one metadata field: the order of several fields varies."""
+    """Serialize tensors as safetensors, with at most one metadata field, as the order of several would vary."""
     import torch
     from safetensors.torch import save
 
     held = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
     size = sum(tensor.nbytes for tensor in held.values())
-    for_copies = [torch.empty(size, dtype=torch.uint8) for _ in range(2)]  # raises without enough memory; save() aborts
+    # if memory is too small, this raises an exception; save() would abort the process
+    for_copies = [torch.empty(size, dtype=torch.uint8) for _ in range(2)]
     del for_copies
     return save(held, None if metadata is None else {"collapse": metadata})
 

@@ -76,7 +76,7 @@ def relabelled(features: Features) -> Features:
 
 
 def unseen_label(features: Features) -> Features:
-    """Remove the training samples of the first class that occurs in validation."""
+    """Remove the training samples that have the label of the first validation sample."""
     return without(features, features["train_labels"] == features["validation_labels"][0])
 
 

@@ -7,7 +7,7 @@ class LawBroken(AssertionError):
     """A plugin breaks laws; ``laws`` holds the names of these laws.
 
     Args:
-        breaches: Descriptions, by the broken law and by what breaks it, such as a measurement.
+        breaches: A description per breach. Its key is the broken law and what breaks it, such as a measurement.
     """
 
     def __init__(self, breaches: Mapping[tuple[str, str], str]) -> None:

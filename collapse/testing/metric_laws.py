@@ -192,7 +192,7 @@ def _off_limit(pairs: Pairs, *_: Any) -> str:
 
 
 def _wrong_scale(pairs: Pairs, metric: Metric, measure: Measure) -> str:
-    """Describe how measurements of s·h differ from the declared power of s; "" if they do not."""
+    """Describe the error if multiplying embeddings by s does not change numbers as declared; "" if there is none."""
     declared = metric.scale_of(measure)
     powers = {round(math.log(b / a, change.FACTOR), 6) if a and b and b / a > 0 else None for a, b in pairs}
     power = powers.pop() if len(powers) == 1 else None

@@ -36,7 +36,9 @@ def statistics_of(
 def two_classes(
     distance: int | float, variances: tuple[int | float, int | float], samples: int = 3
 ) -> EmbeddingStatistics:
-    """Return statistics and ``covariance`` of two classes of ``samples`` samples each, on a line at 0 and ``distance``.
+    """Return statistics of two classes in one dimension, with means 0 and ``distance`` and ``samples`` samples each.
+
+    They include the plugin statistic ``covariance``.
 
     >>> two_classes(4, (1, 3)).means.tolist()
     [[0.0], [4.0]]
@@ -48,7 +50,7 @@ def two_classes(
 
 
 def value(function: Callable[..., Any], s: EmbeddingStatistics) -> Any:
-    """Call a plugin's function with some statistics, as when a store is measured, and return its result.
+    """Return the result of a plugin's function for the statistics ``s``, computed as when a store is measured.
 
     Numbers are returned as Python numbers, values of classes or of all pairs as a tensor. The remark of a
     :class:`collapse.Noted` is dropped.
@@ -108,7 +110,7 @@ def random_features(classes: int, dim: int, samples: int, *, spread: float = 0.5
         classes: Number of classes C.
         dim: Number of dimensions d.
         samples: Number of training samples, at least C; validation has a quarter as many.
-        spread: Standard deviation within a class, in every dimension; between classes it is 1.
+        spread: Standard deviation within a class, in every dimension. The standard deviation of class means is 1.
         seed: Seed of the generator.
     """
     draw = torch.Generator().manual_seed(seed)

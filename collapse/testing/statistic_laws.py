@@ -61,7 +61,7 @@ def check_statistic(kind: type[Statistic], *, without: Collection[str] = ()) -> 
 
 
 def _runs(size: int) -> Runs:
-    """Cut the samples into runs of this size."""
+    """Return a slice for each batch when the samples are cut into batches of this size."""
     return [slice(start, min(start + size, _SAMPLES)) for start in range(0, _SAMPLES, size)]
 
 
@@ -108,14 +108,14 @@ class _Text:
         self.decider = Decider(replace(s, classifier=weight[s.classes]), weight, None, exact_loss=True)
 
     def begin(self) -> ClassMoments | ValidationTally:
-        """Begin a pass."""
+        """Begin a pass; return its empty accumulator."""
         plugin_statistics = PluginStatistics(self.statistic_types)
         if self.statistic_types[0].phase == "validation":
             return ValidationTally(self.decider, plugin_statistics)
         return ClassMoments(_DIM, plugin_statistics=plugin_statistics)
 
     def accumulated(self, runs: Runs, begun: ClassMoments | ValidationTally) -> ClassMoments | ValidationTally:
-        """Add batches to a pass."""
+        """Add batches to the accumulator of a pass, and return it."""
         for run in runs:
             if isinstance(begun, ClassMoments):
                 begun.add(self.h[run], self.y[run])
@@ -125,11 +125,11 @@ class _Text:
         return begun
 
     def filled(self, runs: Runs) -> State:
-        """Fill the statistic from batches."""
+        """Return the state of the statistic after a pass over batches."""
         return self.accumulated(runs, self.begin()).plugin_statistics.state()
 
     def resumed(self, runs: Runs) -> State:
-        """Fill the statistic from batches; restore it from its tensors after two batches."""
+        """Return the state after a pass over batches that stops after two batches and resumes from its state."""
         begun = self.accumulated(runs[:2], self.begin())
         begun.plugin_statistics = PluginStatistics.from_state(
             begun.plugin_statistics.state(), "cpu", self.statistic_types
@@ -137,7 +137,7 @@ class _Text:
         return self.accumulated(runs[2:], begun).plugin_statistics.state()
 
     def merged(self, runs: Runs) -> State:
-        """Fill a new statistic from each batch, and merge these statistics one after the other."""
+        """Return the state after filling a new statistic from each batch and merging these statistics in order."""
         total = self.begin()
         for run in runs:
             part = self.accumulated([run], self.begin())

@@ -51,7 +51,8 @@ def choose(
     classes are chosen if neither tokens nor ids are given.
 
     Raises:
-        UsageError: No token is given, an id is not a class, none of the texts is a class, or there is no tokenizer.
+        UsageError: No token is given, an id is not a class, none of the texts is a class, or texts are given but no
+            tokenizer is found.
         CollapseError: The store or the tokenizer cannot be read.
     """
     opened = load(store) if isinstance(store, str | Path) else store

@@ -100,7 +100,7 @@ def _candidates(store: Store, held: str) -> Iterator[Path]:
 
 
 def _named(name: str, arguments: Mapping[str, Any], held: str) -> ModelReference:
-    """Find a tokenizer by name, with the model's ``arguments`` (for GGUF) if its fingerprint is then ``held``."""
+    """Find a tokenizer by name; for a folder, use ``arguments`` (GGUF) if the fingerprint is then ``held``."""
     if arguments and expanded(name).is_dir():
         found = find_tokenizer(name, arguments)
         if found.tokenizer == held:

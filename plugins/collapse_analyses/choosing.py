@@ -109,7 +109,7 @@ def choose(
         also: Columns that are also tested if the table has them and ``columns`` is None.
 
     Raises:
-        UsageError: A column is unknown, or an expression is invalid.
+        UsageError: A column is unknown, an expression is invalid, or ``within`` puts every row into its own group.
         CollapseError: There are fewer than 3 rows, no degree of freedom or no column to test, or the goal is constant.
     """
     every = prepared(results)

@@ -99,7 +99,7 @@ def correlation(
 def _correlated(chosen: Chosen, clusters: list[str], resamples: int) -> Table:
     """Return the correlations over all rows."""
     names = chosen.within
-    # after several effects are subtracted, the residuals of a group are often one curve
+    # after several effects are subtracted, residuals of a group often lie on one curve, so they are not independent
     whole_groups = len(names) > 1 and not clusters
     clusters = names[:1] if whole_groups else clusters
     fits = Jackknife(chosen.model, groups_of(chosen.frame, clusters) if clusters else None)

@@ -190,7 +190,7 @@ class Jackknife:
 
         If the model has many effects, the jackknife variance is too large. So it is scaled to be unbiased for
         independent errors of equal variance. Student's t has the degrees of freedom of the scaled χ² distribution with
-        the same mean and variance as this estimate (Satterthwaite). ``slope_G`` are the slopes without each unit.
+        the mean and variance of this variance estimate (Satterthwaite). ``slope_G`` are the slopes without each unit.
         Source: Bell & McCaffrey 2002, for the degrees of freedom.
         """
         if not np.isfinite(slope_G).all():

@@ -27,7 +27,7 @@ class _Pairs:
     equal: list[str]
     first: Codes  # (pairs,) positions of the rows with the first value
     second: Codes
-    units_n: Codes  # (pairs,) unit of each pair: its two architectures; the pair if these are unknown or all equal
+    units_n: Codes  # (pairs,) unit: the pair's two architectures; if unknown or equal for all pairs, the pair itself
 
 
 @analysis("paired")
@@ -121,7 +121,7 @@ def _records(frame: Any, columns: Sequence[Column], pairs: _Pairs) -> list[dict[
 
 
 def _changes(change_n: Floats, lower: int | None, pairs: _Pairs, fits: Jackknife) -> dict[str, Any]:
-    """Return a column's mean difference, its signs and the sign test; ``lower`` is 1 if lower values are better."""
+    """Return a column's mean difference, rises, falls and sign test; ``lower`` is 1 if lower values are better."""
     from scipy.stats import binomtest  # slow to import
 
     rises, falls = int((change_n > 0).sum()), int((change_n < 0).sum())

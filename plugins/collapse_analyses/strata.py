@@ -46,9 +46,9 @@ def signs_of(correlations: Sequence[float | None] | None) -> dict[str, float | i
 def p_of_whole_groups(x_n: Floats, y_n: Floats, first_n: Codes, second_n: Codes, *, n: int) -> float | None:
     """Return the p-value of |r|, from the observed and n random orders of the whole groups of the first grouping.
 
-    After the effects of two groupings are subtracted, the residuals of a group are often one curve, so a group counts
-    as one observation. A cell holds the rows that share both groups. The cell means form a table, whose row and
-    column means are subtracted. Return None if a cell is empty.
+    After the effects of two groupings are subtracted, the residuals of a group often lie on one curve. Then they are
+    not independent, so a group counts as one observation. A cell holds the rows that share both groups. The cell means
+    form a table, whose row and column means are subtracted. Return None if a cell is empty.
     """
     shape = (int(first_n.max()) + 1, int(second_n.max()) + 1)
     cells_n = first_n * shape[1] + second_n

@@ -53,7 +53,7 @@ MEASUREMENTS = {
 def shown(name: str) -> Shown:
     """Return how a measurement is drawn; an unknown measurement is titled by its name.
 
-    A monitor's ``val_nc1.…`` are drawn as ``nc1.…``.
+    A monitor's validation measurement ``val_nc1.…`` is drawn as ``nc1.…``.
 
     >>> shown("nc1.cdnv").axis, shown("mine.mean_count").axis
     ('mean CDNV (1/h²)', 'mine.mean_count')
@@ -64,7 +64,7 @@ def shown(name: str) -> Shown:
 
 
 def drawn_in(figure: str) -> list[str]:
-    """Return the measurements of a kind of figure.
+    """Return the names of the measurements that a kind of figure draws.
 
     >>> drawn_in("duality")
     ['nc3.self_duality', 'unc3.uniform_duality']
@@ -85,7 +85,7 @@ def measured(results: Results, needs: Sequence[str] = ()) -> "pd.DataFrame":
     """Return a table, with columns for the values in the models' names; numbers are finite or NaN.
 
     The column ``width`` is d if names do not contain a width, and ``called`` is a model's name, without owner and
-    folder if the names then still differ. Rows without a number in each of ``needs`` are excluded.
+    folder if the names then still differ. Rows that lack a number in any of ``needs`` are excluded.
 
     Raises:
         CollapseError: No row has numbers in all of ``needs``.

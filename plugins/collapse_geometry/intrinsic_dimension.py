@@ -9,7 +9,7 @@ from collapse import Noted, metric
 COLLAPSE_OPT_IN = True
 
 _BLOCK = 1 << 22  # distances that are computed at once
-_CANDIDATES = 4  # nearest means by matrix products; exact differences then give the two nearest of these
+_CANDIDATES = 4  # number of nearest means found by matrix products; exact differences then give the two nearest
 _DISCARDED = 0.1  # share of classes with the largest ratios, which the fit excludes, as in Facco et al.
 _EQUAL = 1e-12  # log ratios up to this are rounding errors
 

@@ -55,7 +55,7 @@ class Estimates:
 
         With few classes, or if the true norms are unequal, the spread is a bad estimate. The squared length of Gaussian
         noise with r effective dimensions has variance 2v²/r, with r from 1 to d. So the error is clamped between its
-        values for r = d and r = 1. Two classes have equal norms, so their error is the bound for r = 1.
+        values for r = d and r = 1. The ñ_c² of two classes are always equal, so the value for r = 1 is used.
         """
         classes, dim = self.means.shape
         bound = (2 * self.noise.square() * self.counts / (self.counts - 1)).sum().sqrt() / classes

@@ -13,7 +13,7 @@ UNIFORM = "uniform random points"
 
 
 def uniform_log_kernel(C: int, d: int | float) -> float | None:
-    """Reachable mean of log‖u − u′‖⁻¹; None if d < 2 < C.
+    """Reachable mean of log‖u − u′‖⁻¹; None if d < 2 and C > d+1.
 
     If C ≤ d+1, it is that of a simplex, the minimum: ½ ln((C−1)/(2C)). Otherwise, it is that of points uniform on the
     sphere: −ln 2 − ½(ψ(a) − ψ(2a)) with a = (d−1)/2, because their (1 − cos)/2 has a Beta(a, a) distribution.

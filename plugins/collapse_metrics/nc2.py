@@ -140,7 +140,7 @@ def etf_error(centred_means: Tensor) -> float:
 def etf_distance(a_Cd: Float[Tensor, "C d"], b_Cd: Float[Tensor, "C d"]) -> float:
     """‖G/‖G‖_F − E/‖E‖_F‖_F for G = A Bᵀ and E = I − 11ᵀ/C, ‖E‖_F = √(C−1); NaN if G is zero.
 
-    For C ≤ d+1 the Gram matrix is formed and subtracted, which is accurate near an exact ETF. Otherwise no ETF can be
+    For C ≤ d+1, G is formed and E is subtracted, which is accurate near an exact ETF. Otherwise no ETF can be
     reached, and d×d products suffice, because ‖A Bᵀ‖_F² = ⟨AᵀA, BᵀB⟩. If the terms of this inner product cancel up to
     rounding, G counts as zero.
     """

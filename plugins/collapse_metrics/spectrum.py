@@ -48,7 +48,7 @@ def spectrum_of(matrix: Float[Tensor, "d d"], rounding: Tensor | float, nothing:
 
 
 def spectrum_of_rows(rows: Float[Tensor, "n d"], rounding: Tensor | float, nothing: str) -> Spectrum | Noted:
-    """Spectrum of the mean of r rᵀ over rows r, from singular values; otherwise like :func:`spectrum_of`.
+    """Spectrum of the mean of x xᵀ over rows x, from singular values; otherwise like :func:`spectrum_of`.
 
     If the matrix itself were formed, small eigenvalues would lose digits, and a pseudo-inverse depends mostly on these.
     """

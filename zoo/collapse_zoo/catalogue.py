@@ -43,7 +43,7 @@ class Entry:
     Attributes:
         name: Published name, such as TinyStories-12x1024_10L@9; or a run's name with its checkpoint.
         where: "published", the run directory, or "Hub: " and the repository.
-        recipe: How it was trained.
+        recipe: How the model was trained.
         k: The checkpoint; None for a run without a checkpoint.
         measurements: One number per measurement.
     """
@@ -94,7 +94,7 @@ def catalogue(runs: str | Path = "runs", *, where: Sequence[str] = ("published",
 
 
 def on_the_hub() -> list[Entry]:
-    """List models of the zoo and their stores on the Hub, with the measurements on their cards.
+    """Return an entry, with the card's measurements, per repository on the Hub that holds a zoo model or its store.
 
     Raises:
         CollapseError: The Hub cannot be reached.

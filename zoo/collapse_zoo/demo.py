@@ -36,7 +36,7 @@ _NOTES = (
 
 
 def demo(folder: str | Path, *, epochs: Sequence[int] = (3, 9, 27, 81, 243), progress: Report | None = None) -> Table:
-    """Train a model on a few stories, and measure it at its initialization and after some epochs (ascending numbers).
+    """Train a model on a few stories, and measure it at its initialization and after the ``epochs`` (ascending).
 
     Finished work of a previous run in the same folder is reused. Writes ``results.csv`` and ``results.json``.
 

@@ -10,7 +10,7 @@ from collapse.errors import UsageError
 
 @hookimpl
 def collapse_prepare_model(model: Any) -> str | None:
-    """Give a GPT-Neo its fast attention."""
+    """Give a GPT-Neo the fast attention and return the attention's name; return None for other models."""
     if model.config.model_type != "gpt_neo":
         return None
     from collapse_zoo.fast_gpt_neo import prepare
@@ -20,7 +20,7 @@ def collapse_prepare_model(model: Any) -> str | None:
 
 @hookimpl
 def collapse_trained_on(folder: Path) -> Mapping[str, Any] | None:
-    """Return the texts of the run in a folder, or of the run that a checkpoint is from, if they are on this machine."""
+    """Return options that name a run's texts, given the folder of the run or of a checkpoint; None if unknown."""
     from collapse_zoo.runs import CHECKPOINTS, RECORD, Run
 
     folder = folder.absolute()
@@ -34,7 +34,7 @@ def collapse_trained_on(folder: Path) -> Mapping[str, Any] | None:
 
 @hookimpl
 def collapse_results() -> Mapping[str, Path]:
-    """Return the paper's own measurements of its 230 models."""
+    """Return the path of the table with the paper's own measurements of its 230 models."""
     from collapse_zoo.catalogue import PUBLISHED
 
     return {"paper": PUBLISHED}

@@ -1,4 +1,4 @@
-"""Publish a run on the Hub: each epoch's model and store become a revision tagged with k; the last is main."""
+"""Publish a run on the Hub: model and store of epoch k + 1 become a revision with the tag k; the last one is main."""
 
 import json
 from pathlib import Path

@@ -213,7 +213,7 @@ class Name:
         return "".join(f"_{name}-{sign}{size:g}".replace("+", "") for name, sign, size in losses) + head
 
     def parts(self) -> dict[str, int | float | str]:
-        """Return the values in the name, as columns of a table; ``seed`` and ``init_seed`` only for repeats.
+        """Return the values in the name, as columns of a table; ``seed`` (order) and ``init_seed`` only for repeats.
 
         >>> parse("12x1024_10L").parts()["architecture"], parse("12x1024_10L@9").parts()["recipe"]
         ('12x1024', '10L@9')

@@ -41,7 +41,7 @@ class Checkpoint:
     """The checkpoint at the end of an epoch, or at the last step.
 
     Attributes:
-        path: The folder, which transformers can load; it may have been deleted to save space.
+        path: The folder, which transformers can load; it is absent if it was not saved, or was deleted to save space.
         step: Number of optimizer steps.
         k: The number of the epoch, counted from 0: @9 is the checkpoint of epoch 10.
         validation: Loss and accuracy on the validation text, if there is one.
@@ -102,7 +102,7 @@ class Run:
     def check_same(self, recipe: Recipe, source: "Source", **arguments: Any) -> None:
         """Raise UsageError if the directory holds anything other than a run of this recipe on this text.
 
-        ``arguments`` are arguments of the Trainer that must also be the same.
+        ``arguments`` are arguments of the Trainer that must also be the same. A waiting run of a sweep is not checked.
         """
         record = self.record
         if not record:

@@ -37,7 +37,7 @@ class Source:
         reference: Reference to the tokenizer.
         tokenizer: The loaded tokenizer.
         label: The part of a model's name before its size, such as TinyStories.
-        spec: Options of a collection. Of these, shards, eos_between and the limits of chunks say how to cut the texts.
+        spec: Options of a collection. Packing uses those that say how to tokenize the texts and cut them into chunks.
     """
 
     texts: Texts
@@ -154,7 +154,7 @@ def _generate(n: int, words: int | None, vocabulary: int) -> tuple[Path, Path, P
 
 
 def _label(corpus: Corpus) -> str:
-    """Return the text's part of a run's name: data set, file, or folder (of several files, or of one called train)."""
+    """Return a text's label in names of runs: data set, file, or folder (for several files, or a file called train)."""
     if corpus.split:
         return corpus.name.split("/")[-1].replace(":", ".")
     file = Path(f"{corpus.packed.files.name}/{corpus.name}" if corpus.packed else corpus.files[0]).resolve()

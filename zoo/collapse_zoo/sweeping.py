@@ -169,7 +169,7 @@ def _submit(runs: Sequence[Run], folder: Path, slurm: Mapping[str, Any]) -> dict
 
 
 class Job(Checkpointable):
-    """The callable that submitit runs; if it is pre-empted or runs out of time, it is queued again and resumes."""
+    """The callable that submitit runs; a job that is pre-empted or runs out of time is queued again and resumes."""
 
     def __call__(self, run: Run) -> None:
         """Train and measure a run."""

@@ -35,10 +35,10 @@ class Samples(Dataset[dict[str, Tensor]]):
 
 
 class Order(Sampler[int]):
-    """The chunks in an order that depends only on the seed and the epoch, padded with blank chunks.
+    """The chunks in an order that depends only on the seed and the epoch, followed by padding chunks.
 
-    With several processes, padding gives each an equal share of the last batch. Blank chunks do not affect the loss
-    or the gradient.
+    With several processes, padding chunks give each process an equal share of the last batch. They do not affect the
+    loss or the gradient.
     """
 
     def __init__(self, chunks: int, seed: int, multiple: int = 1) -> None:

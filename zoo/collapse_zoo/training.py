@@ -44,7 +44,7 @@ def train(
     fast_attention: bool = True,
     progress: Report | None = None,
 ) -> Run:
-    """Train a model, or resume an interrupted training; do nothing if the run directory holds the trained model.
+    """Train a model, or resume an interrupted training; skip training if the run directory holds the trained model.
 
     Under torchrun or ``accelerate launch`` every process calls this; the batch is divided among them.
 
@@ -62,7 +62,7 @@ def train(
         checkpoints: The k of the epochs after which the model is validated and saved; None for every epoch.
         device: "auto" (CUDA if available, otherwise the CPU), "cpu" or "cuda".
         fast_attention: Use the fast attention.
-        progress: Called as progress(what, steps done, steps, tokens/s and loss).
+        progress: Called as progress(what, done, total[, note]); during training, the note has tokens/s and loss.
 
     Raises:
         UsageError: The directory holds another recipe's run (the message names the differences), or an option is
@@ -100,8 +100,8 @@ def _measure(run: Run, source: Source, checkpoints: Iterable[int], device: str, 
 def leave_group() -> None:
     """Destroy the process group at the end of a program, after all of its processes have succeeded.
 
-    Without this, torch's threads may abort a process while it exits; then the other processes end too early. If your
-    own script calls :func:`train` under torchrun, call this function last.
+    Without this call, torch's threads may abort a process while it exits; then the other processes end too early. If
+    your own script calls :func:`train` under torchrun, call this function last.
     """
     gc.collect()  # Trainers are in reference cycles, and torch's threads end only when nothing refers to the group
     if torch.distributed.is_available() and torch.distributed.is_initialized():
@@ -195,7 +195,7 @@ def _trainer(
 
 @contextmanager
 def _failures(run: Run, first: bool) -> Iterator[None]:
-    """Record an exception of the block in ``training.json``, and raise it again.
+    """Record an exception of the ``with`` block in ``training.json``, and raise it again.
 
     If the disk is full or memory ran out, the exception becomes a CollapseError. Only the ``first`` process records it.
     """
