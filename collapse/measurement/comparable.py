@@ -74,7 +74,7 @@ def limit_of(row: "Row") -> str:
 
 
 def is_crossed(rows: Sequence["Row"]) -> bool:
-    """Whether all stores were measured with the same values of ``--min-count``, and these are two or more."""
+    """Whether all stores were measured with the same two or more values of ``--min-count``."""
     limits = list(_limits(rows).values())
     return all(each == limits[0] and len(set(each)) > 1 for each in limits)
 

@@ -36,8 +36,9 @@ _CANCELLED = 1e-3  # a difference smaller than this, relative to its terms, has 
 class Measure:
     """One named number; a subclass defines how to compute it from the values of a class or pair metric.
 
-    A subclass defines ``empty``, ``state``, ``merge`` and ``result``. Measures with the same ``state`` and ``merge``
-    share a state if the fields that their Python class adds to ``Measure`` also have equal values.
+    A subclass defines ``empty``, ``state``, ``merge`` and ``result``. The state is computed once
+    for all measures of a metric that have the same ``state`` and ``merge``, and equal values in the fields that their
+    class adds to ``Measure``.
 
     Attributes:
         name: Name of the measurement, such as ``nc2.interference``.

@@ -146,7 +146,7 @@ class Request:
             yield Claim(folder, done=done, store=store)
 
     def result(self, done: Store | Part) -> Store | Part:
-        """Return the claimed or collected store or part with the request's names, after leftover shards are removed."""
+        """Return ``done`` with the names in this request; first remove shards that the store already holds."""
         if self.folder is not None and isinstance(done, Store):
             done = Store.load(self.folder) if self.recollect else done
             _remove_folded(self.folder, done)

@@ -57,7 +57,7 @@ class Order(Sampler[int]):
 
 
 class ZooTrainer(transformers.Trainer):
-    """A Trainer with the zoo's order of the text and its validation."""
+    """A Trainer that reads the chunks in the zoo's order and computes the zoo's validation loss and accuracy."""
 
     def __init__(self, data_seed: int, **options: Any) -> None:
         super().__init__(compute_metrics=validation_metrics, **options)
