@@ -1,6 +1,6 @@
-"""Find rows of a matrix that equal an earlier row, without comparing all pairs.
+"""Find rows of a matrix that equal an earlier row of their group, without comparing all pairs.
 
-Shapes: n rows of a group, d dimensions, V rows of the matrix.
+Shapes: n rows of a group of rows, d dimensions, V rows of the matrix.
 """
 
 from collections.abc import Sequence

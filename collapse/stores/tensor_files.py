@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 _OURS = ("train", "classifier", "validation")
-_REMEDY = "pull the store again, or run the collapse collect command that made it with --recollect"
+_REMEDY = "pull the store again, or run the command that collected it again, with --recollect"
 
 
 def tensor_bytes(tensors: Mapping[str, "Tensor"], metadata: str | None = None) -> bytes:

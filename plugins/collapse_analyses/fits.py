@@ -124,10 +124,10 @@ class Jackknife:
         self.degrees = natural if degrees is None else degrees
 
     def products(self, values_kn: Floats, *, ranks: bool = False) -> Floats:
-        """Return the inner products of k columns' residuals or centred ranks without each unit, shape (G, k, k).
+        """Return inner products of k columns' residuals, leaving out one of the G units at a time, shape (G, k, k).
 
-        ``values_kn`` has a row per column. Products of a column are NaN if the model explains it exactly without the
-        unit (with ``ranks``: if it is constant).
+        ``values_kn`` has a row per column. With ``ranks``, they are products of centred ranks. Products of a column are
+        NaN if the model explains it exactly in the remaining rows (with ``ranks``: if it is constant there).
         """
         from scipy.stats import rankdata  # slow to import
 

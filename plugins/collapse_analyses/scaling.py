@@ -113,7 +113,7 @@ def _rows_of(frame: "pd.DataFrame", size: str) -> "pd.DataFrame":
 
 
 def _fixed(frame: "pd.DataFrame", size: str) -> list[str]:
-    """Return the columns that are held fixed in the fit for a size: those with a value in every row."""
+    """Return the columns that a fit in ``size`` holds fixed: those of ``FIXED`` with a value in every row."""
     return [name for name in FIXED[size] if name in frame and frame[name].notna().all()]
 
 
