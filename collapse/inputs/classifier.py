@@ -78,12 +78,12 @@ class Classifier:
     def embed(self, batch: Mapping[str, Tensor]) -> Float[Tensor, "B d"] | Float[Tensor, "B T d"]:
         """Return the input of the head, without computing logits."""
         outputs, logits = list[Tensor](), list[Tensor]()
-        hook = self.head.register_forward_hook(lambda _, __, output: outputs.append(output))
-        try:
-            whole = lambda: logits.append(_run(self.model, batch).logits)  # noqa: E731
-            h = inputs_of({self.name: self.head}, whole, stops=not self.pools)[self.name].to(self.weight.device)
-        finally:
-            hook.remove()
+
+        def run() -> None:
+            logits.append(_run(self.model, batch).logits)
+
+        with self.head.register_forward_hook(lambda _, __, output: outputs.append(output)):
+            h = inputs_of({self.name: self.head}, run, stops=not self.pools)[self.name].to(self.weight.device)
         if not self.pools or h.dim() == 2:
             return h
         # each architecture has its own rule for the token whose logits it returns

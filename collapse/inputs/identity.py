@@ -19,7 +19,9 @@ def identity_of(
     spec: CollectionSpec, reference: ModelReference, tokenizer: ModelReference, data: Mapping[str, Any]
 ) -> dict[str, Any]:
     """Return the identity of a collection; ``data`` are the fields of its texts or labelled data."""
-    return {**data, **recorded_options(spec), **_model_fields(spec, reference, tokenizer)}
+    options = recorded_options(spec)
+    arguments = options.pop("model_args")
+    return {**data, **options, **_model_fields(spec, arguments, reference, tokenizer)}
 
 
 def recorded_options(spec: CollectionSpec) -> dict[str, Any]:
@@ -33,12 +35,14 @@ def recorded_options(spec: CollectionSpec) -> dict[str, Any]:
     return recorded
 
 
-def _model_fields(spec: CollectionSpec, reference: ModelReference, tokenizer: ModelReference) -> dict[str, Any]:
+def _model_fields(
+    spec: CollectionSpec, arguments: Mapping[str, Any], reference: ModelReference, tokenizer: ModelReference
+) -> dict[str, Any]:
     """Return the fields of a model: its weights, arguments, adapter and code."""
     # a GGUF file is identified by its content, not by its name
     apart = {"gguf_file", *RUNNING_ARGS}
-    arguments = {name: each for name, each in shown_arguments(spec.model_args or {}).items() if name not in apart}
-    identity = {"weights": reference.weights, "model_args": arguments}
+    kept = {name: each for name, each in arguments.items() if name not in apart}
+    identity = {"weights": reference.weights, "model_args": kept}
     if reference.adapter:
         identity["adapter"] = reference.adapter.weights
     if spec.trust_remote_code:

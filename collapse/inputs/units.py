@@ -122,7 +122,7 @@ def prepare(task: Task, reference: ModelReference, config: Any, *, trust_remote_
             encoded = _encoded(data.name, tokenizer, *inputs, **how, is_split_into_words=True)
             without = [[0] * len(words) for words in inputs[0]]
             given = without if data.labels is None else class_ids(data, config.id2label)
-            rows = [_first_of_words(encoded, number, each, data) for number, each in enumerate(given)]
+            rows = [_first_of_words(encoded, at, each, inputs[0][at], data.name) for at, each in enumerate(given)]
             return Tokenized(encoded, _padded(rows), padding)
         if tokenizer.mask_token_id is None:
             raise UsageError(f"the tokenizer of {reference.name} has no mask token: give a masked language model")
@@ -171,16 +171,16 @@ def _encoded(called: str, tokenizer: Any, *inputs: Sequence[Any], **how: Any) ->
     return encoded
 
 
-def _first_of_words(encoded: Any, number: int, labels: Any, data: Labelled) -> np.ndarray:
+def _first_of_words(encoded: Any, number: int, labels: Any, given: list[str], called: str) -> np.ndarray:
     """Return a label for the first token of each word of a text, and −100 for all other tokens."""
     if not encoded.is_fast:
         raise CollapseError("token classification needs a fast tokenizer: give a model that has a tokenizer.json")
     words = [-1 if word is None else word for word in encoded.word_ids(number)]
-    if not isinstance(labels, list) or len(labels) != len(data.inputs[0][number]):
+    if not isinstance(labels, list) or len(labels) != len(given):
         held = len(labels) if isinstance(labels, list) else "no list of"
         raise UsageError(
-            f"row {number + 1:,} of {data.name} has {held} labels for {counted(len(data.inputs[0][number]), 'word')}: "
-            "choose other columns with --columns, or correct this row"
+            f"row {number + 1:,} of {called} has {held} labels for {counted(len(given), 'word')}: choose other columns "
+            "with --columns, or correct this row"
         )
     before = [-1, *words][: len(words)]
     firsts = [word >= 0 and word != last for word, last in zip(words, before, strict=True)]
