@@ -8,8 +8,6 @@ import pytest
 
 from collapse.errors import CollapseError, UsageError
 from collapse.measurement.columns import choose_rows, read_column, split_columns
-from collapse.measurement.prepared import prepared
-from collapse.measurement.results import Results
 
 TABLE = pd.DataFrame(
     {
@@ -111,13 +109,3 @@ def test_choose_rows(where, models):
 def test_filters_that_cannot_be(where, said):
     with pytest.raises(UsageError, match=said):
         choose_rows(TABLE, where)
-
-
-def test_a_column_of_the_authors_tables_has_the_meaning_of_its_table():
-    columns = {"model": ["a"], "norms_mean": [9.0], "norms_log_mean": [2.0], "interfere_mean": [0.5]}
-    may = prepared(Results.from_frame(pd.DataFrame(columns | {"cdnv_mean": [3.0]})))  # squared norms, cosines
-    assert (may["nc1.cdnv"][0], may["nc2.log_norm"][0], may["nc2.interference"][0]) == (3.0, 1.0, 0.5)
-    assert "nc2.norm" not in may
-    october = prepared(Results.from_frame(pd.DataFrame(columns | {"cdnv": [3.0]})))  # norms, inner products
-    assert (october["nc1.cdnv"][0], october["nc2.norm"][0]) == (3.0, 9.0)
-    assert not {"nc2.interference", "nc2.log_norm"} & {*october}

@@ -33,7 +33,6 @@ NOT_RUN = {
     "srun torchrun": "needs SLURM",
     "collapse demo": "minutes; tests/zoo/test_demo.py runs a smaller one",
     "collapse metrics spread": "the example plugin is not installed here; .ci/run installs it",
-    "collapse analyze permutation lc-": "needs the authors' file; tests/test_published.py has its numbers",
     "collapse zoo train 12x1024": "hours; smaller models are trained",
     "collapse zoo sweep": "hours; tests/zoo/test_sweep.py trains small ones",
     "collapse zoo status": "shows a sweep; the same",

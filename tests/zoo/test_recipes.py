@@ -11,10 +11,44 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from collapse.errors import UsageError
-from collapse.measurement.prepared import MAY, OCTOBER
 from collapse_zoo.catalogue import published
 from collapse_zoo.grids import DEPTHS, WIDTHS, grid
 from collapse_zoo.recipes import DECAYS, HEADS, Name, Recipe, name_of, parse
+
+MAY = {
+    "n_params": "n_params",
+    "classes": "(matches / matches_mean + 0.5) // 1",  # matches_mean is the mean per class
+    "val_loss": "val_loss",
+    "val_accuracy": "val_acc",
+    "perplexity": "perplex",
+    "nc1.cdnv": "cdnv_mean",
+    "nc1.cdnv_std": "cdnv_std",
+    "nc2.log_norm": "norms_log_mean / 2",
+    "nc2.log_norm_std": "norms_log_std / 2",
+    "nc2.equinormness": "norms_log_std / norms_log_mean",
+    "nc2.interference": "interfere_mean",
+    "nc2.interference_std": "interfere_std",
+    "nc2.equiangularity": "interfere_std / interfere_mean",
+    "nc2.effective_dimension": "1 / (interfere_std ** 2 + interfere_mean ** 2)",
+    "gnc2.uncentred_uniformity": "log_dist_std / log_dist_mean",
+    "nc3.self_duality": "sims_mean",
+    "nc3.self_duality_std": "sims_std",
+    "unc3.uniform_duality": "sims_std / sims_mean",
+    "nc4.agreement": "matches / (matches + misses)",
+}
+"""Measurements, as columns or formulas of columns in ``lc-2024_05_18.csv``, which has the paper's numbers."""
+OCTOBER = {
+    "nc2.norm": "norms_mean",
+    "nc2.norm_std": "norms_var ** 0.5",
+    "nc2.etf_error": "etf_error",
+    "gnc2.hyperspherical_uniformity": "log_kern_var ** 0.5 / log_kern_mean",
+    "gnc2.log_kernel": "log_kern_mean",
+    "gnc2.log_kernel_std": "log_kern_var ** 0.5",
+    "nc3.dot": "simdot_mean",
+    "nc3.duality_distance": "dists_mean",
+    "nc3.duality_error": "dual_error",
+}
+"""The same for ``lc-2024_10_24.csv``: only measurements that the table of May lacks."""
 
 
 @pytest.mark.parametrize(
