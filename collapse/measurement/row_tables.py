@@ -24,8 +24,6 @@ ERROR = "± standard error"
 """Heading of the line below a measurement, which has its standard error."""
 _MOST_NOTES = 8
 """Maximum number of notes on single checkpoints in a table, because each checkpoint may have its own."""
-_FAR = 100
-"""Largest quotient that is shown. A larger one only means that the null is close to 0."""
 
 
 def whole_table_of(
@@ -34,8 +32,7 @@ def whole_table_of(
     """Return a table of rows with the same measurements: a title per model, the values, and all notes except errors.
 
     Args:
-        rows: A row per model. If a row has null baselines, the last columns are their values, and the model's
-            values divided by theirs.
+        rows: A row per model. If a row has null baselines, the last columns are their values.
         shown: The measurements to show; None for all. CSV and JSON always have all.
         more: Text for a note: how to see the other measurements.
     """
@@ -109,7 +106,6 @@ def _columns_and_lines(
         cells: list[Any] = ["" if property_name == before else property_name, name]
         cells += [*(row.measurements.get(name) for row in rows), *ends]
         cells += [row.nulls.get(kind, {}).get(name, "") for row, kind in nulls]
-        cells += [_over_null(row, name, kind) for row, kind in nulls]
         lines.append(cells)
         # the error has its own line, because another column would make the table wider than a terminal
         if any(name in row.standard_errors for row in rows):
@@ -118,32 +114,8 @@ def _columns_and_lines(
         before = property_name
     columns = ["property", "measurement", *models, "at full collapse", "reachable"]
     columns += [kind if len(rows) == 1 else f"{model}, {kind}" for model in models for kind in kinds]
-    columns += [f"{model} ÷ {kind}" for model in models for kind in kinds]
     used = [at for at in range(len(columns)) if at < 2 or any(cells[at] != "" for cells in lines)]
     return [columns[at] for at in used], [[cells[at] for at in used] for cells in lines]
-
-
-def _over_null(row: Row, name: str, null: str) -> float | str | None:
-    """Divide a measurement by the null's; "" if the null was not measured, None if the quotient would mislead."""
-    of_null = row.nulls.get(null, {})
-    if name not in of_null:
-        return ""
-    value, of = row.measurements.get(name), of_null[name]
-    return None if value is None or of is None or _no_quotient(name, value, of) else value / of
-
-
-def _no_quotient(name: str, value: float, of: float) -> str | None:
-    """Return why a measurement is not divided by the null's value; None if it can be divided.
-
-    >>> [_no_quotient("nc3.self_duality", value, 0.001) is None for value in (0.09, 0.0, -0.09, 0.2)]
-    [True, True, False, False]
-    """
-    metric, measure = plugins().measurements()[name]
-    if metric.kind != "scalar" and metric.scale_of(measure) is None:
-        return "it is made of logarithms, whose quotient depends on the unit of h"
-    if value * of < 0 or abs(of) <= abs(value) / _FAR or not of:
-        return "the null has the opposite sign, or is too close to 0"
-    return None
 
 
 def by_property(names: Iterable[str]) -> list[str]:
@@ -237,11 +209,6 @@ def remarks_by_text(row: Row, shown: Collection[str] | None, *, errors: bool = F
     for note in sorted(row.notes, key=lambda each: each.measurement in given):
         if (errors or note.kind != "error") and (shown is None or note.measurement in ("*", *shown)):
             grouped.setdefault(note.text, []).append(note.measurement)
-    for name in row.measurements if shown is None else shown:
-        for null, values in row.nulls.items():
-            value, of = row.measurements.get(name), values.get(name)
-            if value is not None and of is not None and (why := _no_quotient(name, value, of)):
-                grouped.setdefault(f"not divided by {null}: {why}", []).append(name)
     for name, left_out in row.excluded.items():
         if shown is None or name in shown:
             of_pairs = name in known and known[name][0].kind == "pair"
