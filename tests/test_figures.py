@@ -49,17 +49,6 @@ def test_figures_are_saved_with_captions_and_numbers(tmp_path):
     assert {"model", "val_loss", "nc1_cdnv"} <= set(numbers)
 
 
-def test_what_was_saved_is_replaced_and_nothing_else(tmp_path):
-    for _ in range(2):
-        collapse.save_figures(PAPER, tmp_path, formats="csv", names="loss")
-    (tmp_path / "duality.csv").write_text("mine\n")
-    for name in ("duality", "loss"):
-        with pytest.raises(UsageError, match=r"exists and was not written by collapse figures"):
-            collapse.save_figures(PAPER, tmp_path, formats="csv", names=name)
-        (tmp_path / "figures.json").write_text("{}[")
-    assert (tmp_path / "duality.csv").read_text() == "mine\n"
-
-
 def test_a_place_that_cannot_be_written_is_found_before_anything_is_read(tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(UsageError, match=r"cannot write .*Choose another --out$"):

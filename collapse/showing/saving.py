@@ -1,6 +1,5 @@
 """Draw figures and write them into a folder, as pictures or as tables of their numbers."""
 
-import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,9 +8,8 @@ from typing import Any, cast, get_args
 from collapse.core.images import Format, converted, inches, svg_of, vl_convert
 from collapse.core.paths import expanded
 from collapse.core.progress import Report
-from collapse.core.reading import read_json
 from collapse.errors import CollapseError, UsageError, first_line, near_names
-from collapse.measurement.output import as_csv
+from collapse.measurement.output import as_csv, as_json
 from collapse.plugin.figures import Drawing, numbers_of
 from collapse.plugin.plugin_manager import plugins
 from collapse.showing.sources import Source, gather
@@ -19,7 +17,7 @@ from collapse.stores.writing import ANOTHER_FOLDER, check_output_place, write_ou
 
 FORMATS = (*get_args(Format), "csv")
 INDEX = "figures.json"
-"""The file that lists the figures written into a folder, with captions; only listed files are replaced."""
+"""The file with the captions of the figures that were written into a folder."""
 
 
 @dataclass(frozen=True)
@@ -59,7 +57,7 @@ def save_figures(
         sources: Results tables or their files, which are joined; stores, their folders, or their names on the Hub; or
             parts of collections (``--part k/n``), only for figures that draw parts, such as ``convergence``.
         folder: Folder for a file per figure and format, such as ``loss.pdf``, and for ``figures.json`` with titles and
-            captions.
+            captions. Existing files are replaced.
         formats: "pdf", "svg", "png" (300 pixels per inch), or "csv" for the drawn numbers.
         names: Names of figures; None for all that can be drawn.
         width: "column" (3.25 inches), "page" (6.75), or inches.
@@ -70,8 +68,7 @@ def save_figures(
         The result for each figure; its ``problem`` says why a figure was not drawn.
 
     Raises:
-        UsageError: A figure, format or width is unknown; or a file cannot be written, or exists and was not written by
-            this function.
+        UsageError: A figure, format or width is unknown; or a file cannot be written.
         CollapseError: A source cannot be read, writing a file fails, or the extra ``report`` is not installed.
     """
     kinds = list(dict.fromkeys(formats.split(",") if isinstance(formats, str) else formats))
@@ -84,8 +81,8 @@ def save_figures(
     if set(kinds) - {"csv"}:
         vl_convert()  # raise before any work if it is not installed
     folder = expanded(folder)
-    written = _check_place(folder, [f"{each.name}.{kind}" for each in figures for kind in kinds])
-    saved = []
+    check_output_place(folder / INDEX, other=ANOTHER_FOLDER)
+    saved, index = [], {}
     for figure, drawing, problem in gather(sources, progress, where=where).drawn(figures, progress):
         try:
             made = {} if drawing is None else _made(drawing, kinds, size)
@@ -95,33 +92,14 @@ def save_figures(
             saved.append(SavedFigure(figure.name, problem=problem))
             continue
         files = tuple(folder / f"{figure.name}.{kind}" for kind in made)
-        about: dict[str, Any] = {"title": drawing.title, "caption": drawing.caption, "notes": drawing.notes}
-        before = written.get(figure.name, {}).get("files", [])  # files in other formats
-        written[figure.name] = {**about, "files": list(dict.fromkeys([*before, *(path.name for path in files)]))}
-        # written first, because only listed files may be replaced later
-        index = json.dumps(written, indent=1, ensure_ascii=False) + "\n"
-        write_output(folder / INDEX, index.encode("utf-8", "replace"), other=ANOTHER_FOLDER)
         for path, content in zip(files, made.values(), strict=True):
             write_output(path, content, other=ANOTHER_FOLDER)
+        about: dict[str, Any] = {"title": drawing.title, "caption": drawing.caption, "notes": drawing.notes}
+        index[figure.name] = about | {"files": [path.name for path in files]}
         saved.append(SavedFigure(figure.name, files, **about))
+    if index:
+        write_output(folder / INDEX, f"{as_json(index)}\n".encode(errors="replace"), other=ANOTHER_FOLDER)
     return saved
-
-
-def _check_place(folder: Path, names: Sequence[str]) -> dict[str, Any]:
-    """Check that every file can be written and replaces only files listed in the index; return the index."""
-    index = folder / INDEX
-    try:
-        written = dict(read_json(index)) if index.exists() else {}
-        ours = {INDEX, *(name for each in written.values() for name in each["files"])}
-    except (ValueError, TypeError, KeyError):
-        written, ours = {}, set()
-    for path in [folder / name for name in (*names, INDEX)]:
-        check_output_place(path, other=ANOTHER_FOLDER)
-        if path.exists() and path.name not in ours:
-            raise UsageError(
-                f"{path} exists and was not written by collapse figures: choose another --out, or remove the file"
-            )
-    return written
 
 
 def _made(drawing: Drawing, kinds: Sequence[str], width: float) -> dict[str, bytes]:
