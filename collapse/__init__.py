@@ -24,7 +24,7 @@ _PUBLIC = {
     "inputs.packing_once": "pack",
     "inputs.samples": "Samples",
     "inputs.source": "Phase Source",
-    "measurement.analyzing": "analyze permutation",
+    "measurement.analyzing": "analyze",
     "measurement.class_values": "vectors",
     "measurement.converging": "convergence",
     "measurement.drawing": "draw plot",
@@ -73,7 +73,6 @@ if TYPE_CHECKING:
     from collapse.inputs.source import Phase as Phase
     from collapse.inputs.source import Source as Source
     from collapse.measurement.analyzing import analyze as analyze
-    from collapse.measurement.analyzing import permutation as permutation
     from collapse.measurement.class_values import vectors as vectors
     from collapse.measurement.comparing import compare as compare
     from collapse.measurement.converging import convergence as convergence

@@ -73,22 +73,3 @@ def results_of(given: Results | Iterable[Row] | str | Path) -> Results:
     if isinstance(given, Results):
         return given
     return Results.read(given) if isinstance(given, str | Path) else Results(given)
-
-
-def permutation(results: Results | Iterable[Row] | str | Path, **options: Any) -> Table:
-    """Test by permutation whether columns of a results table correlate with validation loss.
-
-    Args:
-        results: A table, its file, rows, or ``"paper"``, the published measurements.
-        **options: ``against``: the column to permute (default "val_loss"). ``columns``: the columns to test, as names,
-            prefixes or arithmetic (default: all measurements). ``where``: globs that choose rows. ``within``: permute
-            only among rows with equal values in these columns. ``n``: number of permutations (default 99,999).
-
-    Returns:
-        A row per tested column, sorted by p. It has r, the sign that collapse predicts, R², p and its standard error,
-        the max-T p, a confidence interval of r, and the range of r when each row in turn is excluded.
-
-    Raises:
-        UsageError, CollapseError: As for :func:`analyze`.
-    """
-    return analyze("permutation", results, **options)

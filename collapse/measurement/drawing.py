@@ -48,7 +48,7 @@ def plot(
 
     Args:
         results: A table, its file, rows, or ``"paper"``, the published measurements.
-        columns: Names, prefixes or arithmetic, as in :func:`collapse.permutation`.
+        columns: Names, prefixes or arithmetic, as ``--columns`` of ``collapse analyze``.
         against: The column of the horizontal axis. If it is ``step`` or ``checkpoint``, a line joins the rows of a run.
 
     Raises:

@@ -126,7 +126,7 @@ def test_the_null_is_that_of_the_permutation_test(paper):
     seeds = Results.from_frame(frame[frame["model"].str.match("02x0768_01d.*@0")])
     drawn = {row["of"]: row for row in numbers_of(collapse.draw("permutation-null", seeds).spec) if "observed" in row}
     assert len(drawn) == 7
-    records = collapse.permutation(seeds, columns="paper", n=9_999).records()
+    records = collapse.analyze("permutation", seeds, columns="paper", n=9_999).records()
     for row in records:
         found = drawn[row["column"].replace(".", "_")]
         assert (found["observed"], found["p"]) == pytest.approx((row["r"], row["p"]), abs=1e-9)

@@ -157,7 +157,7 @@ def test_groups_are_of_equal_values_of_all_columns_and_rows_without_one_are_left
 def test_what_cannot_be_tested(options, said):
     results = table(val_loss=LOSS, nc1__cdnv=[1.0, 3.0, 2.0, 4.0], nc2__norm=[3.0] * 4)
     with pytest.raises(CollapseError, match=said):
-        collapse.permutation(results, **options)
+        collapse.analyze("permutation", results, **options)
 
 
 def test_p_that_no_permutation_reached_is_a_bound():
