@@ -5,7 +5,7 @@ A table also has a title per model, and notes.
 
 import math
 import re
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence, Sized
 from dataclasses import replace
 from typing import Any
 
@@ -22,6 +22,8 @@ from collapse.stores.layer_names import TOP
 
 ERROR = "± standard error"
 """Heading of the line below a measurement, which has its standard error."""
+_KEYS = ("step", "tokens", "layer", "group")
+"""Columns that distinguish the rows of one model."""
 _MOST_NOTES = 8
 """Maximum number of notes on single checkpoints in a table, because each checkpoint may have its own."""
 
@@ -36,15 +38,12 @@ def whole_table_of(
         shown: The measurements to show; None for all. CSV and JSON always have all.
         more: Text for a note: how to see the other measurements.
     """
-    names = by_property(name for name in rows[0].measurements if shown is None or name in shown)
-    limits = {name: [_ends(each) for each in _limits(rows, name)] for name in names}
+    limits = _limits_of(rows, shown)
     ranges = any(isinstance(each, str) and each for ends in limits.values() for each in ends)
-    notes = [*_on_hidden(rows, names, more), *notes_of(rows, shown)]
+    notes = [*_on_hidden(rows, limits, more), *notes_of(rows, shown)]
     notes += ["at full collapse, reachable: a range means that the values of the columns differ"] if ranges else []
     title = "\n".join(f"{model}{about}" for model, about in titles_of(rows))
-    if _has_noise(rows):
-        notes += notes_on_reachable(name for name in names if limits[name][1] != "")
-    notes += remarks_of(rows)
+    notes += [*_on_limits(rows, limits), *remarks_of(rows)]
     return Table(title, *_columns_and_lines(rows, limits), notes, keys=2, source=Results(rows))
 
 
@@ -55,42 +54,36 @@ def table_by_step(rows: Sequence[Row], shown: Collection[str] | None = None) -> 
         rows: A row per checkpoint and layer, in order.
         shown: The measurements to show; None for all. CSV and JSON always have all; JSON also has all notes.
     """
-    names = by_property(name for name in rows[0].measurements if shown is None or name in shown)
-    names_of_rows = ("step", "tokens", "layer", "group")
-    keys = [name for name in names_of_rows if any(getattr(row, name) not in (None, TOP) for row in rows)]
+    limits = _limits_of(rows, shown)
+    keys = [key for key in _KEYS if any(getattr(row, key) not in (None, TOP) for row in rows)]
     heads = [[getattr(row, key) for key in keys] for row in rows]
-    no_step = [row.step is None for row in rows]
-    models = [row.model if none else run_and_step(row.model)[0] for row, none in zip(rows, no_step, strict=True)]
-    runs = set(zip(models, no_step, (row.min_count for row in rows), strict=True))
-    if keys and len(runs) == 1:
-        run, apart = runs.pop()[0], [key for key in keys if key != "tokens"]
-        called = [", ".join(f"{key} {getattr(row, key)}" for key in apart) for row in rows]
-    else:
-        run, called, keys = "", distinct(rows), ["model", *keys]
+    models = [row.model if row.step is None else run_and_step(row.model)[0] for row in rows]
+    if not keys or len(set(zip(models, (row.min_count for row in rows), strict=True))) > 1:
         models = distinct([replace(row, layer=TOP, group=None) for row in rows])
-        heads = [[name, *head] for name, head in zip(models, heads, strict=True)]
-    lines = [[*head, *(row.measurements.get(name) for name in names)] for head, row in zip(heads, rows, strict=True)]
-    limits = [[_ends(each) for each in _limits(rows, name)] for name in names]
-    for end, of in zip(("at full collapse", "reachable"), zip(*limits, strict=True), strict=True):
-        if any(each != "" for each in of):
-            lines.append([end, *[""] * (len(keys) - 1), *of])
-    about = [_about(row, store=False) for row in rows]
-    alike = {text: [name for name, of in zip(called, about, strict=True) if of == text] for text in about}
-    titles = [f"{run}, {some(of)}{text}" for text, of in alike.items()]
-    if len(titles) == 1:
-        titles = [f"{some([*dict.fromkeys(models)])}{about[0]}"]
-    title = "\n".join(each.strip(" ,:") for each in titles)
-    notes = sorted(
-        by_line([_notes(row, shown) for row in rows], called), key=lambda each: each.startswith(tuple(called))
-    )
+        heads = [[model, *head] for model, head in zip(models, heads, strict=True)]
+        keys = ["model", *keys]
+    lines = [[*head, *(row.measurements.get(name) for name in limits)] for head, row in zip(heads, rows, strict=True)]
+    for at, end in enumerate(("at full collapse", "reachable")):
+        if any(ends[at] != "" for ends in limits.values()):
+            lines.append([end, *[""] * (len(keys) - 1), *(ends[at] for ends in limits.values())])
+    named = dict[str, list[str]]()
+    for row, name in zip(rows, distinct(rows), strict=True):
+        named.setdefault(_about(row, store=False), []).append(name)
+    titles = [f"{some([*dict.fromkeys(models)] if len(named) == 1 else of)}{about}" for about, of in named.items()]
+    notes = notes_of(rows, shown)
     more = [f"{counted(len(notes) - _MOST_NOTES, 'more note')}: --format json"] if len(notes) > _MOST_NOTES else []
-    reached = [name for name, of in zip(names, limits, strict=True) if of[1] != "" and _has_noise(rows)]
-    notes = [*_on_hidden(rows, names), *notes[:_MOST_NOTES], *more, *notes_on_reachable(reached), *remarks_of(rows)]
-    return Table(title, [*keys, *names], lines, notes, keys=len(keys), source=Results(rows))
+    notes = [*_on_hidden(rows, limits), *notes[:_MOST_NOTES], *more, *_on_limits(rows, limits), *remarks_of(rows)]
+    return Table("\n".join(titles), [*keys, *limits], lines, notes, keys=len(keys), source=Results(rows))
 
 
-def _on_hidden(rows: Sequence[Row], names: Sequence[str], how: str = "--all, or --metrics NAMES") -> list[str]:
-    hidden = len(rows[0].measurements) - len(names)
+def _limits_of(rows: Sequence[Row], shown: Collection[str] | None) -> dict[str, list[float | str]]:
+    """Return the measurements to show, each with its value at full collapse and its reachable value."""
+    names = by_property(name for name in rows[0].measurements if shown is None or name in shown)
+    return {name: [_ends(each) for each in _limits(rows, name)] for name in names}
+
+
+def _on_hidden(rows: Sequence[Row], shown: Sized, how: str = "--all, or --metrics NAMES") -> list[str]:
+    hidden = len(rows[0].measurements) - len(shown)
     return [f"{counted(hidden, 'more measurement')}: {how}"] if hidden else []
 
 
@@ -146,12 +139,13 @@ def notes_on_reachable(names: Iterable[str]) -> list[str]:
     return [f"reachable, {', '.join(of)}: the value of {what}, not a bound" for what, of in kinds.items()]
 
 
-def _has_noise(rows: Sequence[Row]) -> bool:
-    """Whether a row has more than d + 1 classes, so that reachable values are those of random points, not bounds.
+def _on_limits(rows: Sequence[Row], limits: Mapping[str, Sequence[float | str]]) -> list[str]:
+    """Return the notes on reachable values, if a row has more than d + 1 classes.
 
     For at most d + 1 classes, a reachable value is that of a simplex, which is an exact bound.
     """
-    return any(row.classes > row.dim + 1 for row in rows)
+    noise = any(row.classes > row.dim + 1 for row in rows)
+    return notes_on_reachable(name for name, ends in limits.items() if ends[1] != "") if noise else []
 
 
 def remarks_of(rows: Sequence[Row]) -> list[str]:
