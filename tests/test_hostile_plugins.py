@@ -131,7 +131,7 @@ def test_each_costs_its_own_number_only(load_plugin, undisturbed):
 
 def test_the_values_behind_a_measurement_are_nobody_elses(load_plugin, undisturbed):
     load_plugin(PRELUDE + HOSTILE["writes_norms"][0])
-    for name in ("counts", "nc2.norm", "nc2.interference", "nc4.agreement"):
+    for name in ("nc2.norm", "nc2.interference", "nc4.agreement"):
         expected = [each.clone() for each in collapse.vectors(undisturbed.memory, name)]
         for each in collapse.vectors(undisturbed.memory, name):
             each.zero_()

@@ -20,7 +20,7 @@ def test_a_row_is_printed_as_its_headlines_in_a_few_lines(stored):
     assert [line.split()[1] for line in lines] == [n for n in plugins().headlines() if n in row.measurements]
     assert more.endswith("more measurements: row.measurements")
     assert any(line.split()[1] == "val_loss" and line.split()[5] != "|" for line in lines)
-    assert {*ABOUT, *row.to_dict()} == COLUMNS - {"counts", "variances"}  # no measurement may be called so
+    assert {*ABOUT, *row.to_dict()} == COLUMNS  # no measurement may be called so
     with pytest.raises(KeyError, match=r"nc3\.self_dualty was not measured; did you mean nc3\.self_duality"):
         row["nc3.self_dualty"]
     assert dict(row) == row.measurements

@@ -6,73 +6,45 @@ Shapes: C classes.
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from collapse.core.precision import exact_arithmetic
 from collapse.core.progress import Report
 from collapse.errors import CollapseError, PluginError, UsageError, near_names
-from collapse.measurement.measuring import Measurable, by_metric, evaluate_store, row_and_results
-from collapse.measurement.row_numbers import numbers_of
+from collapse.measurement.measuring import Measurable, row_and_results
 from collapse.measurement.rows import Row
 from collapse.numerics.reducing import TopPairs
 from collapse.numerics.statistics import EmbeddingStatistics
-from collapse.plugin.guarding import outside_inference_mode
-from collapse.plugin.names import VECTORS
 from collapse.plugin.plugin_manager import plugins
 
-if TYPE_CHECKING:
-    import pandas as pd
 
-
-class Vector(NamedTuple):
-    """Token ids, and one value for each."""
-
-    ids: Tensor
-    values: Tensor
-
-    def frame(self) -> "pd.DataFrame":
-        """Return a pandas DataFrame with the columns ``id`` and ``value``."""
-        import pandas as pd
-
-        return pd.DataFrame({"id": self.ids.cpu().numpy(), "value": self.values.cpu().numpy()})
-
-
-@outside_inference_mode
-@exact_arithmetic()
-def vectors(store: Measurable, name: str, *, min_count: int = 1) -> Vector:
+def vectors(store: Measurable, name: str, *, min_count: int = 1) -> tuple[Tensor, Tensor]:
     """Return the values behind a measurement, one per class.
 
     Args:
         store: A store or its folder, or an :class:`collapse.EmbeddingStatistics`.
-        name: A measurement, or ``counts`` or ``variances``. For a measurement of pairs, the value of a class is
-            computed over the pairs that contain it. A measurement of the validation text, such as nc4.agreement or
-            val_loss, has a value per label.
+        name: A measurement. For a measurement of pairs, the value of a class is computed over the pairs that contain
+            it. A measurement of the validation text, such as nc4.agreement or val_loss, has a value per label.
         min_count: As in :func:`collapse.measure`.
 
     Returns:
-        Token ids and values, of the same length. Unpack them, or call ``.frame()``. The value is nan for a class that
-        the measurement excludes.
+        Token ids and values, of the same length. The value is nan for a class that the measurement excludes.
 
     Raises:
         UsageError: There is no such measurement, or it has no value per class.
-        CollapseError: The store lacks what the measurement needs, or a plugin's function failed.
+        CollapseError: The store lacks what the measurement needs.
+        PluginError: A plugin's function failed.
     """
-    check_name(name, [*class_measurements(), *VECTORS], "a measurement with a value per class")
-    chosen = [] if name in VECTORS else by_metric({name: plugins().measurements()[name]})
-    _, found = evaluate_store(store, chosen, min_count, by_class=True)
-    if name in VECTORS:
-        return Vector(found.s.classes.clone(), getattr(found.s, name).clone())
+    check_name(name, class_measurements(), "a measurement with a value per class")
+    row, found = row_and_results(store, metrics=name, min_count=min_count, by_class=True)
     (each,) = found.results
-    if each.remark and each.remark.kind == "missing":
-        raise CollapseError(f"{name} is not available: {each.remark.text}")
     if name not in each.by_class:
-        raise PluginError(numbers_of(found).notes[0].text)
+        kind = PluginError if each.failure else CollapseError
+        raise kind(f"{name} is not available: {row.notes[0].text}")
     ids, values = each.by_class[name]
-    return Vector(ids.clone(), values.clone())
+    return ids.clone(), values.clone()
 
 
 @dataclass(frozen=True)

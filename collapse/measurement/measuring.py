@@ -1,8 +1,8 @@
 """Measure a store with metrics: the result is a row. If a metric fails, only its own measurements are missing.
 
 cli/measure.py → collection/measuring_layers.py (a row for each layer) → ``measure_store`` → ``row_and_results`` →
-``evaluate_store`` (opens the store, keeps classes) → numerics/evaluating_metrics.py (all metrics; numerics/values.py
-calls their functions) → numerics/pairs.py (pair metrics, one sweep) → row_numbers.py (numbers and notes) → ``Row``.
+numerics/evaluating_metrics.py (all metrics; numerics/values.py calls their functions) → numerics/pairs.py (pair
+metrics, one sweep) → row_numbers.py (numbers and notes) → ``Row``.
 """
 
 from collections.abc import Mapping, Sequence
@@ -74,12 +74,26 @@ def row_and_results(
 
     Raises:
         UsageError: A metric or device is unknown.
-        CollapseError: Fewer than two classes are left, or the store is incomplete or was altered.
+        CollapseError: Fewer than two classes are left, the store is incomplete or was altered, or memory ran out. (If
+            it runs out in a metric's function, only this metric has no value.)
     """
     wanted = plugins().chosen(metrics, others)
-    options: dict[str, Any] = {"by_class": by_class, "top": top, "progress": progress}
-    options |= {"layer": layer, "group": group and group[1], "others": others}
-    opened, found = evaluate_store(store, by_metric(wanted), min_count, classes_of, device, **options)
+    opened = open_measurable(store)
+    classes, dim = shape_of(opened.manifest) if isinstance(opened, Store) else opened.means.shape
+    needed = {name for metric, _ in wanted.values() for name in metric.needs}
+    read = {name: other for name, other in others.items() if other and name in needed}
+    ids, class_set = _class_set(classes_of, opened.identity.get("tokenizer") if isinstance(opened, Store) else None)
+
+    @torch.no_grad()
+    def new_values() -> Values:
+        beside: dict[str, Any] = {name: _read(*other) for name, other in read.items()}
+        s = replace(_read(opened, layer), **beside).keep(min_count, ids, class_set)
+        s = s.group(group[1]) if group else s
+        return Values(s.to(float64_device(pick_device(device))) if device else s)
+
+    message = out_of_memory_message("the measurements", classes, dim, pick_device(device or "cpu"), "--min-count")
+    with explaining_out_of_memory(message):
+        found = evaluate(new_values, by_metric(wanted), by_class=by_class, top=top, progress=progress)
     made, s = numbers_of(found), found.s
     if isinstance(opened, Store):
         note_store(made, opened)
@@ -115,44 +129,6 @@ def open_measurable(given: Any, kinds: Any = Store | EmbeddingStatistics) -> Any
             "collect a loaded model with collapse.collect"
         )
     return opened
-
-
-def evaluate_store(
-    store: Measurable,
-    chosen: Sequence[tuple[Metric, Sequence[Measure]]],
-    min_count: int,
-    classes_of: Classes = (),
-    device: str | None = None,
-    *,
-    layer: str = TOP,
-    group: Tensor | None = None,
-    others: Mapping[str, Other | None] = {},
-    **options: Any,
-) -> tuple[Store | EmbeddingStatistics, Evaluation]:
-    """Evaluate metrics on some classes of a store; return the opened store and the results.
-
-    ``chosen`` has each metric with its measures, ``group`` the ids of the classes to keep. All other arguments are as
-    for :func:`row_and_results`.
-
-    Raises:
-        CollapseError: Memory ran out. (If it runs out in a metric's function, only this metric has no value.)
-    """
-    opened = open_measurable(store)
-    classes, dim = shape_of(opened.manifest) if isinstance(opened, Store) else opened.means.shape
-    read = {name: other for name, other in others.items() if other and any(name in each.needs for each, _ in chosen)}
-    ids, class_set = _class_set(classes_of, opened.identity.get("tokenizer") if isinstance(opened, Store) else None)
-
-    @torch.no_grad()
-    def new_values() -> Values:
-        beside: dict[str, Any] = {name: _read(*other) for name, other in read.items()}
-        s = replace(_read(opened, layer), **beside)
-        s = s.keep(min_count, ids, class_set)
-        s = s if group is None else s.group(group)
-        return Values(s.to(float64_device(pick_device(device))) if device else s)
-
-    message = out_of_memory_message("the measurements", classes, dim, pick_device(device or "cpu"), "--min-count")
-    with explaining_out_of_memory(message):
-        return opened, evaluate(new_values, chosen, **options)
 
 
 def _read(opened: Store | EmbeddingStatistics, layer: str) -> EmbeddingStatistics:

@@ -63,15 +63,12 @@ PER_CLASS = (
 )
 """Names of values with a row per class; functions of pairs read blocks of these values, as ``row_norms``."""
 
-VECTORS = ("counts", "variances")
-"""Names of vectors in every store, for :func:`collapse.vectors`."""
-
 COLUMNS = frozenset(
-    "counts variances model revision corpus store min_count classes dim samples origin validation chunk_length "
+    "model revision corpus store min_count classes dim samples origin validation chunk_length "
     "max_chunks max_validation_chunks dtype weights tokenizer corpus_id validation_id class_set layer depth "
     "step tokens group ood schema made_by versions excluded notes measurements standard_errors nulls".split()
 )
-"""Columns of a table, keys of a row and vectors of a store; no measurement may have such a name."""
+"""Columns of a table and keys of a row; no measurement may have such a name."""
 
 _FREE = ("ids", "dtype", "min_count", "left_out", "seen", "C", "d")
 _NEEDS = {"chunks": "validation", "centred_rows": "classifier", "variance_sum": "variances"}

@@ -101,9 +101,10 @@ def of_row(row: Row) -> dict[str, Any]:
 def class_values(store: Store, row: Row) -> dict[str, Any]:
     """Return the values per class behind each measurement that has them; for many classes, only some."""
     found = {}
+    s = store.statistics()
     for name in ["counts", "variances", *row.measurements]:
         try:
-            ids, values = collapse.vectors(store, name)
+            ids, values = (s.classes, getattr(s, name)) if name not in row else collapse.vectors(store, name)
         except CollapseError:
             continue
         step = max(1, len(ids) // _MOST)
