@@ -125,19 +125,6 @@ def test_a_collected_store_finds_its_tokenizer_again(collected, texts, decoding,
     assert found(again)
 
 
-@pytest.mark.parametrize("beside", ["run", "demo", "models"])
-def test_a_tokenizer_is_found_beside_the_store(collected, decoding, tmp_path, monkeypatch, beside):
-    monkeypatch.setenv("COLLAPSE_HOME", str(tmp_path / "other"))
-    again = collapse.load(shutil.copytree(collected.path, tmp_path / "there" / "stores" / "store"))
-    assert not found(again)
-    place = tmp_path / "there" / {"run": "", "demo": "tokenizer", "models": "models/decoding"}[beside]
-    shutil.copytree(decoding, place, dirs_exist_ok=True)
-    if beside == "demo":  # where there is no model
-        for name in ("config.json", "model.safetensors"):
-            (place / name).unlink()
-    assert found(again)
-
-
 def test_files_that_changed_since_are_not_taken(collected, decoding, tmp_path, monkeypatch):
     monkeypatch.setenv("COLLAPSE_HOME", str(tmp_path / "home"))
     mine = shutil.copytree(decoding, tmp_path / "mine")

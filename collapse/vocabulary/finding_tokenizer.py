@@ -1,10 +1,9 @@
 """Find the tokenizer of a store, or load the user's tokenizer and compare its fingerprint."""
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from collapse.core.paths import expanded
@@ -37,8 +36,8 @@ def find_tokenizer_of(store: Store | None, given: Any = None) -> tuple[Any, str 
     """Return the tokenizer that gives a store's classes their texts, and a remark on it, or None.
 
     A store records the fingerprint of its tokenizer and, if the tokenizer is on the Hub, the address there. A local
-    tokenizer is found if a collection on this machine used its folder, if the folder is beside the store, or if the
-    store names its model by the relative path of this folder.
+    tokenizer is found if a collection on this machine used its folder, or if the store names its model by the relative
+    path of this folder.
 
     Args:
         store: The store; None for statistics without a store, which have no tokenizer.
@@ -80,23 +79,13 @@ def _own(store: Store, arguments: Mapping[str, Any], held: str) -> ModelReferenc
         return find_tokenizer(name)
     if store.revision:
         return find_tokenizer(f"{store.found_at[0]}@{store.revision}", arguments)
-    for folder in _candidates(store, held):
-        if folder.is_dir():
+    for folder in (store.named.get("tokenizer"), store.found_at[0], known_tokenizer(held)):
+        if folder and expanded(folder).is_dir():
             with suppress(CollapseError, OSError):  # the folder may hold anything
-                found = _named(str(folder), arguments, held)
+                found = _named(str(expanded(folder)), arguments, held)
                 if found.tokenizer == held:
                     return found
     return None
-
-
-def _candidates(store: Store, held: str) -> Iterator[Path]:
-    """Yield folders that may hold a store's tokenizer, with fingerprint ``held``; the caller compares fingerprints."""
-    model = store.found_at[0]
-    yield from (expanded(each) for each in (store.named.get("tokenizer"), model, known_tokenizer(held)) if each)
-    if store.path is not None:
-        # the folder stores/ is in the model's folder, as in a training run, or beside the folders of models
-        for above in store.path.resolve().parents[:2]:
-            yield from (above, above / "tokenizer", above / model, above / "models" / model)
 
 
 def _named(name: str, arguments: Mapping[str, Any], held: str) -> ModelReference:
