@@ -12,8 +12,8 @@ from torch import Tensor
 
 from collapse.core.precision import exact_arithmetic
 from collapse.core.progress import Report, shows_progress
-from collapse.measurement.class_values import check_name, measure_classes, pair_measurements
-from collapse.measurement.measuring import Measurable
+from collapse.measurement.class_values import check_name, pair_measurements
+from collapse.measurement.measuring import Measurable, row_and_results
 from collapse.measurement.table import Table
 from collapse.numerics.statistics import row_cosine
 from collapse.numerics.tiles import ClassGeometry, Tile
@@ -65,18 +65,19 @@ def confusable_pairs(
     """
     check_name(by, pair_measurements(), "a measurement of pairs")
     chosen = choose(store, tokenizer=tokenizer, min_count=min_count, every=True)
-    found = measure_classes(chosen.store, [by], min_count=min_count, by_class=False, top=most, progress=progress)
-    s, texts = found.statistics, chosen.texts
+    row, found = row_and_results(chosen.store, metrics=by, min_count=min_count, top=most, progress=progress)
+    (top,) = (each.top for each in found.results)
+    s, texts = found.s, chosen.texts
     columns = ["id", "text", "id 2", "text 2", "count", "count 2", by, "distance", "cosine"]
     rows: list[list[Any]] = []
-    if by in found.top:
-        a, b = found.top[by].pairs.T
+    if top is not None:
+        a, b = top.pairs.T
         apart = (s.means[a] - s.means[b]).norm(dim=1)
         angles = row_cosine(s.centred_means[a], s.centred_means[b])
-        lists = [s.classes[a], s.classes[b], s.counts[a], s.counts[b], found.top[by].values, apart, angles]
+        lists = [s.classes[a], s.classes[b], s.counts[a], s.counts[b], top.values, apart, angles]
         for one, other, *numbers in zip(*(each.tolist() for each in lists), strict=True):
             rows.append([one, texts.text(one), other, texts.text(other), *numbers])
-    return token_table(heading(found.row), columns, rows, [*chosen.notes, *remarks(found.row)], keys=_KEYS)
+    return token_table(heading(row), columns, rows, [*chosen.notes, *remarks(row)], keys=_KEYS)
 
 
 @outside_inference_mode
@@ -113,12 +114,12 @@ def neighbours(
     [[3, 'nearest', 0], [3, 'interfering', 0]]
     """
     chosen = choose(store, tokens, ids, tokenizer=tokenizer, min_count=min_count)
-    found = measure_classes(chosen.store, ["nc2.norm"], min_count=min_count, by_class=False)
-    texts, classes = chosen.texts, found.statistics.classes.tolist()
-    values = values_of(found.statistics)
+    row, found = row_and_results(chosen.store, metrics="nc2.norm", min_count=min_count)
+    texts, classes = chosen.texts, found.s.classes.tolist()
+    values = values_of(found.s)
     geometry = ClassGeometry(values.s)
     rows: list[list[Any]] = []
-    for at in positions(found, chosen.ids or []):
+    for at in positions(found.s, chosen.ids or []):
         measured = _from(geometry, values, at)
         distance_C, cosine_C, _ = measured
         for kind, nearness_C in (("nearest", -distance_C), ("interfering", cosine_C)):
@@ -127,7 +128,7 @@ def neighbours(
                 numbers = [float(each[other]) for each in measured]
                 rows.append([one, texts.text(one), kind, number, two, texts.text(two), *map(known, numbers)])
     columns = ["id", "text", "kind", "rank", "id 2", "text 2", "distance", "cosine", _CDNV]
-    return token_table(heading(found.row), columns, rows, chosen.notes, keys=_KEYS)
+    return token_table(heading(row), columns, rows, chosen.notes, keys=_KEYS)
 
 
 def _from(geometry: ClassGeometry, values: Values, at: int) -> tuple[Float[Tensor, " C"], ...]:

@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 
 from collapse.core.progress import Report, shows_progress
 from collapse.errors import UsageError, counted
-from collapse.measurement.class_values import measure_classes
-from collapse.measurement.measuring import Measurable
+from collapse.measurement.class_values import values_by_class
+from collapse.measurement.measuring import Measurable, row_and_results
 from collapse.measurement.table import Table
 from collapse.vocabulary.chosen_classes import choose
 from collapse.vocabulary.token_table import COLUMNS, heading, positions, remarks
@@ -74,20 +74,21 @@ def frequency_matched(
     [['tokens', 6.0], ['matched', 3.0], ['difference', 3.0]]
     """
     chosen = choose(store, tokens, ids, tokenizer=tokenizer, min_count=min_count)
-    found = measure_classes(chosen.store, COLUMNS, min_count=min_count, progress=progress)
-    at, counts_C = np.array(positions(found, chosen.ids or [])), found.statistics.counts.cpu().numpy()
+    row, found = row_and_results(chosen.store, metrics=COLUMNS, min_count=min_count, progress=progress, by_class=True)
+    at, counts_C = np.array(positions(found.s, chosen.ids or [])), found.s.counts.cpu().numpy()
     matched = matched_classes(counts_C, at, matches)
-    compared = {name: _compare(each.cpu().numpy(), counts_C, at, matched) for name, each in found.values.items()}
+    values = values_by_class(found)
+    compared = {name: _compare(each.numpy(), counts_C, at, matched) for name, each in values.items()}
     sizes = sorted({min(map(len, matched)), max(map(len, matched))})
     to = " to ".join(f"{size:,}" for size in sizes) + (" (all of equal count are matched)" if len(sizes) > 1 else "")
-    notes = [*chosen.notes, *remarks(found.row), *_said_of_absent(compared, len(at))]
+    notes = [*chosen.notes, *remarks(row), *_said_of_absent(compared, len(at))]
     notes.append(f"{counted(len(at), 'token')}, each matched with the classes of nearest count: {to}")
     notes.append(f"p: two-sided, one column at a time, from up to {draws:,} permutations of residuals")
     own, others = float(counts_C[at].mean()), float(np.mean([counts_C[each].mean() for each in matched]))
     columns: list[Sequence[float | None]] = [[own, others, own - others, None, None]]  # counts are matched, not tested
     columns += [each.column(draws, seed) if (each := compared.get(name)) else [None] * 5 for name in COLUMNS]
     rows = list(zip(_LABELS, *columns, strict=True))
-    return Table(heading(found.row), ["mean of", "count", *COLUMNS], rows, notes)
+    return Table(heading(row), ["mean of", "count", *COLUMNS], rows, notes)
 
 
 def _said_of_absent(compared: "Mapping[str, _Compared | None]", tokens: int) -> list[str]:

@@ -6,12 +6,13 @@ from typing import Any
 
 from collapse.core.progress import Report, shows_progress
 from collapse.errors import UsageError
-from collapse.measurement.class_values import ClassValues, check_name, class_measurements, measure_classes
-from collapse.measurement.measuring import Measurable
+from collapse.measurement.class_values import check_name, class_measurements, values_by_class
+from collapse.measurement.measuring import Measurable, row_and_results
 from collapse.measurement.row_tables import notes_of, titles_of
 from collapse.measurement.rows import Row
 from collapse.measurement.table import Table
-from collapse.vocabulary.chosen_classes import Chosen, choose, rank
+from collapse.numerics.statistics import EmbeddingStatistics
+from collapse.vocabulary.chosen_classes import choose, rank
 from collapse.vocabulary.token_texts import quoted
 
 COLUMNS = (
@@ -110,38 +111,29 @@ def tokens(
     check_name(by, ["count", *class_measurements()], "a measurement with a value per class")
     chosen = choose(store, tokens, ids, tokenizer=tokenizer, min_count=min_count, variants=True, every=True)
     names = [*COLUMNS, *([by] if ranked and by not in (*COLUMNS, "count") else [])]
-    found = measure_classes(chosen.store, names, min_count=min_count, progress=progress)
-    at = list(range(found.statistics.n_classes))
+    row, found = row_and_results(chosen.store, metrics=names, min_count=min_count, progress=progress, by_class=True)
+    s, values = found.s, values_by_class(found)
+    classes, counts = s.classes.tolist(), s.counts.tolist()
     if chosen.ids is not None:
-        at = positions(found, chosen.ids)
+        at = positions(s, chosen.ids)
     elif ranked:
-        at = rank(_column(found, by), top or 0, least or 0)
-    return _table(chosen, found, names, at)
-
-
-def positions(found: ClassValues, ids: Sequence[int]) -> list[int]:
-    """Return the positions of classes, given by their ids."""
-    at = {each: index for index, each in enumerate(found.statistics.classes.tolist())}
-    return [at[each] for each in ids]
-
-
-def _column(found: ClassValues, by: str) -> Any:
-    if by == "count":
-        return found.statistics.counts.double()
-    if by not in found.values:
-        reasons = [note.text for note in found.row.notes if note.measurement == by]
-        raise UsageError(f"cannot rank by {by}: {'; '.join(reasons)}")
-    return found.values[by]
-
-
-def _table(chosen: Chosen, found: ClassValues, names: Sequence[str], at: Sequence[int]) -> Table:
-    s, texts, row = found.statistics, chosen.texts, found.row
-    ids, counts = s.classes.tolist(), s.counts.tolist()
-    values = {name: found.values[name].tolist() if name in found.values else [math.nan] * len(ids) for name in names}
-    rows = [[ids[c], texts.text(ids[c]), counts[c], *(known(values[name][c]) for name in names)] for c in at]
+        if by != "count" and by not in values:
+            reasons = [note.text for note in row.notes if note.measurement == by]
+            raise UsageError(f"cannot rank by {by}: {'; '.join(reasons)}")
+        at = rank(s.counts.double() if by == "count" else values[by], top or 0, least or 0)
+    else:
+        at = list(range(len(classes)))
+    of_class = [values[name].tolist() if name in values else [math.nan] * len(classes) for name in names]
+    rows = [[classes[c], chosen.texts.text(classes[c]), counts[c], *(known(each[c]) for each in of_class)] for c in at]
     average = [None, _AVERAGE, row.samples / row.classes, *(row.measurements[name] for name in names)]
     notes = [*chosen.notes, *remarks(row), _AVERAGED]
     return token_table(heading(row), ["id", "text", "count", *names], rows, notes, average=average)
+
+
+def positions(s: EmbeddingStatistics, ids: Sequence[int]) -> list[int]:
+    """Return the positions of classes, given by their ids."""
+    at = {each: index for index, each in enumerate(s.classes.tolist())}
+    return [at[each] for each in ids]
 
 
 def heading(row: Row) -> str:
