@@ -12,6 +12,7 @@ from classifier_files import save_bert, save_vit, write_images, write_rows
 from safetensors.torch import load_file, save_file
 
 import collapse
+from collapse.hub.references import find_model, remember_tokenizer
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
@@ -138,6 +139,8 @@ def world(prepared, hub, tmp_path, monkeypatch) -> Path:
     """A copy of it, and the same model and text on the Hub."""
     folder = Path(shutil.copytree(prepared, tmp_path / "world"))
     monkeypatch.chdir(folder)
+    monkeypatch.setenv("COLLAPSE_HOME", hub.environment(tmp_path / "home", None)["COLLAPSE_HOME"])
+    remember_tokenizer(find_model("runs/a"))  # as a collection does
     files = {file.name: file.read_bytes() for file in (folder / "MODEL").iterdir()}
     hub.add("owner/model", files)
     card = b"---\ndatasets: roneneldan/TinyStories\n---\n"
