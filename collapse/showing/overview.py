@@ -51,20 +51,15 @@ def warnings(frame: "pd.DataFrame") -> list[str]:
     return said
 
 
-def called(name: object) -> str:
-    """Shorten a name for sentences and headings; tables show the whole name."""
-    return shortened(str(name))
-
-
 def _how_many(frame: "pd.DataFrame") -> str:
     made = counted(len(frame), "row")
     if "model" in frame:
         models = frame["model"].nunique()
         runs = {run_and_step(str(model))[0] for model in frame["model"]}
-        of = f"checkpoints of {called(*runs)}" if len(runs) == 1 < models else None
+        of = f"checkpoints of {shortened(runs.pop())}" if len(runs) == 1 < models else None
         made = (f"{models} {of}" if of else counted(models, "model")) + (f" in {made}" if models != len(frame) else "")
     measured = [name for name in frame if _is_collapse(str(name)) and frame[name].notna().any()]
-    corpora = sorted({called(each) for each in frame["corpus"].dropna() if each}) if "corpus" in frame else []
+    corpora = sorted({shortened(each) for each in frame["corpus"].dropna() if each}) if "corpus" in frame else []
     return f"{made}{f', on {some(corpora, _MOST)}' if corpora else ''}, with {counted(len(measured), 'measurement')}."
 
 
@@ -72,7 +67,7 @@ def _losses(frame: "pd.DataFrame") -> Iterator[str]:
     if LOSS not in frame or frame[LOSS].isna().all():
         return
     rows = frame[frame[LOSS].notna()].sort_values(LOSS)
-    names = [called(name) for name in rows.get("model", rows.index)]
+    names = [shortened(str(name)) for name in rows.get("model", rows.index)]
     lowest, highest, median = (_number(each) for each in (rows[LOSS].iloc[0], rows[LOSS].iloc[-1], rows[LOSS].median()))
     if lowest == highest:  # one row, or one store with several --min-count
         yield f"Validation loss is {lowest} nats."

@@ -13,20 +13,19 @@ from collapse.core.escaping import visible
 from collapse.core.extras import missing_package
 from collapse.core.progress import Report, shows_progress
 from collapse.core.theme import theme
-from collapse.errors import CollapseError, UsageError, some
+from collapse.errors import CollapseError, UsageError, shortened, some
 from collapse.measurement.cells import number, plain
 from collapse.measurement.prepared import of_top
 from collapse.measurement.table import Table
 from collapse.plugin.plugin_manager import plugins
 from collapse.showing.associations import Associations, associations
-from collapse.showing.overview import LOSS, called, findings, warnings
+from collapse.showing.overview import LOSS, findings, warnings
 from collapse.showing.report_tables import (
     definition_table,
     layer_table,
     measurement_table,
     row_table,
     store_table,
-    version_table,
 )
 from collapse.showing.sources import Material, Source, gather
 from collapse.stores.store import Store
@@ -84,7 +83,7 @@ def report(
     except ImportError as error:
         raise CollapseError(missing_package(error) or str(error)) from error
     material = gather(sources, progress)
-    names = [called(name) for _, name, _ in material.origins]
+    names = [shortened(name) for _, name, _ in material.origins]
     frame = material.results.frame()
     if not any(name in frame and frame[name].notna().any() for name in (LOSS, *plugins().measurements())):
         raise CollapseError(
@@ -131,7 +130,7 @@ def _content(
         ("layers", "Layers", of_layers, layered, []),
         ("association", "Correlation with validation loss", [], tests.tables, tests.lacking),
         ("tokens", "Tokens", [], of_tokens, without_tokens),
-        ("methods", "Methods", [], {**methods, "versions": version_table()}, [*missing, *plugins().problems]),
+        ("methods", "Methods", [], methods, [*missing, *plugins().problems]),
     ]
     return {
         "sections": [

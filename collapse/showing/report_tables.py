@@ -1,7 +1,6 @@
 """The tables of a report: measurements, and how they were made."""
 
 from collections.abc import Mapping
-from importlib import metadata
 from typing import TYPE_CHECKING, Any
 
 from collapse.errors import shortened
@@ -12,7 +11,6 @@ from collapse.measurement.table import Table, table_of_frame
 from collapse.plugin.metrics import limits_of
 from collapse.plugin.names import OF_OTHERS
 from collapse.plugin.plugin_manager import plugins
-from collapse.stores.provenance import now, versions
 from collapse.stores.store import Store
 
 if TYPE_CHECKING:
@@ -121,11 +119,3 @@ def store_table(store: Store) -> Table:
     """Return the identity and the provenance in the manifest of a store."""
     state = {"store": store.digest, "state": store.state, "model": store.model, **store.manifest["corpus"]}
     return manifest_table(f"Store of {shortened(store.model)}", state, store.manifest)
-
-
-def version_table() -> Table:
-    """Return the versions of the libraries that made the report, and of the plugins."""
-    found = {**versions(), **{name: metadata.version(name) for name in ("altair", "vl-convert-python")}}
-    rows = [[name, version] for name, version in found.items()]
-    rows += [[f"plugin {each.name}", each.origin] for each in plugins().found if not each.problem]
-    return Table("Versions", ["package", "version"], rows, [f"the report was made at {now()}"])
