@@ -23,21 +23,20 @@ _LATEX = str.maketrans(
         "*": "{*}",
     }
 )
-_NUMBERS = re.compile(r"(≤ )?([−–∞\-\d.,e+]+( to |$)|nan|)*")  # the output of number(), ranges and bounds
+_NUMBERS = re.compile(r"(≤ )?([−–∞\-\d.,e+]+( to |$))*")  # the output of number(), ranges and bounds
 
 
 def number(value: float | int | None) -> str:
     """Format a number: with four significant digits; from 1,000 on, with one decimal; whole numbers in full.
 
-    None becomes –. From 10⁹ on, numbers have four significant digits again; whole numbers are in full up to 10¹².
+    None and NaN become –. From 10⁹ on, numbers have four significant digits again; whole numbers are in full up to
+    10¹².
 
     >>> [number(value) for value in (0.000106839, 1.1, 29233, 36599.66, None, float("-inf"))]
     ['0.0001068', '1.100', '29,233', '36,599.7', '–', '−∞']
     """
-    if value is None:
+    if value is None or math.isnan(value):
         return "–"
-    if math.isnan(value):
-        return "nan"
     if math.isinf(value):
         return "∞" if value > 0 else "−∞"
     if float(value).is_integer() and abs(value) < 1e12:

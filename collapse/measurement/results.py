@@ -1,6 +1,5 @@
 """Results tables, with a row per model and a column per measurement: read, write, join, pass to analyses."""
 
-import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import fields
 from pathlib import Path
@@ -264,14 +263,8 @@ def _read_csv(path: Path) -> "pd.DataFrame":
     old = tuple(map(int, pd.__version__.split(".")[:2])) < (3, 1)
     exactly: dict[str, Any] = {"float_precision": "round_trip"} if old else {}
     missing = {name: _MISSING for name in pd.read_csv(path, nrows=0) if name not in _NAMES}
-    # without index_col=False, pandas shifts the values of rows that end with a comma to other columns
-    how: dict[str, Any] = {"index_col": False, "dtype": _TEXTS, "keep_default_na": False, "na_values": missing}
-    with warnings.catch_warnings():
-        # an unquoted comma in a name shifts the values that follow it, and pandas only warns
-        warnings.simplefilter("error", pd.errors.ParserWarning)
-        try:
-            return pd.read_csv(path, **how, **exactly)
-        except pd.errors.ParserWarning as error:
-            raise ValueError(
-                "a row has more values than the heading has columns: put values with commas in quotes"
-            ) from error
+    how: dict[str, Any] = {"dtype": _TEXTS, "keep_default_na": False, "na_values": missing}
+    frame = pd.read_csv(path, **how, **exactly)
+    if not isinstance(frame.index, pd.RangeIndex):  # pandas takes surplus values at the start of rows for their names
+        raise ValueError("a row has more values than the heading has columns: put values with commas in quotes")
+    return frame

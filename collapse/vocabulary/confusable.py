@@ -21,7 +21,7 @@ from collapse.numerics.values import Values, values_of
 from collapse.plugin.guarding import outside_inference_mode
 from collapse.plugin.plugin_manager import plugins
 from collapse.vocabulary.chosen_classes import choose, rank
-from collapse.vocabulary.token_table import heading, known, positions, remarks, token_table
+from collapse.vocabulary.token_table import heading, positions, remarks, token_table
 
 _CDNV = "nc1.cdnv"
 _KEYS = 4
@@ -126,7 +126,7 @@ def neighbours(
             for number, other in enumerate(rank(nearness_C, most, 0), start=1):
                 one, two = classes[at], classes[other]
                 numbers = [float(each[other]) for each in measured]
-                rows.append([one, texts.text(one), kind, number, two, texts.text(two), *map(known, numbers)])
+                rows.append([one, texts.text(one), kind, number, two, texts.text(two), *numbers])
     columns = ["id", "text", "kind", "rank", "id 2", "text 2", "distance", "cosine", _CDNV]
     return token_table(heading(row), columns, rows, chosen.notes, keys=_KEYS)
 

@@ -124,7 +124,7 @@ def tokens(
     else:
         at = list(range(len(classes)))
     of_class = [values[name].tolist() if name in values else [math.nan] * len(classes) for name in names]
-    rows = [[classes[c], chosen.texts.text(classes[c]), counts[c], *(known(each[c]) for each in of_class)] for c in at]
+    rows = [[classes[c], chosen.texts.text(classes[c]), counts[c], *(each[c] for each in of_class)] for c in at]
     average = [None, _AVERAGE, row.samples / row.classes, *(row.measurements[name] for name in names)]
     notes = [*chosen.notes, *remarks(row), _AVERAGED]
     return token_table(heading(row), ["id", "text", "count", *names], rows, notes, average=average)
@@ -145,8 +145,3 @@ def remarks(row: Row) -> list[str]:
     """Return the notes on measurements, including the reasons of failures."""
     failed = [f"{note.measurement}: {note.text}" for note in row.notes if note.kind == "error"]
     return [*notes_of([row]), *failed]
-
-
-def known(value: float) -> float | None:
-    """Return a value for a table, with None instead of nan."""
-    return None if math.isnan(value) else value
