@@ -123,7 +123,7 @@ def _table(rows: Sequence[Row], yardsticks: Errors, different: Mapping[str, str]
         marked = ",".join(str(at) for at, text in enumerate(marks, 1) if text in caveats[name])
         records.append(record)
         lines.append(record | {"meaning": f"{meaning or '–'} [{marked}]" if marked else meaning})
-    title = "\n".join(f"{side} = {''.join(said)}" for side, said in zip("AB", titles_of(rows), strict=True))
+    title = "\n".join(f"{side} = {title}" for side, title in zip("AB", titles_of(rows), strict=True))
     same = ["A and B are the same store"] if rows[0].store == rows[1].store else []
     shown = [name for name in _SHOWN if any(each[name] is not None for each in lines)]
     for_people = Table("", [_SHOWN[name] for name in shown], [[each[name] for name in shown] for each in lines])

@@ -42,9 +42,8 @@ def whole_table_of(
     ranges = any(isinstance(each, str) and each for ends in limits.values() for each in ends)
     notes = [*_on_hidden(rows, limits, more), *notes_of(rows, shown)]
     notes += ["at full collapse, reachable: a range means that the values of the columns differ"] if ranges else []
-    title = "\n".join(f"{model}{about}" for model, about in titles_of(rows))
     notes += [*_on_limits(rows, limits), *remarks_of(rows)]
-    return Table(title, *_columns_and_lines(rows, limits), notes, keys=2, source=Results(rows))
+    return Table("\n".join(titles_of(rows)), *_columns_and_lines(rows, limits), notes, keys=2, source=Results(rows))
 
 
 def table_by_step(rows: Sequence[Row], shown: Collection[str] | None = None) -> Table:
@@ -119,9 +118,9 @@ def by_property(names: Iterable[str]) -> list[str]:
     return sorted(ranks, key=lambda name: (ranks[name], places.get(name, len(places)), name))
 
 
-def titles_of(rows: Sequence[Row]) -> list[tuple[str, str]]:
+def titles_of(rows: Sequence[Row]) -> list[str]:
     """Return a title for each row: the model's name, and what it was measured on."""
-    return [(model or "statistics", _about(row)) for row, model in zip(rows, distinct(rows), strict=True)]
+    return [f"{model or 'statistics'}{_about(row)}" for row, model in zip(rows, distinct(rows), strict=True)]
 
 
 def notes_of(rows: Sequence[Row], shown: Collection[str] | None = None) -> list[str]:

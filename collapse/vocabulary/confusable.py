@@ -21,7 +21,7 @@ from collapse.numerics.values import Values, values_of
 from collapse.plugin.guarding import outside_inference_mode
 from collapse.plugin.plugin_manager import plugins
 from collapse.vocabulary.chosen_classes import choose, rank
-from collapse.vocabulary.token_table import heading, positions, remarks, token_table
+from collapse.vocabulary.token_table import positions, remarks, token_table
 
 _CDNV = "nc1.cdnv"
 _KEYS = 4
@@ -77,7 +77,7 @@ def confusable_pairs(
         lists = [s.classes[a], s.classes[b], s.counts[a], s.counts[b], top.values, apart, angles]
         for one, other, *numbers in zip(*(each.tolist() for each in lists), strict=True):
             rows.append([one, texts.text(one), other, texts.text(other), *numbers])
-    return token_table(heading(row), columns, rows, [*chosen.notes, *remarks(row)], keys=_KEYS)
+    return token_table(row, columns, rows, [*chosen.notes, *remarks(row)], keys=_KEYS)
 
 
 @outside_inference_mode
@@ -128,7 +128,7 @@ def neighbours(
                 numbers = [float(each[other]) for each in measured]
                 rows.append([one, texts.text(one), kind, number, two, texts.text(two), *numbers])
     columns = ["id", "text", "kind", "rank", "id 2", "text 2", "distance", "cosine", _CDNV]
-    return token_table(heading(row), columns, rows, chosen.notes, keys=_KEYS)
+    return token_table(row, columns, rows, chosen.notes, keys=_KEYS)
 
 
 def _from(geometry: ClassGeometry, values: Values, at: int) -> tuple[Float[Tensor, " C"], ...]:

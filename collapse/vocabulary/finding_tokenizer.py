@@ -1,9 +1,8 @@
 """Find the tokenizer of a store, or load the user's tokenizer and compare its fingerprint."""
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import Any
 
 from collapse.core.paths import expanded
@@ -11,25 +10,6 @@ from collapse.errors import CollapseError, first_line
 from collapse.hub.references import ModelReference, find_tokenizer, known_tokenizer
 from collapse.inputs.model_loading import load_tokenizer
 from collapse.stores.store import Store
-
-
-@dataclass(frozen=True)
-class ClassNames:
-    """The names of a classifier's classes, in place of a tokenizer."""
-
-    names: Sequence[str]
-
-    def convert_ids_to_tokens(self, number: int) -> str:
-        """Return the name of a class."""
-        return self.names[number]
-
-    def decode(self, numbers: Sequence[int], **_: Any) -> str:
-        """Return the name of the only class in ``numbers``."""
-        return self.names[numbers[0]]
-
-    def encode(self, text: str, **_: Any) -> list[int]:
-        """Return an empty list, because the names of classes are not divided into tokens."""
-        return []
 
 
 def find_tokenizer_of(store: Store | None, given: Any = None) -> tuple[Any, str | None]:
@@ -44,7 +24,8 @@ def find_tokenizer_of(store: Store | None, given: Any = None) -> tuple[Any, str 
         given: A folder, a GGUF file, a Hub id, or a tokenizer of transformers; None for the store's own.
 
     Returns:
-        The tokenizer, or None if no tokenizer is found; and the remark, which then says why.
+        The tokenizer (for a classifier, the list of its classes' names), or None if no tokenizer is found; and the
+        remark, which then says why.
 
     Raises:
         UsageError: There is no such tokenizer.
@@ -58,7 +39,7 @@ def find_tokenizer_of(store: Store | None, given: Any = None) -> tuple[Any, str 
     if given is not None:
         return given, None
     if store is not None and (names := store.manifest["model"].get("classes")):
-        return ClassNames(names), None
+        return names, None
     if store is None or not held:
         return None, f"{'statistics have' if store is None else 'the store records'} no tokenizer: only ids are shown"
     why = f"its files ({_begin(held)}) were not found"

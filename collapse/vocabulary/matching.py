@@ -15,9 +15,10 @@ from collapse.core.progress import Report, shows_progress
 from collapse.errors import UsageError, counted
 from collapse.measurement.class_values import values_by_class
 from collapse.measurement.measuring import Measurable, row_and_results
+from collapse.measurement.row_tables import titles_of
 from collapse.measurement.table import Table
 from collapse.vocabulary.chosen_classes import choose
-from collapse.vocabulary.token_table import COLUMNS, heading, positions, remarks
+from collapse.vocabulary.token_table import COLUMNS, positions, remarks
 
 Values = NDArray[np.float64]
 
@@ -88,7 +89,7 @@ def frequency_matched(
     columns: list[Sequence[float | None]] = [[own, others, own - others, None, None]]  # counts are matched, not tested
     columns += [each.column(draws, seed) if (each := compared.get(name)) else [None] * 5 for name in COLUMNS]
     rows = list(zip(_LABELS, *columns, strict=True))
-    return Table(heading(row), ["mean of", "count", *COLUMNS], rows, notes)
+    return Table(titles_of([row])[0], ["mean of", "count", *COLUMNS], rows, notes)
 
 
 def _said_of_absent(compared: "Mapping[str, _Compared | None]", tokens: int) -> list[str]:

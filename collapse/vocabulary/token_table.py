@@ -31,7 +31,7 @@ _AVERAGED = "average: over all classes, pairs or validation samples, as in colla
 
 
 def token_table(
-    title: str,
+    row: Row,
     columns: Sequence[str],
     rows: Sequence[Sequence[Any]],
     notes: Sequence[str],
@@ -54,6 +54,7 @@ def token_table(
         printed.append(
             ["" if value is None and name == "id" else value for name, value in zip(columns, average, strict=True)]
         )
+    title = titles_of([row])[0]
     return Table(title, columns, rows, notes, Table(title, columns, printed, keys=keys), average=average)
 
 
@@ -127,18 +128,13 @@ def tokens(
     rows = [[classes[c], chosen.texts.text(classes[c]), counts[c], *(each[c] for each in of_class)] for c in at]
     average = [None, _AVERAGE, row.samples / row.classes, *(row.measurements[name] for name in names)]
     notes = [*chosen.notes, *remarks(row), _AVERAGED]
-    return token_table(heading(row), ["id", "text", "count", *names], rows, notes, average=average)
+    return token_table(row, ["id", "text", "count", *names], rows, notes, average=average)
 
 
 def positions(s: EmbeddingStatistics, ids: Sequence[int]) -> list[int]:
     """Return the positions of classes, given by their ids."""
     at = {each: index for index, each in enumerate(s.classes.tolist())}
     return [at[each] for each in ids]
-
-
-def heading(row: Row) -> str:
-    """Return the title of a table: the model, and what it was measured on."""
-    return "".join(titles_of([row])[0])
 
 
 def remarks(row: Row) -> list[str]:

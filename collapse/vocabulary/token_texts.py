@@ -33,7 +33,8 @@ class TokenTexts:
     """The texts of a store's classes.
 
     Args:
-        tokenizer: A tokenizer of transformers, or None; without one, ids have no texts.
+        tokenizer: A tokenizer of transformers; for a classifier, the list of its classes' names; None for ids without
+            texts.
         classes: Token ids of the classes.
     """
 
@@ -57,6 +58,8 @@ class TokenTexts:
         return f"token {token}" if text is None else quoted(text)
 
     def _decoded(self, token: int) -> str | None:
+        if isinstance(self.tokenizer, list):
+            return str(self.tokenizer[token])
         try:
             piece = self.tokenizer.convert_ids_to_tokens(token)
             text = str(self.tokenizer.decode([token], skip_special_tokens=False, clean_up_tokenization_spaces=False))
@@ -82,7 +85,8 @@ class TokenTexts:
 
     def explain(self, text: str) -> str:
         """Explain why a text is not a class, and name similar classes."""
-        pieces = self.tokenizer.encode(text, add_special_tokens=False)
+        named = isinstance(self.tokenizer, list)
+        pieces = [] if named else self.tokenizer.encode(text, add_special_tokens=False)
         if len(pieces) == 1 and self.text(pieces[0]) == text:
             said = f"{quoted(text)} is token {pieces[0]}, which is not a class of this store"
         elif pieces:  # a single piece can have another text, because some tokenizers add a space before the first word
