@@ -4,11 +4,11 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from collapse.errors import shortened
+from collapse.measurement.listing import metrics
 from collapse.measurement.results import Results
 from collapse.measurement.row_tables import ERROR, by_property, notes_on_reachable, whole_table_of
 from collapse.measurement.rows import ABOUT
 from collapse.measurement.table import Table, table_of_frame
-from collapse.plugin.metrics import limits_of
 from collapse.plugin.names import OF_OTHERS
 from collapse.plugin.plugin_manager import plugins
 from collapse.stores.store import Store
@@ -62,26 +62,17 @@ def _side_by_side(results: Results) -> Table:
 
 
 def definition_table(frame: "pd.DataFrame") -> Table:
-    """Return a table with a row for each measurement in ``frame`` that an installed plugin defines."""
-    known = plugins().measurements()
+    """Return a table with a row for each measurement in ``frame`` that an installed plugin defines.
+
+    Limits are those of the row with the most classes and dimensions.
+    """
+    names = [str(each) for each in frame if each in plugins().measurements()]
     shapes = frame[["classes", "dim"]].dropna() if {"classes", "dim"} <= set(frame) else frame.iloc[:0]
-    shape = None if shapes.empty else shapes.sort_values(["classes", "dim"]).iloc[-1].astype(int).tolist()
-    rows = []
-    for name in [str(each) for each in frame if each in known]:
-        metric, measure = known[name]
-        limits: list[Any] = [measure.towards, measure.reachable]
-        if shape is not None:
-            limits = list(limits_of(metric, measure, *shape)[0].values())
-        limits = ["depends on C and d" if callable(limit) else limit for limit in limits]
-        about = [name, metric.property_of(name), metric.equation_of(measure)]
-        rows.append([*about, *limits, metric.source or None, metric.version])
-    notes = []
-    if shape is None or shape[0] > shape[1] + 1:
-        notes += notes_on_reachable(row[0] for row in rows)
-    if shape is not None:
-        notes.append(f"limits for {shape[0]:,} classes in {shape[1]:,} dimensions, the largest of all rows")
-    columns = ["measurement", "property", "definition", "at full collapse", "reachable", "source", "version"]
-    return Table("Definitions", columns, rows, notes)
+    shape = {} if shapes.empty else shapes.sort_values(["classes", "dim"]).iloc[-1].astype(int).to_dict()
+    listed = metrics(names, **shape)
+    about = listed.frame().drop(columns=["of", "plugin"]).replace({"inf": "∞", "-inf": "−∞"})
+    random = notes_on_reachable(names) if not shape or shape["classes"] > shape["dim"] + 1 else []
+    return table_of_frame("Definitions", about, [*random, f"limits {listed.title}"])
 
 
 def row_table(frame: "pd.DataFrame") -> Table:
