@@ -19,8 +19,7 @@ import collapse
 from collapse import CollapseError, Results
 from collapse.errors import UsageError
 from collapse.showing import sources
-from collapse.showing.associations import Associations, associations
-from collapse.showing.overview import findings
+from collapse.showing.overview import Associations, associations, findings
 
 PUBLISHED = Path(__file__).parents[1] / "zoo" / "collapse_zoo" / "published.csv"
 

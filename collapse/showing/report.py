@@ -18,8 +18,7 @@ from collapse.measurement.cells import number, plain
 from collapse.measurement.prepared import of_top
 from collapse.measurement.table import Table
 from collapse.plugin.plugin_manager import plugins
-from collapse.showing.associations import Associations, associations
-from collapse.showing.overview import LOSS, findings, warnings
+from collapse.showing.overview import LOSS, Associations, associations, findings, warnings
 from collapse.showing.report_tables import (
     definition_table,
     layer_table,
