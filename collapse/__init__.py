@@ -25,7 +25,7 @@ _PUBLIC = {
     "inputs.samples": "Samples",
     "inputs.source": "Phase Source",
     "measurement.analyzing": "analyze",
-    "measurement.class_values": "vectors",
+    "measurement.measuring": "vectors",
     "measurement.converging": "convergence",
     "measurement.drawing": "draw plot",
     "measurement.listing": "metrics",
@@ -73,12 +73,12 @@ if TYPE_CHECKING:
     from collapse.inputs.source import Phase as Phase
     from collapse.inputs.source import Source as Source
     from collapse.measurement.analyzing import analyze as analyze
-    from collapse.measurement.class_values import vectors as vectors
     from collapse.measurement.comparing import compare as compare
     from collapse.measurement.converging import convergence as convergence
     from collapse.measurement.drawing import draw as draw
     from collapse.measurement.drawing import plot as plot
     from collapse.measurement.listing import metrics as metrics
+    from collapse.measurement.measuring import vectors as vectors
     from collapse.measurement.results import Note as Note
     from collapse.measurement.results import Results as Results
     from collapse.measurement.results import Row as Row

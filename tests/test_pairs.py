@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 import collapse
 from collapse import CoV, LogMeanExp, Mean, MeanLog, Std, pair_metric
-from collapse.measurement.class_values import vectors
+from collapse.measurement.measuring import vectors
 from collapse.numerics.evaluating_metrics import evaluate
 from collapse.numerics.tiles import ClassGeometry, Tile
 from collapse.numerics.values import values_of

@@ -1,21 +1,27 @@
-"""Measure a store with metrics: the result is a row. If a metric fails, only its own measurements are missing.
+"""Measure a store with metrics: the result is a row, or the values of the classes.
+
+If a metric fails, only its own measurements are missing.
 
 cli/measure.py → collection/measuring_layers.py (a row for each layer) → ``measure_store`` → ``row_and_results`` →
 numerics/evaluating_metrics.py (all metrics; numerics/values.py calls their functions) → numerics/pairs.py (pair
 metrics, one sweep) → row_numbers.py (numbers and notes) → ``Row``.
+
+Shapes: C classes.
 """
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import torch
+from jaxtyping import Float
 from torch import Tensor
 
 from collapse.core.precision import exact_arithmetic
 from collapse.core.progress import Report
-from collapse.errors import UsageError
+from collapse.errors import CollapseError, PluginError, UsageError, near_names
 from collapse.measurement.row_numbers import note_store, numbers_of
 from collapse.measurement.rows import Row
 from collapse.numerics.devices import explaining_out_of_memory, float64_device, out_of_memory_message, pick_device
@@ -118,6 +124,59 @@ def row_and_results(
         },
     )
     return row, found
+
+
+def vectors(store: Measurable, name: str, *, min_count: int = 1) -> tuple[Tensor, Tensor]:
+    """Return the values behind a measurement, one per class.
+
+    Args:
+        store: A store or its folder, or an :class:`collapse.EmbeddingStatistics`.
+        name: A measurement. For a measurement of pairs, the value of a class is computed over the pairs that contain
+            it. A measurement of the validation text, such as nc4.agreement or val_loss, has a value per label.
+        min_count: As in :func:`collapse.measure`.
+
+    Returns:
+        Token ids and values, of the same length. The value is nan for a class that the measurement excludes.
+
+    Raises:
+        UsageError: There is no such measurement, or it has no value per class.
+        CollapseError: The store lacks what the measurement needs.
+        PluginError: A plugin's function failed.
+    """
+    check_name(name, class_measurements(), "a measurement with a value per class")
+    row, found = row_and_results(store, metrics=name, min_count=min_count, by_class=True)
+    (each,) = found.results
+    if name not in each.by_class:
+        kind = PluginError if each.failure else CollapseError
+        raise kind(f"{name} is not available: {row.notes[0].text}")
+    ids, values = each.by_class[name]
+    return ids.clone(), values.clone()
+
+
+def values_by_class(found: Evaluation) -> dict[str, Float[Tensor, " C"]]:
+    """Return the values behind each measurement that was evaluated ``by_class``; nan for a class without a value."""
+    classes, made = found.s.classes.tolist(), dict[str, Tensor]()
+    for each in found.results:
+        for name, (ids, values) in each.by_class.items():
+            known = dict(zip(ids.tolist(), values.tolist(), strict=True))
+            made[name] = torch.tensor([known.get(token, math.nan) for token in classes], dtype=torch.float64)
+    return made
+
+
+def class_measurements() -> list[str]:
+    """Return the measurements that have a value per class, or per label of the validation text."""
+    return [name for name, (metric, _) in plugins().measurements().items() if metric.kind != "scalar" or metric.vector]
+
+
+def pair_measurements() -> list[str]:
+    """Return the measurements of pair metrics."""
+    return [name for name, (metric, _) in plugins().measurements().items() if metric.kind == "pair"]
+
+
+def check_name(name: str, known: Sequence[str], what: str) -> None:
+    """Raise UsageError if a name is unknown. The message says that the name is not ``what``, and suggests others."""
+    if name not in known:
+        raise UsageError(f"{name!r} is not {what}; {near_names(name, known)}")
 
 
 def open_measurable(given: Any, kinds: Any = Store | EmbeddingStatistics) -> Any:

@@ -12,8 +12,7 @@ from torch import Tensor
 
 from collapse.core.precision import exact_arithmetic
 from collapse.core.progress import Report, shows_progress
-from collapse.measurement.class_values import check_name, pair_measurements
-from collapse.measurement.measuring import Measurable, row_and_results
+from collapse.measurement.measuring import Measurable, check_name, pair_measurements, row_and_results
 from collapse.measurement.table import Table
 from collapse.numerics.statistics import row_cosine
 from collapse.numerics.tiles import ClassGeometry, Tile

@@ -13,8 +13,7 @@ from numpy.typing import NDArray
 
 from collapse.core.progress import Report, shows_progress
 from collapse.errors import UsageError, counted
-from collapse.measurement.class_values import values_by_class
-from collapse.measurement.measuring import Measurable, row_and_results
+from collapse.measurement.measuring import Measurable, row_and_results, values_by_class
 from collapse.measurement.row_tables import titles_of
 from collapse.measurement.table import Table
 from collapse.vocabulary.chosen_classes import choose

@@ -6,8 +6,13 @@ from typing import Any
 
 from collapse.core.progress import Report, shows_progress
 from collapse.errors import UsageError
-from collapse.measurement.class_values import check_name, class_measurements, values_by_class
-from collapse.measurement.measuring import Measurable, row_and_results
+from collapse.measurement.measuring import (
+    Measurable,
+    check_name,
+    class_measurements,
+    row_and_results,
+    values_by_class,
+)
 from collapse.measurement.row_tables import notes_of, titles_of
 from collapse.measurement.rows import Row
 from collapse.measurement.table import Table
