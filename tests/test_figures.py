@@ -108,7 +108,7 @@ counter = iter(range(1000))
 @pytest.mark.parametrize(
     ("law", "function"),
     [
-        ("drawing", drawing_of(lambda _: {**POINTS, "of": object()})),
+        ("drawing", drawing_of(lambda _: 1 / 0)),
         ("repeatable", drawing_of(lambda _: {**POINTS, "name": f"view_{next(counter)}"})),
         ("reads only", drawing_of(lambda results: results.lines.pop() and POINTS)),
         ("rendering", drawing_of({**POINTS, "mark": "none"})),

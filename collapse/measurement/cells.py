@@ -2,7 +2,7 @@
 
 import math
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from collapse.core.escaping import visible
@@ -92,17 +92,14 @@ def _power(digits: str, exponent: str) -> str:
     return rf"${digits} \times 10^{{{int(exponent)}}}$"
 
 
-def plain(value: Any, text: Callable[[Any], Any] = str) -> Any:
-    """Convert a value for JSON: NumPy numbers to Python numbers, infinite and missing values to None.
-
-    ``text`` converts texts, and values of types that JSON does not have.
-    """
+def plain(value: Any) -> Any:
+    """Convert a value for JSON: NumPy numbers to Python numbers, infinite and missing values to None, rest to text."""
     if hasattr(value, "tolist"):  # an array, a tensor, or a NumPy number
         value = value.tolist()
     if isinstance(value, Mapping):
-        return {plain(str(key), text): plain(each, text) for key, each in value.items()}
+        return {str(key): plain(each) for key, each in value.items()}
     if isinstance(value, list | tuple):
-        return [plain(each, text) for each in value]
+        return [plain(each) for each in value]
     if isinstance(value, float):
         return value if math.isfinite(value) else None
-    return value if value is None or isinstance(value, int) else text(value)
+    return value if value is None or isinstance(value, int) else str(value)

@@ -1,12 +1,10 @@
 """Draw a figure: run its function on results or stores."""
 
-import json
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from collapse.core.escaping import visible
 from collapse.errors import CollapseError, UsageError
 from collapse.measurement.analyzing import attempted, results_of
 from collapse.measurement.cells import plain
@@ -23,7 +21,7 @@ Drawable = Results | Iterable[Row] | Store | Iterable[Store] | Part | Iterable[P
 
 
 def draw(name: str, source: Drawable) -> Drawing:
-    r"""Draw a figure of a plugin, such as ``loss``.
+    """Draw a figure of a plugin, such as ``loss``.
 
     Args:
         name: The figure.
@@ -31,7 +29,7 @@ def draw(name: str, source: Drawable) -> Drawing:
 
     Returns:
         The drawing. Its specification is a dictionary of Vega-Lite that contains all data. Numbers that are not finite
-        become null, and control characters in names become visible, as ``\x1b``.
+        become null.
 
     Raises:
         UsageError: There is no such figure, or it needs another kind of source.
@@ -71,7 +69,7 @@ def drawn(found: Figure, source: Any, **options: Any) -> Drawing:
     given: Any = results_of(source) if found.of == "results" else _stores(source, found)
     given, notes = of_top(given) if found.of == "results" and "layer" not in found.needs else (given, [])
     _check_needs(found, given)
-    made = attempted(f"figure {found.name}", found, lambda: _readable(found.function(given, **options), found.title))
+    made = attempted(f"figure {found.name}", found, lambda: _plain(found.function(given, **options), found.title))
     return replace(made, notes=(*notes, *made.notes))
 
 
@@ -105,14 +103,7 @@ def _check_needs(found: Figure, given: Results | Sequence[Store | Part]) -> None
             )
 
 
-def _readable(drawing: Drawing, title: str) -> Drawing:
-    """Convert a drawing's values for JSON and make control characters visible; raise if JSON cannot hold a value."""
-    spec = plain(drawing.spec.to_dict() if hasattr(drawing.spec, "to_dict") else drawing.spec, _visible)
-    json.dumps(spec)
-    texts = {"title": _visible(drawing.title or title), "caption": _visible(drawing.caption)}
-    return replace(drawing, spec=spec, notes=tuple(map(_visible, drawing.notes)), **texts)
-
-
-def _visible(text: Any) -> Any:
-    """Make control characters of a text visible: XML does not allow them, and some make vl-convert abort."""
-    return visible(text, keep="\n") if isinstance(text, str) else text
+def _plain(drawing: Drawing, title: str) -> Drawing:
+    """Convert a drawing's values for JSON; ``title`` is for a drawing without a title."""
+    spec = plain(drawing.spec.to_dict() if hasattr(drawing.spec, "to_dict") else drawing.spec)
+    return replace(drawing, spec=spec, title=drawing.title or title)
