@@ -80,7 +80,7 @@ def test_unusual_tokens_are_found_to_differ():
 def test_a_class_that_alone_decides_the_slope_has_no_residual(counts):
     values, at = np.random.default_rng(4).uniform(1, 2, 30), np.array([0])
     compared = matching._compare(values, np.array(counts), at, matched_classes(np.array(counts), at, 29))
-    assert 0.02 < compared.p(999, 0) <= 1
+    assert 0.02 < compared.p(999) <= 1
     assert 0 < compared.error < 100
 
 
@@ -112,7 +112,7 @@ def test_ordinary_tokens_seldom_have_a_small_p(where, noise, draws, most):
         for _ in range(draws):
             values = 2 - 0.5 * np.log(COUNTS) + 0.7 * COUNTS**spread * NOISE[noise](draw, len(COUNTS))
             at = np.sort(draw.choice(among, 10, replace=False))
-            found.append(matching._compare(values, COUNTS, at, matched_classes(COUNTS, at, matches)).p(199, 0) <= 0.05)
+            found.append(matching._compare(values, COUNTS, at, matched_classes(COUNTS, at, matches)).p(199) <= 0.05)
     assert np.mean(found) < most
 
 

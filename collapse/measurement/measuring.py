@@ -168,11 +168,6 @@ def class_measurements() -> list[str]:
     return [name for name, (metric, _) in plugins().measurements().items() if metric.kind != "scalar" or metric.vector]
 
 
-def pair_measurements() -> list[str]:
-    """Return the measurements of pair metrics."""
-    return [name for name, (metric, _) in plugins().measurements().items() if metric.kind == "pair"]
-
-
 def check_name(name: str, known: Sequence[str], what: str) -> None:
     """Raise UsageError if a name is unknown. The message says that the name is not ``what``, and suggests others."""
     if name not in known:

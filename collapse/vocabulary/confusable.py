@@ -12,7 +12,7 @@ from torch import Tensor
 
 from collapse.core.precision import exact_arithmetic
 from collapse.core.progress import Report, shows_progress
-from collapse.measurement.measuring import Measurable, check_name, pair_measurements, row_and_results
+from collapse.measurement.measuring import Measurable, check_name, row_and_results
 from collapse.measurement.table import Table
 from collapse.numerics.statistics import row_cosine
 from collapse.numerics.tiles import ClassGeometry, Tile
@@ -62,7 +62,8 @@ def confusable_pairs(
     >>> confusable_pairs(tiny_statistics(), 1).frame()[["id", "id 2", "nc1.cdnv"]].round(6).to_dict("records")
     [{'id': 0, 'id 2': 1, 'nc1.cdnv': 0.011719}]
     """
-    check_name(by, pair_measurements(), "a measurement of pairs")
+    of_pairs = [name for name, (metric, _) in plugins().measurements().items() if metric.kind == "pair"]
+    check_name(by, of_pairs, "a measurement of pairs")
     chosen = choose(store, tokenizer=tokenizer, min_count=min_count, every=True)
     row, found = row_and_results(chosen.store, metrics=by, min_count=min_count, top=most, progress=progress)
     (top,) = (each.top for each in found.results)

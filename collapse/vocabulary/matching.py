@@ -35,7 +35,6 @@ def frequency_matched(
     ids: Iterable[int] | None = None,
     matches: int = 20,
     draws: int = 9_999,
-    seed: int = 0,
     tokenizer: Any = None,
     min_count: int = 1,
     progress: Report | None = None,
@@ -56,7 +55,6 @@ def frequency_matched(
         ids: Token ids.
         matches: Number of matched classes per token.
         draws: Number of permutations; fewer are made for more than 4,000 matched classes.
-        seed: Seed of the permutations.
         tokenizer: As in :func:`collapse.tokens`.
         min_count: As in :func:`collapse.measure`.
         progress: Called as progress(what, done, total[, note]).
@@ -86,7 +84,7 @@ def frequency_matched(
     notes.append(f"p: two-sided, one column at a time, from up to {draws:,} permutations of residuals")
     own, others = float(counts_C[at].mean()), float(np.mean([counts_C[each].mean() for each in matched]))
     columns: list[Sequence[float | None]] = [[own, others, own - others, None, None]]  # counts are matched, not tested
-    columns += [each.column(draws, seed) if (each := compared.get(name)) else [None] * 5 for name in COLUMNS]
+    columns += [each.column(draws) if (each := compared.get(name)) else [None] * 5 for name in COLUMNS]
     rows = list(zip(_LABELS, *columns, strict=True))
     return Table(titles_of([row])[0], ["mean of", "count", *COLUMNS], rows, notes)
 
@@ -172,20 +170,20 @@ class _Compared:
     parts: Values
     residuals: Values
 
-    def column(self, draws: int, seed: int) -> list[float | None]:
+    def column(self, draws: int) -> list[float | None]:
         """Return the table's column: tokens, matched, difference, standard error, p."""
         mean, difference = self.mean, self.difference
-        return [mean, mean - difference, difference, self.error, self.p(draws, seed)]
+        return [mean, mean - difference, difference, self.error, self.p(draws)]
 
     @property
     def error(self) -> float:
         """Standard error of the difference."""
         return float(np.linalg.norm(self.parts))
 
-    def p(self, draws: int, seed: int) -> float:
+    def p(self, draws: int) -> float:
         """Return the share of permutations of the residuals with at least the observed absolute difference."""
         draws = min(draws, max(_MOST // len(self.parts), 1))
-        draw, extreme = np.random.default_rng(seed), 1
+        draw, extreme = np.random.default_rng(0), 1
         for start in range(0, draws, _TOGETHER):
             drawn = draw.permuted(np.tile(self.residuals, (min(_TOGETHER, draws - start), 1)), axis=1) @ self.parts
             extreme += int((np.abs(drawn) >= abs(self.difference) * (1 - 1e-12)).sum())
