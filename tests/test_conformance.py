@@ -2,10 +2,12 @@
 
 import subprocess
 import sys
+from contextlib import suppress
 from dataclasses import replace
 
 import pytest
 import torch
+from result_checks import check_made, with_gaps
 
 import collapse
 from collapse import (
@@ -15,18 +17,18 @@ from collapse import (
     State,
     Statistic,
     Std,
-    Table,
     ValidationStatistic,
-    analysis,
     class_metric,
     metric,
     pair_metric,
     row_cosine,
 )
-from collapse.measurement.columns import read_column
 from collapse.measurement.comparable import mixed
 from collapse.plugin.plugin_manager import plugins
-from collapse.testing import LawBroken, check_analysis, check_metric, check_statistic, random_results
+from collapse.testing import LawBroken, check_metric, check_statistic, random_results
+
+OTHERS = {"corpus_id": "e" * 64, "validation_id": "f" * 64, "dtype": "bfloat16", "chunk_length": 32}
+"""Settings with which rows cannot be compared to those of random_results."""
 
 
 @pytest.mark.parametrize("name", [each.called for each in plugins().metrics])
@@ -43,11 +45,16 @@ def test_built_in_statistics_keep_every_law(name):
 
 
 @pytest.mark.parametrize("name", plugins().analyses)
-def test_built_in_analyses_keep_every_law(name):
-    few = {"permutation": {"n": 99}, "paired": {"by": "decay"}}.get(name, {})
+def test_built_in_analyses_accept_gaps_and_note_mixed_rows(name):
+    options = {"permutation": {"n": 99}, "paired": {"by": "decay"}}.get(name, {})
     drawn = random_results(12, sorted(plugins().measurements()))
     named = [replace(row, model=f"{1 + i // 2}x64_01{'dL'[i % 2]}") for i, row in enumerate(drawn.rows)]
-    check_analysis(plugins().analyses[name].function, results=collapse.Results(named), **few)
+    given = collapse.Results(named)
+    check_made(lambda results: collapse.analyze(name, results, **options), given, with_gaps(given))
+    for field, other in OTHERS.items():
+        rows = [replace(row, **{field: other}) for row in named[::2]] + named[1::2]
+        with suppress(CollapseError):
+            assert {*mixed(rows)} <= {*collapse.analyze(name, collapse.Results(rows), **options).notes}
 
 
 def scalar(function, **declared):
@@ -173,61 +180,6 @@ def test_a_metric_of_a_statistic_of_its_own():
     check_metric(scalar(kept))
     with pytest.raises(LawBroken, match="law of left-out classes"):
         check_metric(scalar(lambda totals: totals["counts"].double().mean()))  # whatever classes are left
-
-
-@analysis("largest")
-def largest(results, *, column: str = "val_loss"):
-    """The largest value of a column: obeys every law."""
-    frame = results.frame()
-    if not len(frame):
-        raise CollapseError("no rows")
-    largest = float(read_column(frame, column).values.max())
-    return Table("Largest", ["largest"], [[largest]], mixed(frame.to_dict("records")))
-
-
-def changed(name, change):
-    @analysis(name)
-    def function(results):
-        return change(results, largest(results))
-
-    return function
-
-
-def rows_written_to(results, table):
-    results.rows[0].measurements["val_loss"] = 99.0
-    return table
-
-
-def unlike(results, table):
-    unlike.calls += 1
-    return replace(table, rows=[[unlike.calls]])
-
-
-unlike.calls = 0
-
-
-ANALYSES = {
-    "keeps": (lambda results, table: table, set()),
-    "no_table": (lambda results, table: table.rows, {"table"}),
-    "writes": (rows_written_to, {"reads only"}),
-    "unlike": (unlike, {"repeatable"}),
-    "gaps": (lambda results, table: results.frame()["nc2.norm"] is not None and table, {"missing values"}),
-    "few": (lambda results, table: table if len(results) > 2 else 1 / 0, {"few rows"}),
-    "mixed": (lambda results, table: replace(table, notes=[]), {"mixed rows"}),
-    "objects": (lambda results, table: replace(table, rows=[[{}]]), {"table"}),
-}
-
-
-@pytest.mark.parametrize("name", ANALYSES)
-def test_an_analysis_that_breaks_a_law_is_told_which(name):
-    change, laws = ANALYSES[name]
-    results = random_results(12, ["nc1.cdnv", "nc2.norm"])
-    if not laws:
-        check_analysis(changed(name, change), results=results)
-        return
-    with pytest.raises(LawBroken, match=f"{name} breaks the law of") as raised:
-        check_analysis(changed(name, change), results=results)
-    assert raised.value.laws >= laws
 
 
 def test_pytest_checks_what_a_plugin_declares(tmp_path):

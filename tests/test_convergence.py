@@ -7,9 +7,7 @@ import pytest
 import collapse
 from collapse.errors import CollapseError, StoreError, UsageError
 from collapse.plugin.figures import numbers_of
-from collapse.plugin.plugin_manager import plugins
 from collapse.stores.folding import statistics_of_shards
-from collapse.testing import check_figure
 from collapse_figures.tables import drawn_in
 
 OF = {"max_chunks": 96}
@@ -64,13 +62,6 @@ def test_what_is_no_two_parts_is_refused(tiny, parts, tmp_path):
         collapse.convergence([parts[1], other])
     with pytest.raises(UsageError, match="no metric"):
         collapse.convergence(parts.values(), metrics="nc9")
-
-
-def test_the_figure_keeps_every_law(parts):
-    function = plugins().figures["convergence"].function
-    check_figure(function, stores=[collapse.Part.load(path) for path in parts.values()])
-    with pytest.raises(UsageError, match="draws parts of a collection: pass stores= with two or more"):
-        check_figure(function)
 
 
 def test_the_curve_is_that_of_convergence(parts, tiny, tmp_path):

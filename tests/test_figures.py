@@ -6,11 +6,10 @@ import re
 import pytest
 
 import collapse
-from collapse import Drawing, Results, figure
+from collapse import Results
 from collapse.core.images import svg_of
 from collapse.errors import UsageError
 from collapse.plugin.plugin_manager import plugins
-from collapse.testing import LawBroken, check_figure
 from collapse_zoo.catalogue import PUBLISHED as FILE
 
 PAPER = str(FILE)
@@ -91,33 +90,3 @@ def test_the_command_says_what_became_of_each_figure(run, tmp_path):
     assert "no folder for the figures is given: add --out DIR" in run("figures", PAPER, code=None).stderr
     listed = run("figures", "--list").stdout
     assert all(name in listed for name in plugins().figures)
-
-
-def drawing_of(spec, caption="What is drawn."):
-    @figure("mine", title="Mine")
-    def mine(results):
-        """Mine."""
-        return Drawing(spec(results) if callable(spec) else spec, caption)
-
-    return mine
-
-
-counter = iter(range(1000))
-
-
-@pytest.mark.parametrize(
-    ("law", "function"),
-    [
-        ("drawing", drawing_of(lambda _: 1 / 0)),
-        ("repeatable", drawing_of(lambda _: {**POINTS, "name": f"view_{next(counter)}"})),
-        ("reads only", drawing_of(lambda results: results.lines.pop() and POINTS)),
-        ("rendering", drawing_of({**POINTS, "mark": "none"})),
-        ("missing values", drawing_of(lambda results: [results.frame()["val_loss"]] and POINTS)),
-        ("few rows", drawing_of(lambda results: results.frame().iloc[2] is None or POINTS)),
-    ],
-)
-def test_a_broken_law_is_named(law, function):
-    check_figure(drawing_of(POINTS))
-    with pytest.raises(LawBroken) as broken:
-        check_figure(function)
-    assert law in broken.value.laws

@@ -3,6 +3,7 @@
 from dataclasses import replace
 
 import pytest
+from result_checks import check_made, with_gaps
 
 import collapse
 from collapse import CollapseError, Results
@@ -11,7 +12,7 @@ from collapse.measurement.row_tables import table_by_step
 from collapse.measurement.seeds import spread_of_seeds
 from collapse.plugin.figures import numbers_of
 from collapse.plugin.plugin_manager import plugins
-from collapse.testing import check_figure, random_results
+from collapse.testing import random_results
 
 DEPTH = 4
 NAMES = list(plugins().measurements())
@@ -90,7 +91,8 @@ def test_layers_can_be_compared_in_pairs(models):
 
 def test_a_figure_shows_headlines_against_depth(models):
     top, layered = models
-    check_figure(plugins().figures["depth"].function, results=Results(layered.rows[:9]))
+    given = Results(layered.rows[:9])
+    check_made(lambda results: collapse.draw("depth", results), given, with_gaps(given))
     headlines = set(plugins().headlines())
     drawing = collapse.draw("depth", layered)
     assert len(drawing.spec["concat"]) == len(headlines)

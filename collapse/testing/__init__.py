@@ -2,14 +2,11 @@
 
 from collapse.testing.laws import LawBroken
 from collapse.testing.metric_laws import check_metric
-from collapse.testing.results_laws import check_analysis, check_figure
 from collapse.testing.samples import random_features, random_results, statistics_of, tiny_statistics, two_classes, value
 from collapse.testing.statistic_laws import check_statistic
 
 __all__ = [
     "LawBroken",
-    "check_analysis",
-    "check_figure",
     "check_metric",
     "check_statistic",
     "random_features",

@@ -1,7 +1,7 @@
-"""A pytest plugin that checks the laws for all declarations of a collapse plugin, without a test file.
+"""A pytest plugin that checks the laws for all metrics and statistics of a collapse plugin, without a test file.
 
-``pytest -p collapse.testing.pytest_plugin --collapse-laws mine.py`` adds a test for each metric, statistic, analysis
-and figure of a file or module.
+``pytest -p collapse.testing.pytest_plugin --collapse-laws mine.py`` adds a test for each metric and statistic of a file
+or module.
 """
 
 from typing import Any
@@ -12,18 +12,18 @@ from collapse import testing
 from collapse.errors import CollapseError
 from collapse.plugin.guarding import error_line
 from collapse.plugin.loading import declarations, load_given
-from collapse.plugin.metrics import declaration
+from collapse.plugin.metrics import Metric, declaration
 
 
 class Laws(pytest.Item):
     """The test of one declaration."""
 
     declared: Any
-    kind: str
 
     def runtest(self) -> None:
-        """Check every law for this kind of declaration."""
-        getattr(testing, f"check_{self.kind}")(self.declared)
+        """Check every law of statistics or metrics."""
+        check = testing.check_statistic if isinstance(self.declared, type) else testing.check_metric
+        check(self.declared)
 
     def repr_failure(self, excinfo: pytest.ExceptionInfo[BaseException], *_: Any) -> Any:
         """Show a broken law or a CollapseError as its message, and other exceptions with their traceback."""
@@ -42,7 +42,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_collection_modifyitems(session: pytest.Session, config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Add a test for each declaration of the named plugins."""
+    """Add a test for each metric and statistic of the named plugins."""
     for name in config.getoption("collapse_laws"):
         try:
             module = load_given(name)
@@ -50,8 +50,7 @@ def pytest_collection_modifyitems(session: pytest.Session, config: pytest.Config
             hint = "; give a .py file or a module" if getattr(error, "name", "") == name else ""
             raise pytest.UsageError(f"--collapse-laws {name}: {error_line(error)}{hint}") from error
         for each in declarations(module):
-            kind = "statistic" if isinstance(each, type) else type(declaration(each)).__name__.lower()
-            if kind != "derived":
+            if isinstance(each, type) or isinstance(declaration(each), Metric):
                 item = Laws.from_parent(session, name=f"{name}::{each.__name__}")
-                item.declared, item.kind = each, kind
+                item.declared = each
                 items.append(item)

@@ -8,12 +8,12 @@ import pandas as pd
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from result_checks import check_made, store_of, with_gaps
 
 import collapse
 from collapse import CollapseError, Results, Row
 from collapse.plugin.figures import numbers_of
 from collapse.plugin.plugin_manager import plugins
-from collapse.testing import check_figure
 from collapse_figures.panels import axis, ticks
 from collapse_zoo.catalogue import PUBLISHED as FILE
 from collapse_zoo.catalogue import published
@@ -40,10 +40,15 @@ def paper():
 
 # of layers: tests/test_layered_results.py; of parts: tests/test_convergence.py
 @pytest.mark.parametrize("name", sorted(FIGURES.keys() - {"depth", "convergence"}))
-def test_built_in_figures_keep_every_law(name, paper):
+def test_built_in_figures_accept_gaps(name, paper):
     frame = paper.frame()
     few = Results.from_frame(frame[frame["model"].str.match(r"0[12]x(0064|0128)_\d\d[dL]@")])
-    check_figure(FIGURES[name].function, results=Results(WITH_NULLS) if name == "nulls" else few)
+    given: Results | list[collapse.Store] = Results(WITH_NULLS) if name == "nulls" else few
+    less = list(with_gaps(few))
+    if FIGURES[name].of == "stores":
+        given = [store_of(20, "a"), store_of(12, "b")]
+        less = [[store_of(1, "few")], [store_of(2, "few")], [store_of(6, "one")] * 2]
+    check_made(lambda source: collapse.draw(name, source), given, less)
 
 
 def below_titles(drawing):

@@ -8,8 +8,6 @@ import pytest
 import collapse
 from collapse.errors import CollapseError
 from collapse.plugin.figures import numbers_of
-from collapse.testing import check_figure
-from collapse_zoo.figures import run_loss
 from collapse_zoo.recipes import Recipe
 from collapse_zoo.runs import Run
 from collapse_zoo.training import train
@@ -67,7 +65,6 @@ def test_a_text_that_changed_is_not_taken_for_what_was_trained_on(copied, tmp_pa
 
 def test_the_loss_of_a_run_is_drawn_through_its_stores(trained):
     stores = [collapse.load(trained.store(0))]
-    check_figure(run_loss, stores=stores)
     rows = numbers_of(collapse.draw("run-loss", stores).spec)
     lines = trained.state()["log_history"]
     assert [row["loss"] for row in rows if "loss" in row] == [line["loss"] for line in lines if "loss" in line]
