@@ -57,9 +57,8 @@ HOSTILE = {
         WROTE,
     ),
     "replaces_an_entry": (
-        "@derived\ndef held(norms):\n    return {'a': norms * 1}\n\n"
-        + scalar("held['a'] = held['a'] / 2; return held['a'].sum()", "held"),
-        WROTE,
+        scalar("covariance['scatter'] = covariance['scatter'] / 2; return 1.0", "covariance"),
+        "does not support item assignment",
     ),
     "wrong_tile": (of_pairs("return gram[0]"), "must return a tensor of shape (30, 30), not (30,)"),
     "complex": (of_classes("return norms + 0j"), "not (30,), complex128"),

@@ -7,6 +7,7 @@ detects, all other metrics are evaluated again.
 from collections.abc import Callable, Sequence
 from copy import deepcopy
 from dataclasses import replace
+from types import MappingProxyType
 from typing import Any
 
 import torch
@@ -73,7 +74,7 @@ class Values:
         if each.kind == "statistic":
             if each.optional and not self.s.has(each.name):
                 return None
-            return {name: tensor.clone() for name, tensor in self.s.statistic(each.name).items()}
+            return MappingProxyType({name: x.clone() for name, x in self.s.statistic(each.name).items()})
         if each.name != "chunks":
             return getattr(self.s, _ATTRIBUTES.get(each.name, each.name))
         if self.s.validation is None:

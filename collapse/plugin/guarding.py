@@ -7,7 +7,7 @@ Hooks (registry.py), limits (measures.py) and imports (plugin_manager.py) have t
 This module does not import torch, because plugins that only add commands do not need it.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import fields, is_dataclass
 from functools import wraps
 from pathlib import Path
@@ -20,8 +20,6 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 _WROTE = "it wrote to a tensor that other functions also read: write to a copy (x.clone())"
-_REFUSED = "Inplace update to inference tensor"
-"""Start of torch's message after a write to a tensor that a plugin made in inference mode."""
 
 
 class Failed(PluginError):
@@ -48,48 +46,41 @@ def call(function: Callable[..., Any], /, *arguments: Any, **named: Any) -> Any:
 
     Raises:
         Failed: The function raised an exception.
-        Wrote: The function wrote to a tensor of its arguments, or replaced one.
+        Wrote: The function wrote to a tensor of its arguments.
     """
-    before = _tensors((arguments, named))
+    before = [(tensor, tensor._version) for tensor in _tensors((arguments, named))]
     try:
         made = function(*arguments, **named)
     except Exception as error:  # a plugin can raise anything
-        if _changed(before, (arguments, named)) or _REFUSED in str(error):
+        if _written(before):
             raise Wrote(function, _WROTE) from error
         raise Failed(function, error_line(error) + _place(function, error)) from error
-    if _changed(before, (arguments, named)):
+    if _written(before):
         raise Wrote(function, _WROTE)
     return made
 
 
-def _tensors(value: Any, path: str = "", depth: int = 5) -> dict[str, tuple[Any, int]]:
-    """Return the tensors in a value, by their place in it, each with torch's count of the writes to it.
+def _written(before: Iterable[tuple[Any, int]]) -> bool:
+    """Whether a tensor was written to since its version was read; a view and its base share torch's count of writes."""
+    return any(tensor._version != version for tensor, version in before)
 
-    A view and its base share this count, which also includes writes in inference mode.
-    """
+
+def _tensors(value: Any, depth: int = 5) -> Iterator[Any]:
+    """Yield the tensors in a value whose writes torch counts: all except those made in inference mode."""
+    inside: Iterable[Any] = ()
     if hasattr(value, "is_inference"):
-        return {path: (value, -1 if value.is_inference() else value._version)}
-    inside: dict[Any, Any] = {}
-    if isinstance(value, Mapping):
-        inside = dict(value)
+        if not value.is_inference():
+            yield value
+    elif isinstance(value, Mapping):
+        inside = value.values()
     elif isinstance(value, list | tuple):
-        inside = dict(enumerate(value))
+        inside = value
     elif is_dataclass(value) and not isinstance(value, type):
         # with cached properties, except for slots
-        inside = {each.name: getattr(value, each.name) for each in fields(value)} | getattr(value, "__dict__", {})
-    found = dict[str, tuple[Any, int]]()
-    for name, each in inside.items() if depth else ():
-        found |= _tensors(each, f"{path}/{name}", depth - 1)
-    return found
-
-
-def _changed(before: Mapping[str, tuple[Any, int]], value: Any) -> bool:
-    """Whether a tensor in a value was written to or replaced; a new one, such as of a cached property, is no change."""
-    after = _tensors(value)
-    return any(
-        path not in after or after[path][0] is not tensor or after[path][1] != count
-        for path, (tensor, count) in before.items()
-    )
+        named = {each.name: getattr(value, each.name) for each in fields(value)} | getattr(value, "__dict__", {})
+        inside = named.values()
+    for each in inside if depth else ():
+        yield from _tensors(each, depth - 1)
 
 
 def _place(function: Callable[..., Any], error: BaseException) -> str:
