@@ -1,6 +1,6 @@
 """Check a plugin statistic: it must depend only on the samples, not on how they are split and merged."""
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection
 from dataclasses import replace
 
 import torch
@@ -20,7 +20,6 @@ _CHUNK = 4  # samples; a batch is a run of chunks, as in a collection
 _TOLERANCE = 1e-9  # relative to the largest number of a tensor, for float64 sums in another order
 
 State = dict[str, Tensor]
-Runs = Sequence[slice]
 
 
 def check_statistic(kind: type[Statistic], *, without: Collection[str] = ()) -> None:
@@ -37,32 +36,22 @@ def check_statistic(kind: type[Statistic], *, without: Collection[str] = ()) -> 
     """
     check_declared(kind)
     text = _Text(kind)
-    whole, small, large, quarters = (_runs(size) for size in (_SAMPLES, _CHUNK, 64, _SAMPLES // 4))
     with Checked(without) as checked:
         law = "value"
         try:
-            once = text.filled(whole)
+            once = text.filled(_SAMPLES)
             _check_value(checked, kind, once)
             if checked.broken:
                 return  # the other laws would report the same
-            for law, what, fill, runs in (
-                ("value", "the same batch again", text.filled, whole),
-                ("batch size", f"batches of {_CHUNK}", text.filled, small),
-                ("batch size", "batches of 64", text.filled, large),
-                ("sample order", "batches in reverse order", text.filled, small[::-1]),
-                ("merge", "parts merged in order", text.merged, quarters),
-                ("merge", "parts merged backwards", text.merged, quarters[::-1]),
+            for law, what, fill, size in (
+                ("value", "the same batch again", text.filled, _SAMPLES),
+                ("batch size", f"batches of {_CHUNK}", text.filled, _CHUNK),
+                ("batch size", "batches of 64", text.filled, 64),
+                ("merge", "merged parts", text.merged, _SAMPLES // 4),
             ):
-                _compare(checked, law, what, once, fill(runs))
-            law = "resume"
-            _compare(checked, law, "a resumed run", text.filled(quarters), text.resumed(quarters), tolerance=0)
+                _compare(checked, law, what, once, fill(size))
         except PluginError as error:
             checked.breach(law, kind.name, str(error))
-
-
-def _runs(size: int) -> Runs:
-    """Return a slice for each batch when the samples are cut into batches of this size."""
-    return [slice(start, min(start + size, _SAMPLES)) for start in range(0, _SAMPLES, size)]
 
 
 def _check_value(checked: Checked, kind: type[Statistic], held: State) -> None:
@@ -74,16 +63,14 @@ def _check_value(checked: Checked, kind: type[Statistic], held: State) -> None:
             checked.breach("value", _called(name), f"it is not finite: {value.tolist()!r:.60}")
 
 
-def _compare(
-    checked: Checked, law: str, what: str, once: State, other: State, *, tolerance: float = _TOLERANCE
-) -> None:
+def _compare(checked: Checked, law: str, what: str, once: State, other: State) -> None:
     for name, a in once.items():
         b = other[name]
         if a.shape != b.shape:
             checked.breach(law, _called(name), f"shape {tuple(a.shape)}, but {tuple(b.shape)} with {what}")
             continue
         size = float(a.double().abs().nan_to_num().max()) if a.numel() else 0.0
-        differ = ~torch.isclose(a.double(), b.double(), rtol=0, atol=tolerance * size, equal_nan=True)
+        differ = ~torch.isclose(a.double(), b.double(), rtol=0, atol=_TOLERANCE * size, equal_nan=True)
         for at in differ.nonzero().tolist()[:1]:
             checked.breach(law, _called(name), f"{a[tuple(at)].tolist()}, but {b[tuple(at)].tolist()} with {what}")
 
@@ -95,11 +82,8 @@ class _Text:
         features = random_features(_CLASSES, _DIM, _SAMPLES)
         draw = torch.Generator().manual_seed(3)
         ids = torch.randperm(_VOCABULARY, generator=draw)[:_CLASSES]
-        self.statistic_types, self.h, self.y = (
-            [kind],
-            features["train_features"].double() + 3,
-            ids[features["train_labels"]],
-        )
+        self.statistic_types = [kind]
+        self.h, self.y = features["train_features"].double() + 3, ids[features["train_labels"]]
         moments, seen = ClassMoments(_DIM), self.y != self.y[0]  # one label has no mean
         moments.add(self.h[seen], self.y[seen])
         weight = torch.randn(_VOCABULARY, _DIM, generator=draw, dtype=torch.float64)
@@ -114,33 +98,27 @@ class _Text:
             return ValidationTally(self.decider, plugin_statistics)
         return ClassMoments(_DIM, plugin_statistics=plugin_statistics)
 
-    def accumulated(self, runs: Runs, begun: ClassMoments | ValidationTally) -> ClassMoments | ValidationTally:
-        """Add batches to the accumulator of a pass, and return it."""
-        for run in runs:
-            if isinstance(begun, ClassMoments):
-                begun.add(self.h[run], self.y[run])
-            else:
-                chunks = (run.stop - run.start) // _CHUNK
-                begun.add(self.h[run], self.y[run], units=chunks, first=run.start // _CHUNK)
-        return begun
+    def add(self, total: ClassMoments | ValidationTally, start: int, size: int) -> None:
+        """Add a batch of ``size`` samples, or of the remaining samples, from ``start`` on."""
+        run = slice(start, min(start + size, _SAMPLES))
+        if isinstance(total, ClassMoments):
+            total.add(self.h[run], self.y[run])
+        else:
+            total.add(self.h[run], self.y[run], units=(run.stop - start) // _CHUNK, first=start // _CHUNK)
 
-    def filled(self, runs: Runs) -> State:
-        """Return the state of the statistic after a pass over batches."""
-        return self.accumulated(runs, self.begin()).plugin_statistics.state()
-
-    def resumed(self, runs: Runs) -> State:
-        """Return the state after a pass over batches that stops after two batches and resumes from its state."""
-        begun = self.accumulated(runs[:2], self.begin())
-        begun.plugin_statistics = PluginStatistics.from_state(
-            begun.plugin_statistics.state(), "cpu", self.statistic_types
-        )
-        return self.accumulated(runs[2:], begun).plugin_statistics.state()
-
-    def merged(self, runs: Runs) -> State:
-        """Return the state after filling a new statistic from each batch and merging these statistics in order."""
+    def filled(self, size: int) -> State:
+        """Return the state of the statistic after a pass over batches of ``size`` samples."""
         total = self.begin()
-        for run in runs:
-            part = self.accumulated([run], self.begin())
+        for start in range(0, _SAMPLES, size):
+            self.add(total, start, size)
+        return total.plugin_statistics.state()
+
+    def merged(self, size: int) -> State:
+        """Return the state after filling a new statistic from each part of ``size`` samples, merged from the last."""
+        total = self.begin()
+        for start in reversed(range(0, _SAMPLES, size)):
+            part = self.begin()
+            self.add(part, start, size)
             if isinstance(total, ClassMoments) and isinstance(part, ClassMoments):
                 total.merge(part)
             else:
