@@ -132,13 +132,6 @@ def test_classes_of_one_sample_are_noted_where_variances_count(measured):
     assert notes["nc1.cdnv", "singletons"].startswith("1 of 3 classes (33.3%) have one sample, so variance 0")
 
 
-def test_pairs_closer_than_rounding_are_counted(measured):
-    means = torch.tensor([[1.0, 0], [1.0, 1e-9], [1.0, 3e-9], [-1, 3]], dtype=torch.float64)
-    s = replace(of_variances(1.0, 1.0, 1.0, 1.0), means=means)
-    _, notes = measured(s, "nc1.cdnv", "gnc2.distance")
-    assert notes == {("nc1.cdnv", "close"): "3 pairs of means are closer than the rounding of float32 embeddings"}
-
-
 def test_values_that_are_not_finite_are_left_out_and_counted_by_kind(measured):
     row, notes = measured(of_variances(0.0, 0.0, 0.0, 2.0, 4.0), "q.ratio")
     assert row.measurements == {"q.ratio": 0.75}

@@ -120,7 +120,7 @@ def test_any_tiling_leaves_out_the_same_pairs():
     for side in (1, 2, 3, 4, 8, 9, 100):
         found = swept(s, *LEFT_OUT, tile_side=side, by_class=True)
         # equal bits are no rounding
-        assert found.pair_counts == {"sqdist": 1, "unit_sqdist": 1, "uncentred_unit_sqdist": 1, "close": len(CLOSE)}
+        assert found.pair_counts == {"sqdist": 1, "unit_sqdist": 1, "uncentred_unit_sqdist": 1}
         for left_out, each in zip(LEFT_OUT.values(), found.results, strict=True):
             kept = [pair for pair in combinations(range(9), 2) if pair not in left_out]
             values = torch.stack([s.variances[i] + s.variances[j] for i, j in kept])
@@ -152,15 +152,6 @@ def test_of_means_that_are_all_the_same_no_pair_is_left(value):
             assert set(each.left_out.values()) == {3}
             assert all(math.isnan(number) for number in each.numbers.values())
             assert all(bool(values.isnan().all()) for _, values in each.by_class.values())
-
-
-@pytest.mark.parametrize(("dtype", "bits"), [("float64", 51), ("float32", 22), ("float16", 9), ("bfloat16", 7)])
-def test_close_is_what_the_dtype_of_the_embeddings_rounds(dtype, bits):
-    near = 4 * 2.0**-bits  # 4: the largest norm of a mean
-    for factor, close in ((0.7, 1), (1.0, 0), (1.4, 0)):
-        means = torch.tensor([[0, 4.0], [0, 0], [factor * near, 0], [0, -3]], dtype=torch.float64)
-        for side in (1, 4):
-            assert swept(statistics(means, dtype=dtype), distinct, tile_side=side).pair_counts["close"] == close
 
 
 @pytest.mark.parametrize("scale", [1.0, 2.0**20, 2.0**-20])

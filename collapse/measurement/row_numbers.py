@@ -13,7 +13,8 @@ from collapse.numerics.evaluating_metrics import Evaluation
 from collapse.numerics.reducing import MetricResult, Tally
 from collapse.numerics.statistics import EmbeddingStatistics
 from collapse.plugin.guarding import Failed
-from collapse.plugin.metrics import CoV, Measure, Metric
+from collapse.plugin.measures import CoV, Measure
+from collapse.plugin.metrics import Metric
 from collapse.plugin.plugin_manager import plugins
 from collapse.stores.provenance import without_folders
 from collapse.stores.store import Store
@@ -103,7 +104,7 @@ def _has_a_value(made: Numbers, name: str, tally: Tally, left_out: int, noun: st
 
 
 def _reasons_left_out(each: MetricResult, found: Evaluation) -> dict[str, str]:
-    """Describe why classes or pairs have no finite value, and count pairs that are too close to be distinguished."""
+    """Describe why classes or pairs have no finite value."""
     if each.tally is None:
         return {}
     s = found.s
@@ -117,9 +118,6 @@ def _reasons_left_out(each: MetricResult, found: Evaluation) -> dict[str, str]:
             said["rounded"] = f"{counted(rounded, 'pair')} excluded as equal up to float64 rounding"
         if not fields:
             said["left_out"] = _of_other_values(each.tally, "pair")
-    if fields & {"sqdist", "distance"} and (close := found.pair_counts["close"]):
-        pairs = "pair of means is" if close == 1 else "pairs of means are"
-        said["close"] = f"{close:,} {pairs} closer than the rounding of {s.dtype} embeddings"
     return said
 
 

@@ -31,10 +31,7 @@ class Evaluation:
     Attributes:
         results: One result per metric, in the given order.
         s: The statistics.
-        pair_counts: Numbers of pairs by kind. A kind is the name of a field of pairs (see tiles.py), or "close". The
-            number of a field counts the pairs that this field treats as equal because of float64 rounding. The
-            number of "close" (if a metric uses ``sqdist``) counts the pairs of unequal means that are closer than the
-            embeddings' rounding.
+        pair_counts: As in :class:`collapse.numerics.tiles.ClassGeometry`.
     """
 
     results: list[MetricResult]

@@ -29,13 +29,11 @@ class Points:
             these vectors are the centred means.
         rounding: Rounding error of each point, shape (C,); two points count as equal if they are nearer than the
             sum of their errors.
-        close: Squared distance below which unequal points are counted as close.
     """
 
     at: Callable[[Int[Tensor, " n"]], Float[Tensor, "n d"]]
     sqnorms: Float[Tensor, " C"]
     rounding: Float[Tensor, " C"]
-    close: float = 0.0
 
     @cached_property
     def _inaccurate_below(self) -> float:
@@ -47,16 +45,16 @@ class Points:
         """Upper limit of squared distances between equal points; if all are larger, no points are equal."""
         return 4 * float(self.rounding.max()) ** 2
 
-    def correct(self, sqdist: Float[Tensor, "R S"], rows: slice, columns: slice) -> tuple[int, int]:
+    def correct(self, sqdist: Float[Tensor, "R S"], rows: slice, columns: slice) -> int:
         """Recompute the squared distances of near pairs of a tile, in place, and set those of equal points to 0.
 
         Returns:
-            The number of pairs set to 0 because they differ only by rounding, and the number of close pairs.
+            The number of pairs set to 0 because they differ only by rounding.
         """
         diagonal = rows.start == columns.start
         if diagonal:  # a class is not its own neighbour
             sqdist.fill_diagonal_(math.inf)
-        rounded, close, least = 0, 0, _least(sqdist)
+        rounded, least = 0, _least(sqdist)
         if least < self._inaccurate_below:
             near = sqdist < REDO * (self.sqnorms[rows].unsqueeze(1) + self.sqnorms[columns])
             for some in near.nonzero().split(_TOGETHER):
@@ -68,12 +66,10 @@ class Points:
             equal = sqdist <= (self.rounding[rows].unsqueeze(1) + self.rounding[columns]).square()
             rounded = int((equal & (sqdist > 0)).sum())
             sqdist.masked_fill_(equal, 0)
-        if least < self.close:
-            close = int(((sqdist > 0) & (sqdist < self.close)).sum())
         if diagonal:
             sqdist.fill_diagonal_(0)
-            rounded, close = rounded // 2, close // 2
-        return rounded, close
+            rounded //= 2
+        return rounded
 
 
 def _least(sqdist: Tensor) -> float:

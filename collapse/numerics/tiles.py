@@ -20,9 +20,6 @@ from collapse.numerics.values import Values, as_tensor, call_by_names, plain, re
 from collapse.plugin.metrics import Noted
 from collapse.plugin.parameters import Asked, of_tiles
 
-_CLOSE = {"float64": 2.0**-51, "float32": 2.0**-22, "float16": 2.0**-9, "bfloat16": 2.0**-7}
-"""By the embeddings' dtype: a distance below this share of the largest ‖μ‖ can be a rounding error of embeddings."""
-
 
 def tile_side(device: torch.device) -> int:
     """Return the classes per side of a tile on a device, enough for a fast product."""
@@ -41,8 +38,8 @@ class ClassGeometry:
     """Norms and points of the classes, from which the fields of all tiles are computed.
 
     Attributes:
-        pair_counts: Numbers of pairs in the tiles so far, by kind, as in
-            :class:`collapse.numerics.evaluating_metrics.Evaluation`.
+        pair_counts: By the name of a field of pairs, how many pairs of the tiles so far the field treats as equal
+            because of float64 rounding.
     """
 
     @torch.no_grad()
@@ -58,10 +55,9 @@ class ClassGeometry:
         # for a mean shorter than this, ‖μ̄‖² dominates: its uncentred products are inaccurate if made from centred ones
         least = math.sqrt(self.global_sqnorm * REDO)
         self.has_short_means = bool(((lengths_C > 0) & (lengths_C < least)).any())
-        close = (_CLOSE.get(s.dtype, _CLOSE["float32"]) * float(lengths_C.max())) ** 2
         rounding_C = (s.mean_rounding / s.norms).where(s.norms > 0, 0)
         # uncentred means, because centring would add rounding errors to their differences
-        self.mean_points = Points(lambda i: s.means[i], self.sqnorms, ROUNDING / 2 * lengths_C, close)
+        self.mean_points = Points(lambda i: s.means[i], self.sqnorms, ROUNDING / 2 * lengths_C)
         self.directions = Points(lambda i: s.centred_means[i] / s.norms[i, None], unit_C, rounding_C)
         self.uncentred_directions = Points(lambda i: unit_rows(s.means[i]), unit_C, ROUNDING * unit_C)
         self.pair_counts = Counter[str]()
@@ -191,6 +187,5 @@ class Tile:
         return (product * a_R1).mul_(b_S)
 
     def _corrected(self, name: str, sqdist: Tensor, points: Points) -> Tensor:
-        rounded, close = points.correct(sqdist, self.rows, self.columns)
-        self._geometry.pair_counts.update({name: rounded, "close": close})
+        self._geometry.pair_counts[name] += points.correct(sqdist, self.rows, self.columns)
         return sqdist
