@@ -37,12 +37,11 @@ _PUBLIC = {
     "monitoring.trainer_callback": "CollapseCallback",
     "numerics.statistics": "EmbeddingStatistics ValidationStatistics cov row_cosine",
     "numerics.validation_totals": "ValidationTotals",
-    "plugin.batch": "Batch ValidationBatch",
     "plugin.figures": "Drawing figure",
-    "plugin.hookspecs": "API hookimpl",
+    "plugin.hookspecs": "hookimpl",
     "plugin.metrics": "CoV LogMeanExp Max Mean MeanLog Measure Min Noted Std analysis class_metric derived metric "
     "pair_derived pair_metric",
-    "plugin.statistic": "State Statistic ValidationStatistic",
+    "plugin.statistic": "Batch State Statistic ValidationBatch ValidationStatistic",
     "showing.report": "report",
     "showing.saving": "SavedFigure save_figures",
     "stores.merging": "merge",
@@ -92,11 +91,8 @@ if TYPE_CHECKING:
     from collapse.numerics.statistics import cov as cov
     from collapse.numerics.statistics import row_cosine as row_cosine
     from collapse.numerics.validation_totals import ValidationTotals as ValidationTotals
-    from collapse.plugin.batch import Batch as Batch
-    from collapse.plugin.batch import ValidationBatch as ValidationBatch
     from collapse.plugin.figures import Drawing as Drawing
     from collapse.plugin.figures import figure as figure
-    from collapse.plugin.hookspecs import API as API
     from collapse.plugin.hookspecs import hookimpl as hookimpl
     from collapse.plugin.metrics import CoV as CoV
     from collapse.plugin.metrics import LogMeanExp as LogMeanExp
@@ -113,8 +109,10 @@ if TYPE_CHECKING:
     from collapse.plugin.metrics import metric as metric
     from collapse.plugin.metrics import pair_derived as pair_derived
     from collapse.plugin.metrics import pair_metric as pair_metric
+    from collapse.plugin.statistic import Batch as Batch
     from collapse.plugin.statistic import State as State
     from collapse.plugin.statistic import Statistic as Statistic
+    from collapse.plugin.statistic import ValidationBatch as ValidationBatch
     from collapse.plugin.statistic import ValidationStatistic as ValidationStatistic
     from collapse.showing.report import report as report
     from collapse.showing.saving import SavedFigure as SavedFigure

@@ -30,7 +30,6 @@ def hook(line: str) -> str:
 UNUSABLE = {
     "import": ("import nothing_of_this_name", "nothing_of_this_name"),
     "nothing": ("import math\n", "the module declares nothing: decorate a function with"),
-    "newer": ("COLLAPSE_API = 3\n" + scalar("return 1.0", "bad.newer"), "needs plugin API 3, but"),
     "misspelt_hook": (hook("collapse_result()"), "unknown hook 'collapse_result'"),
     "keyword": (
         scalar("return 1.0", "bad.keyword", "maens"),

@@ -18,9 +18,8 @@ from torch import Tensor
 
 from collapse.numerics.finite import LARGEST, check_finite, largest
 from collapse.numerics.statistics import EmbeddingStatistics
-from collapse.plugin.batch import Batch, Side
 from collapse.plugin.plugin_statistics import PluginStatistics
-from collapse.plugin.statistic import Statistic
+from collapse.plugin.statistic import Batch, Side, Statistic
 
 _PADDING = 8  # columns; without them, if d is a power of 2, a column falls into few sets of the processor's cache
 _CONSTANT = 1e-9  # the mean of a class with a smaller spread, relative to the mean, is corrected

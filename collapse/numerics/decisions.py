@@ -26,9 +26,8 @@ from collapse.numerics.logits import LINEAR, Logits
 from collapse.numerics.ranking import Ranking
 from collapse.numerics.statistics import EmbeddingStatistics
 from collapse.numerics.validation_totals import SUMS, with_samples
-from collapse.plugin.batch import ValidationBatch
 from collapse.plugin.plugin_statistics import PluginStatistics
-from collapse.plugin.statistic import Statistic
+from collapse.plugin.statistic import Statistic, ValidationBatch
 
 
 class LinearDecisions(NamedTuple):

@@ -17,9 +17,6 @@ import pluggy
 if TYPE_CHECKING:
     import click
 
-API = 2
-"""Version of the plugin interface. A plugin may declare the version that it was written for: ``COLLAPSE_API = 2``."""
-
 hookspec = pluggy.HookspecMarker("collapse")
 hookimpl = pluggy.HookimplMarker("collapse")
 

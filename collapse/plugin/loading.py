@@ -115,11 +115,6 @@ def new_manager() -> pluggy.PluginManager:
 
 def register(manager: pluggy.PluginManager, name: str, module: Any) -> tuple[str, ...]:
     """Register the hooks of a module, and return their names; raise PluginError if a hook is invalid."""
-    wanted = getattr(module, "COLLAPSE_API", hookspecs.API)
-    if wanted != hookspecs.API:
-        raise PluginError(
-            f"it needs plugin API {wanted}, but this version of collapse has API {hookspecs.API}: upgrade the older one"
-        )
     try:
         manager.register(module, name=name)
         manager.check_pending()  # raises for hooks with unknown names

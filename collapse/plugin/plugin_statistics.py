@@ -6,10 +6,9 @@ import torch
 from torch import Tensor
 
 from collapse.errors import PluginError
-from collapse.plugin.batch import Batch, Side
 from collapse.plugin.guarding import call
 from collapse.plugin.plugin_manager import plugins
-from collapse.plugin.statistic import Statistic
+from collapse.plugin.statistic import Batch, Side, Statistic
 
 
 class PluginStatistics:

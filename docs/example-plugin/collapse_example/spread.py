@@ -4,9 +4,6 @@ import torch
 
 from collapse import Max, Mean, Min, class_metric, metric, pair_metric
 
-COLLAPSE_API = 2
-"""The version of the contract that it was written for."""
-
 
 @metric("spread.dimensions")
 def dimensions(centred_means):
