@@ -39,8 +39,8 @@ _PUBLIC = {
     "numerics.validation_totals": "ValidationTotals",
     "plugin.figures": "Drawing figure",
     "plugin.hookspecs": "hookimpl",
-    "plugin.metrics": "CoV LogMeanExp Max Mean MeanLog Measure Min Noted Std analysis class_metric derived metric "
-    "pair_derived pair_metric",
+    "plugin.measures": "CoV LogMeanExp Max Mean MeanLog Measure Min Std",
+    "plugin.metrics": "Noted analysis class_metric derived metric pair_derived pair_metric",
     "plugin.statistic": "Batch State Statistic ValidationBatch ValidationStatistic",
     "showing.report": "report",
     "showing.saving": "SavedFigure save_figures",
@@ -94,15 +94,15 @@ if TYPE_CHECKING:
     from collapse.plugin.figures import Drawing as Drawing
     from collapse.plugin.figures import figure as figure
     from collapse.plugin.hookspecs import hookimpl as hookimpl
-    from collapse.plugin.metrics import CoV as CoV
-    from collapse.plugin.metrics import LogMeanExp as LogMeanExp
-    from collapse.plugin.metrics import Max as Max
-    from collapse.plugin.metrics import Mean as Mean
-    from collapse.plugin.metrics import MeanLog as MeanLog
-    from collapse.plugin.metrics import Measure as Measure
-    from collapse.plugin.metrics import Min as Min
+    from collapse.plugin.measures import CoV as CoV
+    from collapse.plugin.measures import LogMeanExp as LogMeanExp
+    from collapse.plugin.measures import Max as Max
+    from collapse.plugin.measures import Mean as Mean
+    from collapse.plugin.measures import MeanLog as MeanLog
+    from collapse.plugin.measures import Measure as Measure
+    from collapse.plugin.measures import Min as Min
+    from collapse.plugin.measures import Std as Std
     from collapse.plugin.metrics import Noted as Noted
-    from collapse.plugin.metrics import Std as Std
     from collapse.plugin.metrics import analysis as analysis
     from collapse.plugin.metrics import class_metric as class_metric
     from collapse.plugin.metrics import derived as derived

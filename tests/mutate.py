@@ -50,7 +50,7 @@ TESTS = {
     "plugins/collapse_analyses/scaling.py": "tests/plugins/test_scaling.py",
     "collapse/numerics/class_moments.py": f"tests/test_class_moments.py {METRICS}",
     "collapse/numerics/ranking.py": "tests/test_ranking.py tests/test_tally.py tests/test_decisions.py",
-    "collapse/numerics/equal_rows.py": "tests/test_ranking.py",
+    "collapse/numerics/best_rows.py": "tests/test_ranking.py",
     "collapse/numerics/decisions.py": "tests/test_tally.py tests/test_ranking.py tests/test_decisions.py",
     "collapse/numerics/tiles.py": PAIRS,
     "collapse/numerics/near_pairs.py": PAIRS,

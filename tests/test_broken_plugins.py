@@ -13,7 +13,7 @@ from safetensors.torch import save_file
 from collapse import class_metric, metric
 from collapse.cli import cli
 from collapse.errors import PluginError
-from collapse.plugin.commands import command_plugins
+from collapse.plugin.loading import command_plugins
 from collapse.plugin.plugin_manager import plugins
 from collapse.testing import random_features
 

@@ -158,7 +158,7 @@ def _refuse_empty(words: list[str]) -> None:
 
 
 def _add_commands() -> None:
-    from collapse.plugin.commands import command_plugins
+    from collapse.plugin.loading import command_plugins
 
     if cli.commands:
         return

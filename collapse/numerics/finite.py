@@ -31,15 +31,10 @@ def largest(values: Tensor) -> float:
     return float(torch.maximum(-low, high))
 
 
-def within_range(values: Tensor) -> bool:
-    """Whether every value is finite and below :data:`LARGEST`."""
-    return largest(values) < LARGEST  # False for NaN
-
-
 def check_finite(h_Bd: Float[Tensor, "B d"]) -> None:
     """Raise :class:`NotFinite` if an embedding is NaN, infinite or so large that its square overflows."""
-    if not within_range(h_Bd) and (found := _first_bad(h_Bd)):
-        raise NotFinite(*found)
+    if not largest(h_Bd) < LARGEST:  # also for NaN
+        raise NotFinite(*_first_bad(h_Bd))
 
 
 def check_classifier(weight: Float[Tensor, "V d"], bias: Float[Tensor, " V"] | None) -> None:
@@ -50,19 +45,16 @@ def check_classifier(weight: Float[Tensor, "V d"], bias: Float[Tensor, " V"] | N
             id.
     """
     for name, values in (("the classifier's weight", weight), ("the classifier's bias", bias)):
-        if values is not None and not within_range(values) and (found := _first_bad(values.reshape(len(values), -1))):
-            row, wrong = found
+        if values is not None and not largest(values) < LARGEST:
+            row, wrong = _first_bad(values.reshape(len(values), -1))
             raise CollapseError(
                 f"row {row} of {name} is {wrong}, so class {row} cannot be predicted: correct the classifier"
             )
 
 
-def _first_bad(rows: Tensor) -> tuple[int, str] | None:
-    """Return the first row that is not :func:`within_range`, and what is wrong with it."""
-    bad = (~(rows.abs() < LARGEST)).any(dim=1).nonzero()
-    if not len(bad):
-        return None
-    row = int(bad[0])
+def _first_bad(rows: Tensor) -> tuple[int, str]:
+    """Return the first row with a value that is not below :data:`LARGEST`, and what is wrong with it."""
+    row = int((~(rows.abs() < LARGEST)).any(dim=1).nonzero()[0])
     if not bool(torch.isfinite(rows[row]).all()):
         return row, "NaN or infinite"
     return row, f"too large ({float(rows[row].abs().max()):.3g}; values must be below {LARGEST:.0e})"

@@ -25,8 +25,8 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from collapse.numerics.best_rows import first_of_equal
 from collapse.numerics.devices import cut, work_sizes
-from collapse.numerics.equal_rows import first_of_equal
 from collapse.numerics.logits import Logits
 from collapse.numerics.products import product
 

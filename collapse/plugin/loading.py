@@ -9,17 +9,20 @@ from functools import partial
 from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pluggy
 
 from collapse.core.paths import expanded
 from collapse.errors import CollapseError, PluginError, UsageError, near_names
 from collapse.plugin import hookspecs
+from collapse.plugin.guarding import error_line
 from collapse.plugin.parameters import DECLARATION, FILE_PREFIX
 
+if TYPE_CHECKING:
+    import click
+
 GIVEN = "given with -p or COLLAPSE_PLUGINS"
-HOOKS = [each for each in dir(hookspecs) if each.startswith("collapse_")]
 _OWN, _NOT = "linguistic-collapse", "no:"
 
 
@@ -59,7 +62,9 @@ class Plugin:
         """Add the plugin's name to a message about its failure, and how to continue without it."""
         if not self.origin:
             return text
-        advice = "correct it, or remove it from -p" if self.origin == GIVEN else f"disable it with -p no:{self.name}"
+        advice = f"disable it with -p no:{self.name}"
+        if self.origin == GIVEN:
+            advice = "correct it, or remove it from -p and COLLAPSE_PLUGINS"
         return f"plugin {self.name}: {text} ({advice})"
 
 
@@ -135,3 +140,22 @@ def declarations(module: Any) -> Iterator[Any]:
 def _is_declared(value: Any) -> bool:
     is_base = isinstance(value, type) and value.__name__.startswith("_")  # a base class of other statistics
     return hasattr(value, DECLARATION) and not is_base
+
+
+def command_plugins(cli: "click.Group") -> list[Plugin]:
+    """Let installed plugins add their commands; return the plugins, with the reason for those that failed."""
+    found = []
+    for name, origin, entry in entries("collapse.commands"):
+        before, problem = dict(cli.commands), None
+        try:
+            manager = new_manager()
+            register(manager, name, entry.load())
+            manager.hook.collapse_commands(cli=cli)
+            taken = [each for each in before if cli.commands.get(each) is not before[each]]
+            if taken:
+                raise PluginError(f"command {', '.join(taken)} already exists: give the new command another name")
+        except Exception as error:  # a plugin may do anything at import
+            problem = f"plugin {name} ({origin}): {error_line(error)}"
+        cli.commands.update(before)
+        found.append(Plugin(name, origin, entry.value, ("collapse_commands",), problem))
+    return found

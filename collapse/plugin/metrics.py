@@ -15,14 +15,7 @@ from typing import Any, Literal, TypeVar
 
 from collapse.errors import PluginError
 from collapse.plugin.guarding import called
-from collapse.plugin.measures import CoV as CoV
 from collapse.plugin.measures import Limit, Measure, Scale, limit_at
-from collapse.plugin.measures import LogMeanExp as LogMeanExp
-from collapse.plugin.measures import Max as Max
-from collapse.plugin.measures import Mean as Mean
-from collapse.plugin.measures import MeanLog as MeanLog
-from collapse.plugin.measures import Min as Min
-from collapse.plugin.measures import Std as Std
 from collapse.plugin.parameters import DECLARATION, FILE_PREFIX, closure, needs
 
 Function = TypeVar("Function", bound=Callable[..., Any])

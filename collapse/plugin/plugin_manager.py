@@ -11,7 +11,7 @@ from typing import Any
 
 from collapse.errors import PluginError, UsageError
 from collapse.plugin.guarding import error_line
-from collapse.plugin.loading import GIVEN, HOOKS, Plugin, candidates, declarations, new_manager, register
+from collapse.plugin.loading import GIVEN, Plugin, candidates, declarations, register
 from collapse.plugin.registry import Plugins
 
 _extra: list[str] = []
@@ -34,13 +34,13 @@ def plugins() -> Plugins:
     Raises:
         UsageError: A plugin of ``COLLAPSE_PLUGINS`` or ``-p`` cannot be used.
     """
-    loaded, manager = Plugins(), new_manager()
+    loaded = Plugins()
     offered: list[tuple[Plugin, Any]] = []
     for name, origin, load in candidates(_extra):
         plugin = Plugin(name, origin)
         try:
             module = load()
-            hooks, declared = register(manager, name, module), list(declarations(module))
+            hooks, declared = register(loaded.manager, name, module), list(declarations(module))
             if not hooks and not declared:
                 raise PluginError(
                     "the module declares nothing: decorate a function with @collapse.metric, or add a hook"
@@ -58,16 +58,13 @@ def plugins() -> Plugins:
             loaded.take(each)
         except PluginError as error:
             _problem(loaded, plugin, error)
-    for hook in HOOKS:
-        implementations = getattr(manager.hook, hook).get_hookimpls()
-        loaded.hooks[hook] = [(each.plugin_name, each.function) for each in implementations]
     return loaded
 
 
 def _problem(loaded: Plugins, plugin: Plugin, error: Exception) -> str:
     """Record and return what is wrong with a plugin; raise UsageError if the user named the plugin."""
-    problem = f"plugin {plugin.name} ({plugin.origin}): {error_line(error)}"
+    problem = plugin.blamed(error_line(error))
     if plugin.origin == GIVEN:
-        raise UsageError(f"{problem}; correct it, or remove it from -p and COLLAPSE_PLUGINS") from error
-    loaded.problems.append(f"{problem} (disable it with -p no:{plugin.name})")
+        raise UsageError(problem) from error
+    loaded.problems.append(problem)
     return problem

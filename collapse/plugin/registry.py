@@ -4,10 +4,12 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
+import pluggy
+
 from collapse.errors import CollapseError, PluginError, UsageError, near_names
 from collapse.plugin.figures import Figure
 from collapse.plugin.guarding import called, error_line
-from collapse.plugin.loading import Plugin
+from collapse.plugin.loading import Plugin, new_manager
 from collapse.plugin.metrics import Analysis, Measure, Metric, declaration
 from collapse.plugin.names import HELD, OF_CLASSES, OF_OTHERS, OF_PAIRS
 from collapse.plugin.parameters import DECLARATION, asked, check
@@ -32,7 +34,7 @@ class Plugins:
     statistics: dict[str, type["Statistic"]] = field(default_factory=dict)
     analyses: dict[str, Analysis] = field(default_factory=dict)
     figures: dict[str, Figure] = field(default_factory=dict)
-    hooks: dict[str, list[tuple[str, Callable[..., Any]]]] = field(default_factory=dict)
+    manager: pluggy.PluginManager = field(default_factory=new_manager)
 
     def owner(self, module: str) -> Plugin:
         """Return the plugin of a module; for a module that is not registered, a Plugin without an origin."""
@@ -137,15 +139,15 @@ class Plugins:
             PluginError: A plugin failed.
             CollapseError: A plugin raised this error for the user.
         """
-        for plugin, function in self.hooks.get(hook, ()):
+        for each in getattr(self.manager.hook, hook).get_hookimpls():
             try:
-                answer = function(*arguments)
+                answer = each.function(*arguments)
             except CollapseError:
                 raise
             except Exception as error:  # a plugin can raise anything
-                text = f"plugin {plugin}: {hook}() raised {error_line(error)}; correct the plugin, or disable it"
+                text = f"plugin {each.plugin_name}: {hook}() raised {error_line(error)}; correct or disable it"
                 raise PluginError(text) from error
-            yield plugin, answer
+            yield each.plugin_name, answer
 
     def take(self, offered: Any) -> None:
         """Register a declaration; raise PluginError if it is invalid."""
