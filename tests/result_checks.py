@@ -1,9 +1,11 @@
 """Check an analysis or a figure on an input, and on inputs with missing values, few rows or few classes."""
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
-from collapse import CollapseError, Results, Store, collect_arrays
+import torch
+
+from collapse import CollapseError, Results, Row, Store, collect_arrays
 from collapse.errors import PluginError
 from collapse.testing import random_features
 
@@ -50,3 +52,23 @@ def store_of(classes: int, name: str) -> Store:
     names = {"features": "train_features", "labels": "train_labels", "classifier": "classifier"}
     names |= {name: name for name in ("validation_features", "validation_labels")}
     return collect_arrays(**{key: arrays[each] for key, each in names.items()}, name=name)
+
+
+def random_rows(rows: int, measurements: Sequence[str]) -> list[Row]:
+    """Rows of models that can be compared, with positive random numbers and ``val_loss``."""
+    names = list(dict.fromkeys([*measurements, "val_loss"]))
+    values = torch.rand(rows, len(names), generator=torch.Generator().manual_seed(0), dtype=torch.float64) + 0.5
+    same: dict[str, Any] = {"min_count": 1, "dim": 8, "validation": "validation text", "chunk_length": 16}
+    same |= {"dtype": "float32", "corpus_id": "c" * 64, "validation_id": "d" * 64, "revision": None, "corpus": "text"}
+    return [
+        Row(
+            model=f"models/{index}",
+            store=f"{index:064x}",
+            classes=50 + index,
+            samples=1000 + index,
+            measurements=dict(zip(names, values[index].tolist(), strict=True)),
+            versions=dict.fromkeys(names, 1),
+            **same,
+        )
+        for index in range(rows)
+    ]

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 import torch
-from result_checks import check_made, with_gaps
+from result_checks import check_made, random_rows, with_gaps
 
 import collapse
 from collapse import (
@@ -25,10 +25,10 @@ from collapse import (
 )
 from collapse.measurement.comparable import mixed
 from collapse.plugin.plugin_manager import plugins
-from collapse.testing import LawBroken, check_metric, check_statistic, random_results
+from collapse.testing import LawBroken, check_metric, check_statistic
 
 OTHERS = {"corpus_id": "e" * 64, "validation_id": "f" * 64, "dtype": "bfloat16", "chunk_length": 32}
-"""Settings with which rows cannot be compared to those of random_results."""
+"""Settings with which rows cannot be compared to those of random_rows."""
 
 
 @pytest.mark.parametrize("name", [each.called for each in plugins().metrics])
@@ -47,8 +47,8 @@ def test_built_in_statistics_keep_every_law(name):
 @pytest.mark.parametrize("name", plugins().analyses)
 def test_built_in_analyses_accept_gaps_and_note_mixed_rows(name):
     options = {"permutation": {"n": 99}, "paired": {"by": "decay"}}.get(name, {})
-    drawn = random_results(12, sorted(plugins().measurements()))
-    named = [replace(row, model=f"{1 + i // 2}x64_01{'dL'[i % 2]}") for i, row in enumerate(drawn.rows)]
+    drawn = random_rows(12, sorted(plugins().measurements()))
+    named = [replace(row, model=f"{1 + i // 2}x64_01{'dL'[i % 2]}") for i, row in enumerate(drawn)]
     given = collapse.Results(named)
     check_made(lambda results: collapse.analyze(name, results, **options), given, with_gaps(given))
     for field, other in OTHERS.items():

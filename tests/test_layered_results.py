@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 import pytest
-from result_checks import check_made, with_gaps
+from result_checks import check_made, random_rows, with_gaps
 
 import collapse
 from collapse import CollapseError, Results
@@ -12,7 +12,6 @@ from collapse.measurement.row_tables import table_by_step
 from collapse.measurement.seeds import spread_of_seeds
 from collapse.plugin.figures import numbers_of
 from collapse.plugin.plugin_manager import plugins
-from collapse.testing import random_results
 
 DEPTH = 4
 NAMES = list(plugins().measurements())
@@ -33,7 +32,7 @@ def layers_of(rows, *layers, **more):
 def models():
     """Rows of twelve models, and the same with two layers below ``top``."""
     names = [f"{depth:02}x{width:04}_01d" for depth in (1, 2, 8) for width in (64, 128, 256, 512)]
-    top = [replace(row, model=name) for row, name in zip(random_results(12, NAMES).rows, names, strict=True)]
+    top = [replace(row, model=name) for row, name in zip(random_rows(12, NAMES), names, strict=True)]
     return Results(top), Results(layers_of(top, 0, 2))
 
 

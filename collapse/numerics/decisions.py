@@ -243,8 +243,7 @@ class ValidationTally:
 
     @torch.no_grad()
     def _batch(self, h_Bd: Tensor, y_B: Tensor, decided: Mapping[str, Tensor]) -> ValidationBatch:
-        """Return a batch for plugin statistics, with copies of the given tensors."""
-        h_Bd, y_B = h_Bd.clone(), y_B.clone()
+        """Return a batch for plugin statistics."""
         classes_K, inverse_B, counts_K = torch.unique(y_B, return_inverse=True, return_counts=True)
         rows_K = torch.searchsorted(self.decider.classes, classes_K).clamp_(max=len(self.decider.classes) - 1)
         means_Kd = self.decider.means[rows_K]
@@ -258,7 +257,7 @@ class ValidationTally:
             counts=counts_K,
             means=means_Kd,
             deviations=deviations_Bd,
-            **{name: value.clone() for name, value in decided.items()},
+            **decided,
         )
 
     def state(self) -> dict[str, Tensor]:

@@ -211,12 +211,10 @@ class EmbeddingStatistics:
             kept &= torch.isin(self.classes, ids.to(self.classes.device))
         here = int(kept.sum())
         if here < 2:
-            has = f"at least {counted(min_count, 'sample')}"
-            has += "" if ids is None else " and are kept by --classes-of or --group-by"
-            hint = f": lower --min-count (the largest class has {int(self.counts.max())})"
             raise CollapseError(
-                f"only {here} of {counted(self.n_classes, 'class')} have {has}, but a measurement needs two"
-                f"{hint if self.n_classes > 1 and min_count > 1 else ''}"
+                f"{here} of {counted(self.n_classes, 'class')} kept, but a measurement needs two: lower --min-count "
+                f"(the largest class has {int(self.counts.max())}), or choose other classes with --classes-of or "
+                "--group-by"
             )
         made = replace(self, min_count=max(min_count, self.min_count), class_set=class_set or self.class_set)
         if here == self.n_classes:

@@ -2,7 +2,7 @@
 
 from collapse.testing.laws import LawBroken
 from collapse.testing.metric_laws import check_metric
-from collapse.testing.samples import random_features, random_results, statistics_of, tiny_statistics, two_classes, value
+from collapse.testing.samples import random_features, statistics_of, tiny_statistics, two_classes, value
 from collapse.testing.statistic_laws import check_statistic
 
 __all__ = [
@@ -10,7 +10,6 @@ __all__ = [
     "check_metric",
     "check_statistic",
     "random_features",
-    "random_results",
     "statistics_of",
     "tiny_statistics",
     "two_classes",

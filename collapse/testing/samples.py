@@ -1,4 +1,4 @@
-"""Sample data for testing plugins: statistics with known values, random features, random results."""
+"""Sample data for testing plugins: statistics with known values, random features."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -7,7 +7,6 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from collapse.measurement.results import Results, Row
 from collapse.numerics.statistics import EmbeddingStatistics, ValidationStatistics
 from collapse.numerics.tiles import ClassGeometry, Tile
 from collapse.numerics.values import plain, values_of
@@ -124,36 +123,3 @@ def random_features(classes: int, dim: int, samples: int, *, spread: float = 0.5
         "validation_labels": validation,
         "classifier": means + 0.3 * torch.randn(classes, dim, generator=draw),
     }
-
-
-def random_results(rows: int, measurements: Sequence[str], *, seed: int = 0) -> Results:
-    """Draw a results table of models that can be compared: equal texts, chunk length and dtype.
-
-    Args:
-        rows: Number of models.
-        measurements: Names of the columns, which get positive random numbers; ``val_loss`` is added.
-        seed: Seed of the generator.
-    """
-    draw = torch.Generator().manual_seed(seed)
-    names = list(dict.fromkeys([*measurements, "val_loss"]))
-    values = torch.rand(rows, len(names), generator=draw, dtype=torch.float64) + 0.5
-    return Results(
-        Row(
-            model=f"models/{index}",
-            revision=None,
-            corpus="text",
-            store=f"{index:064x}",
-            min_count=1,
-            classes=50 + index,
-            dim=8,
-            samples=1000 + index,
-            measurements=dict(zip(names, values[index].tolist(), strict=True)),
-            versions=dict.fromkeys(names, 1),
-            validation="validation text",
-            chunk_length=16,
-            dtype="float32",
-            corpus_id="c" * 64,
-            validation_id="d" * 64,
-        )
-        for index in range(rows)
-    )

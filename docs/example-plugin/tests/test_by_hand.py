@@ -2,6 +2,7 @@
 
 import math
 
+import pandas as pd
 import pytest
 import torch
 from click.testing import CliRunner
@@ -12,7 +13,7 @@ from collapse_example.ranking import ranking
 from collapse_example.spread import dimensions
 
 import collapse
-from collapse.testing import random_results, statistics_of, value
+from collapse.testing import statistics_of, value
 
 
 def collected():
@@ -43,7 +44,8 @@ def test_calibration():
 
 
 def test_the_analysis():
-    assert len(ranking(random_results(5, ["nc1.cdnv"]), top=2).rows) == 2
+    frame = pd.DataFrame({"model": ["a", "b", "c"], "val_loss": [3.0, 1.0, 2.0]})
+    assert ranking(collapse.Results.from_frame(frame), top=2).rows == [["b", 1.0], ["c", 2.0]]
 
 
 def test_the_command(tmp_path):
