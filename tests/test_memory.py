@@ -35,8 +35,8 @@ except collapse.CollapseError as error:
 @pytest.mark.parametrize(
     ("what", "said"),
     [
-        ("collect", "memory ran out in the collection of arrays: at most "),
-        ("measure", "memory ran out in the measurements: "),
+        ("collect", "memory ran out in the collection of arrays: up to "),
+        ("measure", "memory ran out in the measurements: up to "),
     ],
 )
 def test_a_vocabulary_that_memory_does_not_hold(run_python, what, said):
@@ -60,7 +60,7 @@ def test_a_vocabulary_that_memory_does_not_hold(run_python, what, said):
         (
             (ClassMoments, "add"),
             RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate 99 bytes"),
-            "model: at most C = 512 classes × d = 48 dimensions, 8·C·d = 0.2 MB for each matrix of class means: use a "
+            "model: up to C = 512 classes × d = 48 dimensions, 8·C·d = 0.2 MB for each matrix of class means: use a "
             "machine with more memory or --batch-size 1 or fewer chunks (--max-chunks)",
             None,
         ),

@@ -30,16 +30,15 @@ MEANS = torch.tensor(
     dtype=torch.float64,
 )
 EQUAL = {(0, 1), (5, 6)}
-CLOSE = {(5, 7), (6, 7)}
 DIRECTIONLESS = {pair for pair in combinations(range(9), 2) if 4 in pair}
 ALIKE = {(0, 1), (2, 3), (5, 6)}
 PAIRWISE = [name for name, (metric, _) in plugins().chosen(None).items() if metric.kind == "pair"]
 
 
-def statistics(means=MEANS, variances=None, dtype="float32"):
+def statistics(means=MEANS, variances=None):
     s = statistics_of(means, means)
     variances = s.classes // 2 if variances is None else variances
-    return replace(s, counts=s.counts + 2, variances=variances.double(), dtype=dtype)
+    return replace(s, counts=s.counts + 2, variances=variances.double())
 
 
 def double(*rows):
@@ -224,7 +223,7 @@ def nearly_equal():
 @pytest.mark.parametrize(("function", "means", "rounded", "left_out"), [*nearly_equal()])
 def test_points_are_equal_up_to_the_rounding_of_float64(function, means, rounded, left_out):
     for side in (1, 2, 3, 4, 6):
-        found = swept(statistics(means, dtype="float64"), function, tile_side=side)
+        found = swept(statistics(means), function, tile_side=side)
         assert found.pair_counts[FIELD[function]] == rounded
         assert found.results[0].left_out["m.mean"] == left_out
 

@@ -75,7 +75,7 @@ class Collection:
         remedies = ["--batch-size 1", "fewer chunks (--max-chunks)"] if first is not None and first.is_text else []
         remedies += ["fewer --layers at once"] if len(source.layers) > 1 else []
         doing, (rows, dim) = f"the collection of {source.model['name']}", source.weight.shape
-        message = out_of_memory_message(doing, rows, dim, source.device, *remedies, most=True)
+        message = out_of_memory_message(doing, rows, dim, source.device, *remedies)
         if first is not None:
             with explaining_large_model(source.model["name"], source.device):
                 first.check()

@@ -114,18 +114,11 @@ def explaining_out_of_memory(message: str) -> Iterator[None]:
         raise CollapseError(message) from error
 
 
-def out_of_memory_message(
-    doing: str, classes: int, dim: int, device: torch.device, *remedies: str, most: bool = False
-) -> str:
-    """Return the message for a computation on C class means of d dimensions; ``most`` if C is an upper bound.
-
-    >>> out_of_memory_message("the pair sweep", 262_144, 2_304, torch.device("cpu"), "--min-count")
-    'memory ran out in the pair sweep: C = 262,144 classes × d = 2,304 dimensions, 8·C·d = 4,831.8 MB for each matrix \
-of class means: use a machine with more memory or --min-count'
-    """
+def out_of_memory_message(doing: str, classes: int, dim: int, device: torch.device, *remedies: str) -> str:
+    """Return the message for a computation on the means of up to C classes in d dimensions."""
     elsewhere = [] if device.type == "cpu" else ["--device cpu"]
     return (
-        f"memory ran out in {doing}: {'at most ' if most else ''}C = {classes:,} classes × d = {dim:,} dimensions, "
+        f"memory ran out in {doing}: up to C = {classes:,} classes × d = {dim:,} dimensions, "
         f"8·C·d = {8 * classes * dim / 1e6:,.1f} MB for each matrix of class means: "
         f"use {' or '.join([*elsewhere, 'a machine with more memory', *remedies])}"
     )
