@@ -26,7 +26,6 @@ def anisotropy(contributions: Tensor) -> Tensor:
     Equation: mean cos(μ_c, μ_c′)
     Source: Ethayarajh 2019; Timkey & van Schijndel 2021, of the class means
 
-    >>> from collapse.testing import statistics_of, value
     >>> round(value(anisotropy, statistics_of([[1.0, 0.0], [1.0, 1.0]])), 6)
     0.707107
     """
@@ -42,7 +41,6 @@ def rogue_share(contributions: Tensor) -> Noted:
     Equation: max_i mean û_ci û_c′i / mean cos(μ_c, μ_c′), û_c = μ_c/‖μ_c‖
     Source: Timkey & van Schijndel 2021, of the class means
 
-    >>> from collapse.testing import statistics_of, value
     >>> round(value(rogue_share, statistics_of([[3.0, 0.1], [2.0, 0.2]])), 6)
     0.996678
     """

@@ -25,7 +25,6 @@ def classifier_etf_error(classifier: Tensor) -> float:
     Equation: ‖WWᵀ/‖WWᵀ‖_F − E/‖E‖_F‖_F, E = I − 11ᵀ/C
     Source: Zhu et al. 2021
 
-    >>> from collapse.testing import statistics_of, value
     >>> round(value(classifier_etf_error, statistics_of(torch.eye(3), torch.eye(3) - 1 / 3)), 7)
     0.0
     """
@@ -39,7 +38,6 @@ def classifier_norms(classifier: Tensor) -> Tensor:
     Equation: ‖w_c‖
     Source: Papyan, Han & Donoho 2020, Fig. 2
 
-    >>> from collapse.testing import statistics_of, value
     >>> value(classifier_norms, statistics_of([[-1.0], [1.0]], [[-3.0], [2.0]])).tolist()
     [3.0, 2.0]
     """
@@ -64,7 +62,6 @@ def classifier_cosines(row_unit_classifier: Tensor, column_unit_classifier: Tens
     Equation: cos(w_c, w_c′)
     Source: Papyan, Han & Donoho 2020, Figs. 3 and 4
 
-    >>> from collapse.testing import statistics_of, value
     >>> float(value(classifier_cosines, statistics_of([[-1.0], [1.0]], [[-3.0], [2.0]]))[0, 1])
     -1.0
     """
@@ -82,7 +79,6 @@ def margins(unit_classifier: Tensor, unit_means: Tensor) -> Tensor:
     Equation: cos(w_c, μ_c − μ̄) − max_c′ cos(w_c′, μ_c − μ̄)
     Source: Jiang et al. 2023, of the class means
 
-    >>> from collapse.testing import statistics_of, value
     >>> value(margins, statistics_of([[-1.0], [1.0]], [[-3.0], [2.0]])).tolist()
     [2.0, 2.0]
     """
@@ -102,7 +98,6 @@ def centre_logits(classifier: Tensor, global_mean: Tensor, bias: Tensor | None =
     Equation: ⟨w_c, μ̄⟩ + b_c
     Source: Zhu et al. 2021; their ‖Wμ̄ + b‖ also includes the mean logit, which softmax ignores
 
-    >>> from collapse.testing import statistics_of, value
     >>> value(centre_logits, statistics_of([[1.0], [3.0]], [[-1.0], [2.0]])).tolist()
     [-2.0, 4.0]
     """
@@ -127,7 +122,6 @@ def span_overlap(smaller_and_larger: tuple[Tensor, Tensor]) -> Tensor:
     Equation: mean cos²θ_i
     Source: principal angles: Björck & Golub 1973
 
-    >>> from collapse.testing import statistics_of, value
     >>> round(value(span_overlap, statistics_of([[-1.0, 0.0], [1.0, 0.0]], [[-1.0, -1.0], [1.0, 1.0]])), 12)
     0.5
     """
@@ -142,7 +136,6 @@ def span_angle(smaller_and_larger: tuple[Tensor, Tensor]) -> Tensor:
     Equation: max θ_i
     Source: Björck & Golub 1973
 
-    >>> from collapse.testing import statistics_of, value
     >>> round(value(span_angle, statistics_of([[-1.0, 0.0], [1.0, 0.0]], [[-1.0, -1.0], [1.0, 1.0]])), 6)  # π/4
     0.785398
     """

@@ -25,7 +25,6 @@ def two_nearest_neighbours(centred_means: Tensor) -> Tensor | Noted:
     Equation: slope of −log(1 − F_i) on log(r₂/r₁)_i, F_i = i/C, ratios ascending
     Source: Facco et al. 2017
 
-    >>> from collapse.testing import statistics_of, value
     >>> line = torch.tensor([0.0, 1.0, 3.0, 7.0]).unsqueeze(1)
     >>> round(value(two_nearest_neighbours, statistics_of(line)), 5)
     1.67882

@@ -20,7 +20,6 @@ def minority_cosine(unit_means: Tensor, counts: Tensor) -> Noted | Tensor:
     Source: after Fang et al. 2021
 
     >>> import dataclasses, torch
-    >>> from collapse.testing import statistics_of, value
     >>> s = statistics_of([[2.0, 0.0], [3.0, 0.0], [0.0, 5.0], [-5.0, -5.0]])
     >>> value(minority_cosine, dataclasses.replace(s, counts=torch.tensor([1, 1, 9, 9])))
     1.0
@@ -38,7 +37,6 @@ def minority_classifier_cosine(centred_rows: Tensor, counts: Tensor) -> Noted | 
     Source: after Fang et al. 2021, who do not centre the rows
 
     >>> import torch
-    >>> from collapse.testing import statistics_of, value
     >>> round(value(minority_classifier_cosine, statistics_of(torch.eye(3), torch.eye(3))), 12)  # all are equally rare
     -0.5
     """

@@ -15,7 +15,6 @@ def ood_cosines(means: Tensor, ood: EmbeddingStatistics) -> Tensor:
     Source: Ammar et al. 2024, Eq. 5
 
     >>> import dataclasses
-    >>> from collapse.testing import statistics_of, value
     >>> s = dataclasses.replace(statistics_of([[3.0, 0.0], [0.0, -1.0]]), ood=statistics_of([[6.0, 8.0]]))
     >>> [round(each, 12) for each in value(ood_cosines, s).tolist()]
     [0.6, 0.8]

@@ -26,7 +26,6 @@ def eta_squared(counts: Tensor, variances: Tensor, centred_means: Tensor) -> Ten
     Equation: Σ N_c‖μ_c − m‖² / Σ N_c(‖μ_c − m‖² + σ_c²), m = Σ N_c μ_c / N
     Source: correlation ratio of Fisher 1925; of vectors: R² of Anderson 2001
 
-    >>> from collapse.testing import two_classes, value
     >>> value(eta_squared, two_classes(distance=2, variances=(1, 5)))  # 1 / (1 + 3)
     0.25
     """
@@ -45,7 +44,6 @@ def signal_to_noise(within_spectrum: Spectrum, between_spectrum: Spectrum, d: in
     Equation: tr(Σ_W⁺ Σ_B)
     Source: Han, Papyan & Donoho 2022, of their SNR matrix
 
-    >>> from collapse.testing import two_classes, value
     >>> round(value(signal_to_noise, two_classes(distance=4, variances=(2, 2))), 12)  # 4 / 2
     2.0
     """
@@ -62,7 +60,6 @@ def variability_collapse_index(within_covariance: Tensor, between_spectrum: Spec
     Equation: 1 − tr(Σ_T⁺ Σ_B) / rank Σ_B, Σ_T = Σ_W + Σ_B
     Source: Xu & Liu 2023, for classes of equal size
 
-    >>> from collapse.testing import two_classes, value
     >>> round(value(variability_collapse_index, two_classes(distance=4, variances=(4, 4))), 12)  # 1 − 4 / (4 + 4)
     0.5
     """
@@ -107,7 +104,6 @@ def directional_cdnv(
     Equation: uᵀΣ_W u / ‖Δ‖², Δ = μ_c − μ_c′, u = Δ/‖Δ‖
     Source: Luthra, Salunkhe & Galanti 2026, with the pooled covariance
 
-    >>> from collapse.testing import two_classes, value
     >>> float(value(directional_cdnv, two_classes(distance=2, variances=(2, 2)))[0, 1])  # 2 / 2²
     0.5
     """

@@ -15,7 +15,6 @@ def mean_slope(counts: Tensor, norms: Tensor) -> Tensor | Noted:
     Equation: slope of log‖μ_c − μ̄‖ on log N_c
     Source: minority collapse: Fang et al. 2021
 
-    >>> from collapse.testing import tiny_statistics, value
     >>> round(value(mean_slope, tiny_statistics()), 6)
     -0.25
     """
@@ -29,7 +28,6 @@ def row_slope(counts: Tensor, classifier: Tensor) -> Tensor | Noted:
     Equation: slope of log‖w_c‖ on log N_c
     Source: norms and counts: Kang et al. 2020
 
-    >>> from collapse.testing import tiny_statistics, value
     >>> round(value(row_slope, tiny_statistics()), 6)
     -0.25
     """
@@ -44,7 +42,6 @@ def bias_slope(counts: Tensor, bias: Tensor) -> Tensor | Noted:
     Source: logits of the class prior: Menon et al. 2021
 
     >>> import dataclasses
-    >>> from collapse.testing import tiny_statistics, value
     >>> s = tiny_statistics()
     >>> round(value(bias_slope, dataclasses.replace(s, bias=s.counts.log())), 6)
     1.0
@@ -61,7 +58,6 @@ def variance_slope(counts: Tensor, variances: Tensor) -> Tensor | Noted:
     Equation: slope of log σ_c² on log N_c
     Source: minority collapse: Fang et al. 2021; norms and counts: Kang et al. 2020
 
-    >>> from collapse.testing import tiny_statistics, value
     >>> round(value(variance_slope, tiny_statistics()), 6)
     1.5
     """

@@ -20,7 +20,6 @@ def soft_label_duality(centred_rows: Tensor, second_moment: Tensor) -> Noted | T
     Source: after Zhao et al. 2024; every sample is a context
 
     >>> import dataclasses, torch
-    >>> from collapse.testing import statistics_of, value
     >>> s = statistics_of([[1.0, 0.0], [-1.0, 0.0]], [[2.0, 0.0], [-2.0, 0.0]])
     >>> held = {"scatter": torch.tensor([[0.0, 0.0], [0.0, 2.0]]).double(), "samples": torch.tensor([2])}
     >>> round(value(soft_label_duality, dataclasses.replace(s, extra={"covariance": held})), 12)  # E[hhᵀ] = I

@@ -21,7 +21,6 @@ def similarity_to_previous(ids: Tensor, centred_means: Tensor, previous: Embeddi
     Source: Kornblith et al. 2019, Eq. 3; Gram matrices over training: Zhao, Papadimitriou & Thrampoulidis 2026
 
     >>> import dataclasses
-    >>> from collapse.testing import statistics_of, value
     >>> before = statistics_of([[1.0, 1.0], [1.0, -1.0], [-1.0, 1.0], [-1.0, -1.0]])
     >>> s = dataclasses.replace(statistics_of([[1.0, 0.0], [1.0, 0.0], [-1.0, 0.0], [-1.0, 0.0]]), previous=before)
     >>> round(value(similarity_to_previous, s), 12)  # 1/√2: one of two dimensions is left

@@ -75,7 +75,6 @@ def debiased(
 ) -> Estimates | Noted:
     """Unbiased estimates for the classes with at least two samples.
 
-    >>> from collapse.testing import value
     >>> s = EmbeddingStatistics(classes=torch.arange(2), counts=torch.tensor([2, 2]),
     ...     means=torch.tensor([[0.0], [4.0]]).double(), variances=torch.tensor([1.0, 3.0]).double())
     >>> found = value(debiased, s)

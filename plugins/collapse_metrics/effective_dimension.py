@@ -55,7 +55,6 @@ def participation_ratio(unit_means: Tensor) -> Noted | float:
     Equation: (tr M)² / tr M², M = Σ_c u_c u_cᵀ
     Source: participation ratio of the spectrum (Gao et al. 2017), of centred unit means
 
-    >>> from collapse.testing import statistics_of, value
     >>> s = statistics_of([[1.0, 0.0], [-1.0, 0.0], [0.0, 2.0], [0.0, -2.0]])
     >>> round(value(participation_ratio, s), 12)  # two orthogonal lines
     2.0

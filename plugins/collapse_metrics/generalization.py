@@ -30,7 +30,6 @@ def val_loss(chunks: ValidationTotals) -> Tensor:
     Equation: mean of −log softmax(Wh + b)_y
     Source: standard definition
 
-    >>> from collapse.testing import tiny_statistics, value
     >>> value(val_loss, tiny_statistics())
     1.5
     """
@@ -44,7 +43,6 @@ def val_accuracy(chunks: ValidationTotals) -> Tensor:
     Equation: share of argmax_v ⟨w_v,h⟩+b_v = y
     Source: standard definition
 
-    >>> from collapse.testing import tiny_statistics, value
     >>> value(val_accuracy, tiny_statistics())
     0.5
     """
@@ -58,7 +56,6 @@ def perplexity(val_loss: Tensor) -> Noted | Tensor:
     Equation: exp(val_loss)
     Source: standard definition
 
-    >>> from collapse.testing import tiny_statistics, value
     >>> round(value(perplexity, tiny_statistics()), 6)
     4.481689
     """
@@ -73,7 +70,6 @@ def parameters(n_params: int) -> int:
 
     Source: the model
 
-    >>> from collapse.testing import tiny_statistics, value
     >>> value(parameters, tiny_statistics())
     100
     """

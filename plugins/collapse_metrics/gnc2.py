@@ -74,7 +74,6 @@ def log_kernel(unit_sqdist: Tensor) -> Tensor:
     Equation: log‖u_c − u_c′‖⁻¹
     Source: Wu & Papyan 2024, Eq. 7, after Liu et al. 2023; Riesz: Liu et al. 2023
 
-    >>> from collapse.testing import statistics_of, value
     >>> round(float(value(log_kernel, statistics_of([[1.0, 0.0], [0.0, 1.0]]))[0, 1]), 9)  # opposite: −ln 2
     -0.693147181
     """
@@ -95,7 +94,6 @@ def uncentred_log_kernel(uncentred_unit_sqdist: Tensor) -> Tensor:
     Equation: log‖μ_c/‖μ_c‖ − μ_c′/‖μ_c′‖‖⁻¹
     Source: Wu & Papyan 2024, Table 1 and Figure 1 as published
 
-    >>> from collapse.testing import statistics_of, value
     >>> round(float(value(uncentred_log_kernel, statistics_of(torch.eye(3)))[0, 1]), 9)  # at right angles: −½ ln 2
     -0.34657359
     """
@@ -109,7 +107,6 @@ def unit_distance(unit_sqdist: Tensor) -> Tensor:
     Equation: ‖u_c − u_c′‖
     Source: Liu et al. 2023
 
-    >>> from collapse.testing import statistics_of, value
     >>> round(float(value(unit_distance, statistics_of([[1.0, 0.0], [0.0, 1.0]]))[0, 1]), 9)
     2.0
     """

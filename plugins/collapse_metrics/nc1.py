@@ -33,7 +33,6 @@ def debiased_cdnv_ratio(resolved: Estimates) -> float:
     Equation: mean σ̃_c² / mean D̃
     Source: ratio of unbiased means, after Galanti et al. 2021
 
-    >>> from collapse.testing import two_classes, value
     >>> value(debiased_cdnv_ratio, two_classes(distance=4, variances=(2, 6), samples=5))  # 5 / (16 − 2)
     0.35714285714285715
     """
@@ -47,7 +46,6 @@ def cdnv_ratio(variances: Tensor, mean_sqdist: Tensor) -> Tensor:
     Equation: mean σ_c² / mean ‖μ_c − μ_c′‖²
     Source: ratio of means, after Galanti et al. 2021
 
-    >>> from collapse.testing import two_classes, value
     >>> value(cdnv_ratio, two_classes(distance=4, variances=(1, 5)))  # 3 / 16
     0.1875
     """
@@ -63,7 +61,6 @@ def debiased_cdnv_k2_ratio(resolved: Estimates) -> float:
     Equation: mean σ̃_c² / (mean D̃)²
     Source: ratio of unbiased means, after Wu & Papyan 2024, Eq. 4
 
-    >>> from collapse.testing import two_classes, value
     >>> round(value(debiased_cdnv_k2_ratio, two_classes(distance=4, variances=(2, 6), samples=5)), 6)  # 5 / 14²
     0.02551
     """
@@ -77,7 +74,6 @@ def cdnv_k2_ratio(variances: Tensor, mean_sqdist: Tensor) -> Tensor:
     Equation: mean σ_c² / (mean ‖μ_c − μ_c′‖²)²
     Source: ratio of means, after Wu & Papyan 2024, Eq. 4
 
-    >>> from collapse.testing import two_classes, value
     >>> value(cdnv_k2_ratio, two_classes(distance=4, variances=(3, 5)))  # 4 / 16²
     0.015625
     """
@@ -98,7 +94,6 @@ def cdnv(variance_sum: Tensor, sqdist: Tensor) -> Tensor:
     Equation: (σ_c² + σ_c′²) / (2‖μ_c − μ_c′‖⁴)
     Source: Wu & Papyan 2024, Eq. 4
 
-    >>> from collapse.testing import two_classes, value
     >>> float(value(cdnv, two_classes(distance=2, variances=(1, 3)))[0, 1])
     0.125
     """
@@ -112,7 +107,6 @@ def scaled_cdnv(cdnv: Tensor, mean_sqnorm: Tensor) -> Tensor:
     Equation: (σ_c² + σ_c′²) / (2‖μ_c − μ_c′‖⁴) · mean‖μ_c − μ̄‖²
     Source: after Wu & Papyan 2024, Eq. 4
 
-    >>> from collapse.testing import two_classes, value
     >>> float(value(scaled_cdnv, two_classes(distance=2, variances=(1, 3)))[0, 1])
     0.125
     """
@@ -126,7 +120,6 @@ def cdnv_galanti(cdnv: Tensor, sqdist: Tensor) -> Tensor:
     Equation: (σ_c² + σ_c′²) / (2‖μ_c − μ_c′‖²)
     Source: Galanti et al. 2021
 
-    >>> from collapse.testing import two_classes, value
     >>> float(value(cdnv_galanti, two_classes(distance=2, variances=(1, 3)))[0, 1])
     0.5
     """
@@ -142,7 +135,6 @@ def trace_ratio(counts: Tensor, variances: Tensor, mean_sqnorm: Tensor) -> Tenso
     Equation: tr Σ_W / tr Σ_B
     Source: Tirer et al. 2023
 
-    >>> from collapse.testing import two_classes, value
     >>> value(trace_ratio, two_classes(distance=2, variances=(2, 1)))
     1.5
     """
@@ -156,7 +148,6 @@ def debiased_trace_ratio(resolved: Estimates) -> float:
     Equation: (Σ_c N_c σ̃_c² / N) / mean ñ_c²
     Source: ratio of unbiased traces, after Tirer et al. 2023
 
-    >>> from collapse.testing import two_classes, value
     >>> round(value(debiased_trace_ratio, two_classes(distance=4, variances=(2, 6), samples=5)), 6)  # 5 / (4 − 2 / 4)
     1.428571
     """
@@ -172,7 +163,6 @@ def covariance_ratio(within_covariance: Tensor, between_spectrum: Spectrum, C: i
     Equation: tr(Σ_W Σ_B⁺) / C
     Source: Papyan, Han & Donoho 2020
 
-    >>> from collapse.testing import two_classes, value
     >>> round(value(covariance_ratio, two_classes(distance=2, variances=(2, 2))), 12)
     1.0
     """

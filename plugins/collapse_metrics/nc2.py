@@ -64,7 +64,6 @@ def log_norms(norms: Tensor) -> Tensor:
     Equation: log‖μ_c − μ̄‖
     Source: Wu & Papyan 2024, Eq. 5
 
-    >>> from collapse.testing import statistics_of, value
     >>> value(log_norms, statistics_of([[-1.0], [1.0]])).tolist()
     [0.0, 0.0]
     """
@@ -78,7 +77,6 @@ def plain_norms(norms: Tensor) -> Tensor:
     Equation: ‖μ_c − μ̄‖
     Source: Papyan, Han & Donoho 2020
 
-    >>> from collapse.testing import statistics_of, value
     >>> value(plain_norms, statistics_of([[-3.0], [1.0]])).tolist()
     [2.0, 2.0]
     """
@@ -92,7 +90,6 @@ def scaled_norms(norms: Tensor, d: int) -> Tensor:
     Equation: ‖μ_c − μ̄‖² / √d
     Source: Wu & Papyan 2024, Table 4
 
-    >>> from collapse.testing import statistics_of, value
     >>> value(scaled_norms, statistics_of([[-3.0], [1.0]])).tolist()
     [4.0, 4.0]
     """
@@ -116,7 +113,6 @@ def interference(cosine: Tensor) -> Tensor:
     Equation: ⟨u_c, u_c′⟩
     Source: Wu & Papyan 2024, Eq. 6; the effective dimension is in the text after Eq. 6
 
-    >>> from collapse.testing import statistics_of, value
     >>> round(float(value(interference, statistics_of(torch.eye(3)))[0, 1]), 12)
     -0.5
     """
@@ -130,7 +126,6 @@ def etf_error(centred_means: Tensor) -> float:
     Equation: ‖G/‖G‖_F − E/‖E‖_F‖_F, E = I − 11ᵀ/C
     Source: Kothapalli 2023; of the classifier in Zhu et al. 2021
 
-    >>> from collapse.testing import statistics_of, value
     >>> round(value(etf_error, statistics_of(torch.eye(3))), 7)
     0.0
     """
@@ -165,7 +160,6 @@ def debiased_scaled_norm(debiased: Estimates, d: int) -> float:
     Equation: mean ñ_c² / √d
     Source: unbiased, after Wu & Papyan 2024, Table 4
 
-    >>> from collapse.testing import two_classes, value
     >>> value(debiased_scaled_norm, two_classes(distance=4, variances=(1, 5), samples=2))  # 4 − 6 / 4
     2.5
     """
@@ -183,7 +177,6 @@ def debiased_interference(debiased: Estimates) -> Noted | float:
     Equation: mean g̃_cc′ / (ñ_c ñ_c′)
     Source: of unbiased inner products and squared norms, after Wu & Papyan 2024, Eq. 6
 
-    >>> from collapse.testing import two_classes, value
     >>> value(debiased_interference, two_classes(distance=4, variances=(1, 1), samples=2))
     -1.0
     """

@@ -22,7 +22,6 @@ def duality_cosines(classifier: Tensor, centred_means: Tensor) -> Tensor:
     Equation: cos(w_c, μ_c − μ̄)
     Source: Wu & Papyan 2024, Eq. 8 (whose μ_c′ is a misprint for μ_c); UNC3: §3.6
 
-    >>> from collapse.testing import statistics_of, value
     >>> value(duality_cosines, statistics_of([[-1.0], [1.0]], [[-3.0], [3.0]])).tolist()
     [1.0, 1.0]
     """
@@ -40,7 +39,6 @@ def centred_duality_cosines(centred_rows: Tensor, centred_means: Tensor) -> Tens
     Equation: cos(w_c − w̄, μ_c − μ̄)
     Source: Wu & Papyan 2024, Eq. 8, with the rows centred
 
-    >>> from collapse.testing import statistics_of, value
     >>> value(centred_duality_cosines, statistics_of([[-1.0], [1.0]], [[4.0], [6.0]])).tolist()
     [1.0, 1.0]
     """
@@ -54,7 +52,6 @@ def duality_dots(classifier: Tensor, centred_means: Tensor) -> Tensor:
     Equation: ⟨w_c, μ_c − μ̄⟩
     Source: Wu & Papyan 2024, §3.6
 
-    >>> from collapse.testing import statistics_of, value
     >>> value(duality_dots, statistics_of([[-1.0], [1.0]], [[-3.0], [3.0]])).tolist()
     [3.0, 3.0]
     """
@@ -68,7 +65,6 @@ def duality_distances(classifier: Tensor, unit_means: Tensor) -> Tensor:
     Equation: ‖w_c/‖w_c‖ − u_c‖
     Source: Wu & Papyan 2024, Eq. 11
 
-    >>> from collapse.testing import statistics_of, value
     >>> value(duality_distances, statistics_of([[-1.0], [1.0]], [[1.0], [-1.0]])).tolist()
     [2.0, 2.0]
     """
@@ -83,7 +79,6 @@ def duality_error(classifier: Tensor, centred_means: Tensor) -> float:
     Source: Kothapalli 2023
 
     >>> import torch
-    >>> from collapse.testing import statistics_of, value
     >>> round(value(duality_error, statistics_of(torch.eye(3), torch.eye(3) - 1 / 3)), 7)
     0.0
     """
@@ -98,7 +93,6 @@ def centred_duality_error(centred_rows: Tensor, centred_means: Tensor) -> float:
     Source: Kothapalli 2023, with the rows centred
 
     >>> import torch
-    >>> from collapse.testing import statistics_of, value
     >>> round(value(centred_duality_error, statistics_of(torch.eye(3), torch.eye(3) + 5)), 7)
     0.0
     """
@@ -112,7 +106,6 @@ def self_duality_ratio(classifier: Tensor, centred_means: Tensor, norms: Tensor)
     Equation: mean ⟨w_c/‖w_c‖, μ_c − μ̄⟩ / √(mean ‖μ_c − μ̄‖²)
     Source: ratio of means, after Wu & Papyan 2024, Eq. 8
 
-    >>> from collapse.testing import statistics_of, value
     >>> value(self_duality_ratio, statistics_of([[-1.0], [1.0]], [[-3.0], [3.0]]))
     1.0
     """
@@ -127,7 +120,6 @@ def debiased_self_duality_ratio(resolved: Estimates, classifier: Tensor) -> Note
     Source: ratio of unbiased means, after Wu & Papyan 2024, Eq. 8
 
     >>> import dataclasses, torch
-    >>> from collapse.testing import two_classes, value
     >>> s = two_classes(distance=4, variances=(2, 2), samples=5)
     >>> s = dataclasses.replace(s, classifier=torch.tensor([[-1.0], [1.0]]).double())
     >>> round(value(debiased_self_duality_ratio, s), 6)  # 2 / √(4 − 1 / 4): with so few samples it can exceed 1

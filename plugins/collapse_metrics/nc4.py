@@ -38,7 +38,6 @@ def agreement(agreed: Tensor, validation: ValidationStatistics, ids: Tensor, see
     Equation: share of argmax_c ⟨w_c,h⟩+b_c = argmin_c ‖h − μ_c‖
     Source: Wu & Papyan 2024, Eqs. 9, 10, 12
 
-    >>> from collapse.testing import tiny_statistics, value
     >>> value(agreement, tiny_statistics())
     0.75
     """
@@ -60,7 +59,6 @@ def chance(validation: ValidationStatistics) -> Noted | Tensor:
     Equation: Σ_c p_c q_c
     Source: Cohen 1960
 
-    >>> from collapse.testing import tiny_statistics, value
     >>> value(chance, tiny_statistics())
     0.5
     """
@@ -77,7 +75,6 @@ def kappa(agreed: Tensor, chance: Tensor) -> Noted | Tensor:
     Equation: (agreement − chance) / (1 − chance)
     Source: Cohen 1960
 
-    >>> from collapse.testing import tiny_statistics, value
     >>> value(kappa, tiny_statistics())
     0.5
     """
@@ -93,7 +90,6 @@ def ncc_accuracy(validation: ValidationStatistics) -> float:
     Equation: share of argmin_c ‖h − μ_c‖ = y
     Source: Wu & Papyan 2024, Eq. 10
 
-    >>> from collapse.testing import tiny_statistics, value
     >>> value(ncc_accuracy, tiny_statistics())
     0.75
     """
