@@ -9,7 +9,7 @@ from collapse.errors import counted
 from collapse.measurement.model_names import training_of
 from collapse.measurement.prepared import TABLE_1, sizes_said
 from collapse.measurement.row_permutations import TIE, orders, permuted, unit
-from collapse_figures.panels import headed, ticks, together
+from collapse_figures.panels import headed, together
 from collapse_figures.tables import field, measured, one_of, remarks, shown
 
 PERMUTATIONS = 9_999
@@ -72,7 +72,7 @@ def _panel(name: str, p: float | None, highest: float) -> Any:
     bound = 1 / (PERMUTATIONS + 1)
     said = "" if p is None else f"p = {p:.2g}" if p > bound else f"p ≤ {3 * bound:.1g}"
     at = alt.X("r:Q", bin="binned", title="r with the loss", scale=alt.Scale(domain=[-1, 1]))
-    heights = alt.Axis(format="~%", values=ticks([0.0, highest]))
+    heights = alt.Axis(format="~%", tickCount=3)
     bars = (
         alt.Chart(title=headed(title, said))
         .mark_bar(binSpacing=0)

@@ -1,6 +1,5 @@
 """Panels in Vega-Altair: one measurement per panel, side by side, with selections that link panels on screen."""
 
-import math
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -18,51 +17,14 @@ def axis(channel: str, name: str, numbers: Iterable[Any], *, title: str = "", lo
     """Return the "x" or "y" channel of the column ``name``; its axis spans ``numbers`` and has the options ``more``."""
     import altair as alt
 
-    ends = _ends(numbers, log)  # set explicitly, because the axis of a panel with missing rows would lack ticks
+    known = [float(each) for each in numbers if each == each and (each > 0 or not log)]
+    ends = [min(known, default=0.0), max(known, default=1.0)]  # explicit: a panel with missing rows would lack ticks
     scale = alt.Scale(domain=ends, nice=False, padding=_PADDING, **({"type": "log"} if log else {"zero": False}))
-    marked = ticks(ends, log)
-    linear = len(marked) > 1 and not log
-    power = math.floor(math.log10(marked[1] - marked[0]) + 1e-9) if linear else 0
-    labels = {
-        "labelOverlap": "parity" if channel == "x" else False,  # y axes have few labels
-        "values": marked,
-        "format": f",.{max(-power, 0)}f" if linear else ".6~g",  # Vega's own format would show 2.5 as 3
-        **more,
-    }
-    kind = {"x": alt.X, "y": alt.Y}[channel]
-    return kind(field(name), type="quantitative", title=title or shown(name).axis, scale=scale, axis=alt.Axis(**labels))
-
-
-def ticks(values: Iterable[Any], log: bool = False) -> list[float]:
-    """Return a few round numbers between the least and the largest value.
-
-    Vega's own ticks may lie outside the range, which misaligns the panel's title. On a log axis, Vega also draws all
-    digits (1, 2, …, 9) of each power of ten, which are too many.
-
-    >>> ticks([0.06, 0.21]), ticks([0.0002, 0.3], log=True), ticks([30.0, 70.0], log=True)
-    ([0.1, 0.15, 0.2], [0.001, 0.01, 0.1], [30.0, 40.0, 50.0, 60.0, 70.0])
-    """
-    low, high = _ends(values, log)
-    if log and high >= 10 * low:
-        powers = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
-        for digits in ((1,), (1, 3), (1, 2, 3, 5, 7)):
-            inside = [at for power in powers for digit in digits if low <= (at := float(f"{digit}e{power}")) <= high]
-            if len(inside) > 2:
-                break
-        return inside[:: -(-len(inside) // 6)]
-    if high <= low:
-        return [low]
-    power = math.floor(math.log10(high - low))
-    for step in (float(f"{digit}e{below}") for below in (power, power - 1) for digit in (5, 2, 1)):
-        first, last = math.ceil(low / step), math.floor(high / step)
-        if last - first >= 2:
-            break
-    return [float(f"{each * step:.12g}") for each in range(first, last + 1)]
-
-
-def _ends(values: Iterable[Any], log: bool) -> list[float]:
-    known = [float(each) for each in values if each == each and (each > 0 or not log)]
-    return [min(known, default=0.0), max(known, default=1.0)]
+    labels: dict[str, Any] = {"tickCount": 4, "grid": not log}  # a log axis has too many ticks for grid lines
+    if ends[0] == ends[1]:  # Vega would not say which value this is
+        labels |= {"values": ends[:1], "format": ".6~g"}
+    kind, about = {"x": alt.X, "y": alt.Y}[channel], title or shown(name).axis
+    return kind(field(name), type="quantitative", title=about, scale=scale, axis=alt.Axis(**labels | more))
 
 
 def logged(frame: "pd.DataFrame", name: str) -> bool:

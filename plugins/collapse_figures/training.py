@@ -7,7 +7,7 @@ from collapse.core.steps import run_and_step
 from collapse.errors import counted
 from collapse.measurement.prepared import LAYER_DEPTH
 from collapse.plugin.plugin_manager import plugins
-from collapse_figures.panels import axis, curves, ticks
+from collapse_figures.panels import axis, curves
 from collapse_figures.tables import MEASUREMENTS, Colour, colour_of, measured, remarks
 
 if TYPE_CHECKING:
@@ -57,8 +57,7 @@ def depth(results: Results) -> Drawing:
     frame = frame[frame.groupby("run")[LAYER_DEPTH].transform("nunique") > 1].reset_index(drop=True)
     if frame.empty:
         raise CollapseError("this figure needs two layers of one model: use collapse measure --layers all")
-    whole = [each for each in ticks(frame[LAYER_DEPTH]) if each == int(each)]
-    x = axis("x", LAYER_DEPTH, frame[LAYER_DEPTH], title="layer", format="d", values=whole)
+    x = axis("x", LAYER_DEPTH, frame[LAYER_DEPTH], title="layer", format="d", tickMinStep=1)
     names = sorted(plugins().headlines(), key=[*MEASUREMENTS, *plugins().headlines()].index)
     colour, more = _colour(frame)
     spec = curves(frame, names, x, LAYER_DEPTH, colour, ["run"], hover=["model", "layer"], collapsed=True, **more)
