@@ -138,7 +138,7 @@ def test_a_run_is_resumed_with_its_losses_only_and_is_measured_and_published(wor
     assert row.model == f"{name}@0"
     assert row["val_loss"] == pytest.approx(made.epochs[0].validation["validation_loss"], rel=1e-6)
     assert row["n_params"] == made.recipe.n_params
-    assert [each.name for each in find(name, tmp_path / "runs")] == [row.model]
+    assert [each["model"] for each in find(name, tmp_path / "runs")] == [row.model]
     card = revisions(made, f"owner/{name}")[0]["README.md"].decode()
     assert "nc3" in card
     assert f"collapse zoo train {name}" in card

@@ -46,7 +46,7 @@ def test_a_corpus_that_is_named_is_looked_for(run, tmp_path):
     record.write_text(record.read_text().replace('"stories-01x0064_01d"', '"wiki_text-2-01x0064_01d"'))
 
     def found(model):
-        return {entry.name for entry in find(model, tmp_path / "runs")}
+        return {entry["model"] for entry in find(model, tmp_path / "runs")}
 
     assert found("stories-01x0064_01d") == {"stories-01x0064_01d@0"}
     assert found("owner/wiki_text-2-1x64@0") == {"wiki_text-2-01x0064_01d@0"}

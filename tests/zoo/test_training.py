@@ -143,8 +143,6 @@ def test_micro_batches_give_the_losses_of_whole_batches(source, tmp_path):
     assert weights(tmp_path / "resumed-2") == weights(pieces.path)
     assert losses(pieces) == pytest.approx(losses(whole), abs=1e-5)
     assert pieces.record["arguments"]["gradient_accumulation_steps"] == 4
-    as_argument = train(small(trainer={"gradient_accumulation_steps": 4.0}), source, tmp_path / "argument")
-    assert losses(as_argument) == losses(pieces)
 
 
 def test_seeds_fix_initialization_and_order_apart(source, tmp_path):
@@ -185,9 +183,11 @@ def test_ctrl_c_leaves_no_traceback(words, tmp_path):
         ("2x64 --epochs 0", "epochs must be at least 1, got 0"),
         ("2x64 --config-arg hidden_size=32", "--config-arg hidden_size"),
         ("2x64 --trainer-arg save_total_limit=2", "--trainer-arg cannot set save_total_limit"),
-        ("2x64 --trainer-arg gradient_accumulation_steps=3", "give a divisor of 8"),
-        ("2x64 --micro-batch 3", "--micro-batch 3 does not divide the 8 chunks that each process has"),
-        ("2x64 --micro-batch 4 --trainer-arg gradient_accumulation_steps=2", "set the same value"),
+        ("2x64 --trainer-arg gradient_accumulation_steps=2", "--trainer-arg cannot set gradient_accumulation_steps"),
+        (
+            "2x64 --micro-batch 3",
+            "--micro-batch 3 does not divide the 8 chunks that each process has of a batch: give a",
+        ),
         ("2x64 --trainer-arg lr_sheduler=cosine", "the Trainer rejects"),
         ("2x64 --vocabulary 100", "vocabulary of 100 is too small"),
         ("2x64 --regularize nc5:0.1", "--regularize: no loss is called 'nc5'; did you mean nc3"),

@@ -17,8 +17,6 @@ _FREE = ("lr_scheduler_type", "dataloader_pin_memory", "report_to")
 _SAME = "learning_rate weight_decay adam_beta1 adam_beta2 adam_epsilon max_grad_norm seed data_seed".split()
 """Fields of a recipe with the same name in the Trainer."""
 
-_PIECES = "gradient_accumulation_steps"
-
 _RELIED_ON = ("save_total_limit", "save_only_model", "logging_steps")
 """Arguments that must keep the Trainer's default, because runs depend on them."""
 
@@ -42,18 +40,18 @@ def arguments_of(
             "use another number of processes, or another --batch-size (of all processes together)"
         )
     share = recipe.batch_size // processes
-    pieces = share / micro_batch if micro_batch else recipe.trainer.get(_PIECES, 1)
-    if pieces not in range(1, share + 1) or share % pieces:
-        given = f"--micro-batch {micro_batch}" if micro_batch else f"--trainer-arg {_PIECES}={pieces}"
+    size = micro_batch or share
+    if share % size:
         chunks = f"the {counted(share, 'chunk')} that each process has of a batch"
-        raise UsageError(f"{given} does not divide {chunks}: give a divisor of {share}")
+        raise UsageError(f"--micro-batch {size} does not divide {chunks}: give a divisor of {share}")
     values: dict[str, Any] = {
         **{name: getattr(recipe, name) for name in _SAME},
         "output_dir": str(run.path / CHECKPOINTS),
         "num_train_epochs": recipe.epochs,
         "max_steps": recipe.max_steps or -1,
-        "per_device_train_batch_size": share // int(pieces),
-        "per_device_eval_batch_size": share // int(pieces),
+        "per_device_train_batch_size": size,
+        "per_device_eval_batch_size": size,
+        "gradient_accumulation_steps": share // size,
         "lr_scheduler_type": "linear",
         "bf16": recipe.precision == "bf16",
         "save_strategy": "steps" if save_every else "epoch",
@@ -71,14 +69,12 @@ def arguments_of(
         "ddp_timeout": 24 * 3600,  # other processes wait while one packs the text
         "dataloader_pin_memory": not cpu,
     }
-    if micro_batch and _PIECES in recipe.trainer:
-        raise UsageError(f"--micro-batch and --trainer-arg {_PIECES} set the same value: give only one")
     reserved = {*values, *_RELIED_ON} - {*_FREE}
     if fixed := sorted(recipe.trainer.keys() & reserved):
         raise UsageError(f"--trainer-arg cannot set {', '.join(fixed)}: use another option, or keep the default")
     with quiet("transformers", "accelerate"):
         try:
-            arguments = transformers.TrainingArguments(**values | dict(recipe.trainer) | {_PIECES: int(pieces)})
+            arguments = transformers.TrainingArguments(**values | dict(recipe.trainer))
         except (TypeError, ValueError) as error:
             raise UsageError(
                 f"the Trainer rejects its arguments: {first_line(error)}. Correct --trainer-arg"

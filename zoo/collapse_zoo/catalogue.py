@@ -6,9 +6,8 @@ again with the authors' later library. Numbers have nine digits; standard deviat
 """
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -36,40 +35,21 @@ SHOWN = (
 """The measurements that a listing shows by default."""
 
 
-@dataclass(frozen=True)
-class Entry:
-    """A model at a checkpoint, with its measurements.
-
-    Attributes:
-        name: Published name, such as TinyStories-12x1024_10L@9; or a run's name with its checkpoint.
-        where: "published", the run directory, or "Hub: " and the repository.
-        recipe: How the model was trained.
-        k: The checkpoint; None for a run without a checkpoint.
-        measurements: One number per measurement.
-    """
-
-    name: str
-    where: str
-    recipe: Recipe
-    k: int | None
-    measurements: dict[str, float | None] = field(default_factory=dict)
-
-    def record(self) -> dict[str, Any]:
-        """Return the entry as a dictionary for JSON and tables."""
-        keys = ("depth", "width", "epochs", "weight_decay", "seed", "data_seed")
-        recipe = {key: getattr(self.recipe, key) for key in keys}
-        about = {"model": self.name, "where": self.where, **recipe, "checkpoint": self.k}
-        return about | {"n_params": self.recipe.n_params} | self.measurements
+Record = dict[str, Any]
+"""A model at a checkpoint: name, recipe and measurements, as a row of a table. ``where`` is "published", the run
+directory, or "Hub: " and the repository; ``checkpoint`` is None for a run without a checkpoint."""
 
 
-class Catalogue(list[Entry]):
-    """A list of entries that can be converted to a pandas DataFrame."""
+_RECIPE = ("depth", "width", "epochs", "weight_decay", "seed", "data_seed")
+ABOUT = ("model", "where", *_RECIPE, "checkpoint", "n_params")
+"""The keys of a record that are not measurements."""
 
-    def frame(self) -> "pd.DataFrame":
-        """Return a row per entry."""
-        import pandas as pd
 
-        return pd.DataFrame([each.record() for each in self])
+def _record(
+    name: str, where: str, recipe: Recipe, k: int | None, measurements: Mapping[str, float | None] | None = None
+) -> Record:
+    about: Record = {"model": name, "where": where, **{key: getattr(recipe, key) for key in _RECIPE}}
+    return about | {"checkpoint": k, "n_params": recipe.n_params} | dict(measurements or {})
 
 
 @cache
@@ -80,21 +60,21 @@ def published() -> "pd.DataFrame":
     return pd.read_csv(PUBLISHED, index_col="model")
 
 
-def catalogue(runs: str | Path = "runs", *, where: Sequence[str] = ("published", "local")) -> Catalogue:
-    """List everything published, then every run in a folder.
+def catalogue(runs: str | Path = "runs", *, where: Sequence[str] = ("published", "local")) -> list[Record]:
+    """List everything published, then every run in a folder; ``pandas.DataFrame`` makes a table of the list.
 
     Args:
         runs: Folder of run directories, which need not exist.
         where: "published", "local", or both.
     """
-    found = Catalogue(_published() if "published" in where else ())
+    found = list(_published() if "published" in where else ())
     for run in runs_in(runs) if "local" in where else ():
         found += _of_run(run)
     return found
 
 
-def on_the_hub() -> list[Entry]:
-    """Return an entry, with the card's measurements, per repository on the Hub that holds a zoo model or its store.
+def on_the_hub() -> list[Record]:
+    """Return a record, with the card's measurements, per repository on the Hub that holds a zoo model or its store.
 
     Raises:
         CollapseError: The Hub cannot be reached.
@@ -102,18 +82,18 @@ def on_the_hub() -> list[Entry]:
     from collapse.hub.card import TAGS
     from collapse.hub.client import models_tagged
 
-    entries = []
+    records = []
     for model in models_tagged(TAGS[0]):
         with suppress(UsageError):  # a store of another model
             name = parse(str(getattr(model.card_data, "model_name", None)))
             k = name.epochs - 1 if name.checkpoint is None else name.checkpoint  # cards of stores name no checkpoint
             numbers = {each.metric_type: each.metric_value for each in model.card_data.eval_results or ()}
-            entries.append(Entry(f"{name.of_run()}@{k}", f"Hub: {model.id}", name.recipe(), k, numbers))
-    return entries
+            records.append(_record(f"{name.of_run()}@{k}", f"Hub: {model.id}", name.recipe(), k, numbers))
+    return records
 
 
-def find(model: str, runs: str | Path = "runs") -> list[Entry]:
-    """Find a model by its published name, run name or run directory; return an entry per checkpoint.
+def find(model: str, runs: str | Path = "runs") -> list[Record]:
+    """Find a model by its published name, run name or run directory; return a record per checkpoint.
 
     A name without a corpus, such as 02x0064_01d, finds models with this name on any corpus.
 
@@ -126,9 +106,10 @@ def find(model: str, runs: str | Path = "runs") -> list[Entry]:
     run = wanted.of_run()
     name = run.short if re.match(r"\d+x\d", model.rpartition("/")[2]) else str(run)
 
-    def is_named(entry: Entry) -> bool:
-        full = entry.name.partition("@")[0]
-        return name in (full, re.split(r"-(?=\d+x\d)", full)[-1]) and wanted.checkpoint in (None, entry.k)
+    def is_named(record: Record) -> bool:
+        full = record["model"].partition("@")[0]
+        same = name in (full, re.split(r"-(?=\d+x\d)", full)[-1])
+        return same and wanted.checkpoint in (None, record["checkpoint"])
 
     return list(filter(is_named, catalogue(runs)))
 
@@ -168,19 +149,19 @@ def _status(run: Run) -> dict[str, Any]:
     }
 
 
-def _published() -> Iterator[Entry]:
+def _published() -> Iterator[Record]:
     numbers = published().drop(columns=["n_params", "classes", "dim"])
     rows: list[dict[str, float | None]] = numbers.to_dict("records")
     for model, row in zip(numbers.index, rows, strict=True):
         name = parse(str(model))
-        yield Entry(str(name), "published", name.recipe(), name.checkpoint, row)
+        yield _record(str(name), "published", name.recipe(), name.checkpoint, row)
 
 
-def _of_run(run: Run) -> Iterator[Entry]:
+def _of_run(run: Run) -> Iterator[Record]:
     recipe, epochs, measured = run.recipe, run.epochs, {row.model: row.measurements for row in run.results()}
     for each in epochs:
         name, valid = f"{run.name}@{each.k}", each.validation
         trained = {"val_loss": valid.get("validation_loss"), "val_accuracy": valid.get("accuracy")}
-        yield Entry(name, str(run.path), recipe, each.k, trained | measured.get(name, {}))
+        yield _record(name, str(run.path), recipe, each.k, trained | measured.get(name, {}))
     if not epochs:
-        yield Entry(run.name, str(run.path), recipe, None)
+        yield _record(run.name, str(run.path), recipe, None)

@@ -17,7 +17,7 @@ from collapse_zoo.recipes import Recipe
 from collapse_zoo.regularizers import Loss, losses_of
 
 
-def build(recipe: Recipe, *, fast_attention: bool = True) -> "GPTNeoForCausalLM":
+def build(recipe: Recipe) -> "GPTNeoForCausalLM":
     """Build a recipe's model, with initial weights that depend on ``recipe.seed``."""
     transformers.set_seed(recipe.seed)
     model = GPTNeoForCausalLM(recipe.configuration())
@@ -25,8 +25,7 @@ def build(recipe: Recipe, *, fast_attention: bool = True) -> "GPTNeoForCausalLM"
     if recipe.head in FIXED:
         rows_Vd = FIXED[recipe.head](recipe.vocabulary, recipe.width, recipe.seed)
         model.lm_head.weight = torch.nn.Parameter(rows_Vd, requires_grad=False)
-    if fast_attention:
-        prepare(model)
+    prepare(model)
     return model
 
 

@@ -41,7 +41,6 @@ def train(
     micro_batch: int | None = None,
     checkpoints: Container[int] | None = None,
     device: str = "auto",
-    fast_attention: bool = True,
     progress: Report | None = None,
 ) -> Run:
     """Train a model, or resume an interrupted training; skip training if the run directory holds the trained model.
@@ -61,7 +60,6 @@ def train(
             micro-batches of a step is added to the loss.
         checkpoints: The k of the epochs after which the model is validated and saved; None for every epoch.
         device: "auto" (CUDA if available, otherwise the CPU), "cpu" or "cuda".
-        fast_attention: Use the fast attention.
         progress: Called as progress(what, done, total[, note]); during training, the note has tokens/s and loss.
 
     Raises:
@@ -81,7 +79,7 @@ def train(
         run.check_same(recipe, source, **{name: getattr(arguments, name) for name in same})
         with _failures(run, first):
             if not run.finished:
-                _train(recipe, source, run, arguments, fast_attention, checkpoints, measure is True, progress)
+                _train(recipe, source, run, arguments, checkpoints, measure is True, progress)
             if measure is not False and first:
                 measured = [each.k for each in run.epochs] if measure is True else measure
                 _measure(run, source, measured, device, progress)
@@ -125,7 +123,6 @@ def _train(
     source: Source,
     run: Run,
     arguments: transformers.TrainingArguments,
-    fast_attention: bool,
     checkpoints: Container[int] | None,
     measure: bool,
     progress: Report | None,
@@ -150,11 +147,11 @@ def _train(
     if first:
         kept = {key: value for key, value in arguments.to_sanitized_dict().items() if "token" not in key}
         where = {"device": device_name(arguments.device), "processes": arguments.world_size}
-        run.describe(recipe, source, name=name, state="running", fast_attention=fast_attention, arguments=kept, **where)
+        run.describe(recipe, source, name=name, state="running", arguments=kept, **where)
     arguments.distributed_state.wait_for_everyone()
     if not done:  # the Trainer would take one more step after the last one
         with quiet("transformers", "accelerate"):
-            trainer = _trainer(recipe, source, arguments, chunks, validation, fast_attention)
+            trainer = _trainer(recipe, source, arguments, chunks, validation)
             trainer.add_callback(Watcher(run, name, recipe.batch_size * recipe.chunk_length, checkpoints, progress))
             if measure:
                 trainer.add_callback(collapse.CollapseCallback(validation=trainer.eval_dataset))
@@ -171,10 +168,9 @@ def _trainer(
     arguments: transformers.TrainingArguments,
     chunks: Chunks,
     validation: Chunks | None,
-    fast_attention: bool,
 ) -> ZooTrainer:
     """Make the Trainer of a new model."""
-    model: Any = build(recipe, fast_attention=fast_attention)
+    model: Any = build(recipe)
     for config in (model.config, model.generation_config):
         config.bos_token_id, config.eos_token_id = source.tokenizer.bos_token_id, source.tokenizer.eos_token_id
     try:

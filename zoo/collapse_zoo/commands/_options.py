@@ -58,7 +58,6 @@ _TRAINING = (
         help="Compute the batch in pieces of CHUNKS chunks, to save memory.  [default: the whole batch]",
     ),
     click.option("--device", default="auto", show_default=True, type=click.Choice(["auto", "cpu", "cuda"])),
-    click.option("--no-fast-attention", is_flag=True, help="Use transformers' own attention and GELU."),
 )
 
 
@@ -122,5 +121,4 @@ def _weighted(text: str) -> tuple[str, float]:
 
 def training_arguments(options: dict[str, Any]) -> dict[str, Any]:
     """Return the keyword arguments of :func:`collapse_zoo.training.train` that options set."""
-    given = {name: options[name] for name in ("save_every", "micro_batch", "device")}
-    return given | {"fast_attention": not options["no_fast_attention"]}
+    return {name: options[name] for name in ("save_every", "micro_batch", "device")}

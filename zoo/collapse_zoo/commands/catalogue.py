@@ -1,6 +1,7 @@
 """collapse zoo list and info: show the published models and the local runs."""
 
 from dataclasses import asdict
+from pathlib import Path
 from typing import Any
 
 import click
@@ -48,8 +49,7 @@ def list_command(
 
     found = on_the_hub() if where == "hub" else catalogue(runs, where=(where,) if where else ("published", "local"))
     wanted = {name: values for name, values in filters.items() if values}
-    records = [each.record() for each in found]
-    records = [each for each in records if all(each[name] in values for name, values in wanted.items())]
+    records = [each for each in found if all(each[name] in values for name, values in wanted.items())]
     if not records and format_ in (None, "table"):
         say("no model matches; remove a filter, or train a model, such as: collapse zoo train 2x64")
         return
@@ -78,23 +78,26 @@ def info_command(model: str, runs: str, as_json: bool) -> None:
     """
     from collapse import Table
     from collapse.cli.rendering import print_table
-    from collapse_zoo.catalogue import find
+    from collapse_zoo.catalogue import ABOUT, find
     from collapse_zoo.recipes import parse
+    from collapse_zoo.runs import Run
 
-    entries = find(model, runs)
-    recipe = entries[0].recipe if entries else parse(model).recipe()
-    title = entries[0].name.partition("@")[0] if entries else str(parse(model).of_run())
+    records = find(model, runs)
+    where = records[0]["where"] if records else "published"
+    recipe = parse(model).recipe() if where == "published" else Run(Path(where)).recipe
+    title = records[0]["model"].partition("@")[0] if records else str(parse(model).of_run())
     values = asdict(recipe) | {"parameters": recipe.n_params, "flops_per_token": round(recipe.flops_per_token())}
     if as_json:
-        say_json({"model": title, "recipe": values, "checkpoints": [entry.record() for entry in entries]})
+        say_json({"model": title, "recipe": values, "checkpoints": records})
         return
     shown = {key.replace("_", " "): value for key, value in values.items() if value not in (None, {})}
     rows = [[key, value if isinstance(value, int) else str(value)] for key, value in shown.items()]
     print_table(Table(title, ["recipe", ""], rows))
-    known = {name for entry in entries for name in entry.measurements}
+    known = {name for record in records for name in record} - {*ABOUT}
     if not known:
         say(f"{title} has no measurements here or in the paper; train it with: collapse zoo train {title}")
         return
-    columns = [f"@{entry.k} {'paper' if entry.where == 'published' else entry.where}" for entry in entries]
-    measured = [[name, *(entry.measurements.get(name) for entry in entries)] for name in sorted(known)]
+    of = [(each["checkpoint"], "paper" if each["where"] == "published" else each["where"]) for each in records]
+    columns = [f"@{k} {where}" for k, where in of]
+    measured = [[name, *(record.get(name) for record in records)] for name in sorted(known)]
     print_table(Table("", ["measurement", *columns], measured))
