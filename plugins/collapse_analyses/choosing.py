@@ -1,4 +1,4 @@
-"""From an analysis's options, choose the rows, columns and groups that it compares; say what is excluded."""
+"""Choose the rows, columns and groups that an analysis compares, say what is excluded, and correlate the columns."""
 
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -9,11 +9,19 @@ import numpy as np
 
 from collapse import CollapseError, Results
 from collapse.errors import UsageError, counted, near_names
-from collapse.measurement.columns import LOGARITHM, Column, choose_rows, read_column, split_columns
+from collapse.measurement.columns import (
+    LOGARITHM,
+    Column,
+    choose_rows,
+    direction,
+    one_width,
+    read_column,
+    split_columns,
+)
 from collapse.measurement.model_names import training_of
 from collapse.measurement.prepared import TABLE_1, prepared, remarks_on, size_of
 from collapse.plugin.plugin_manager import plugins
-from collapse_analyses.fits import Codes, Floats, LinearModel, linear_model
+from collapse_analyses.fits import Codes, Correlation, Floats, Jackknife, LinearModel, linear_model
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -219,3 +227,25 @@ def cautions(chosen: Chosen) -> list[str]:
     said = f"models {whose}differ in {name}, which {drives}; they are not exchangeable"
     repeated = frame[name].nunique() < len(frame)
     return [f"{said}: see --within {','.join([*within, name])}" if repeated else said]
+
+
+def correlated(chosen: Chosen, left_kn: Floats, fits: Jackknife) -> list[tuple[dict[str, Any], Correlation]]:
+    """Correlate the residuals of each column with those of the goal, the last row of ``left_kn``.
+
+    Returns:
+        For each column, a record with r, r_low, r_high, predicted, agrees and R2, and its :class:`Correlation`.
+    """
+    left_kn = left_kn / np.abs(left_kn).max(axis=1, keepdims=True)
+    widths = one_width(chosen.frame) or any(one_width(chosen.frame, each) for each in chosen.groupings)
+    goal = direction(chosen.goal, chosen.frame, widths)
+    made = []
+    for column, found in zip(chosen.tested, fits.correlations(left_kn), strict=True):
+        r, low, high, *_ = found
+        lower = direction(column, chosen.frame, widths)
+        # no sign is predicted with two groupings: residuals need not rise together, even if their columns do
+        known = lower is not None and goal is not None and len(chosen.groupings) < 2
+        sign = ("r > 0" if lower == goal else "r < 0") if known else None
+        sure = sign is not None and low is not None and high is not None and low * high > 0
+        record = {"r": r, "r_low": low, "r_high": high, "predicted": sign}
+        made.append((record | {"agrees": (r > 0) == (sign == "r > 0") if sure else None, "R2": r**2}, found))
+    return made

@@ -8,9 +8,8 @@ import numpy as np
 from collapse import Results, Table, analysis
 from collapse.errors import at_least, counted
 from collapse.measurement.row_permutations import TIE, orders, permuted, unit
-from collapse_analyses.choosing import LOG_CDNV, Chosen, cautions, choose
+from collapse_analyses.choosing import LOG_CDNV, Chosen, cautions, choose, correlated
 from collapse_analyses.fits import Codes, Correlation, Floats, Jackknife
-from collapse_analyses.pearson import correlated
 from collapse_analyses.shown import SHARE, SIGNED, THREE, Cell, P, predicted_note, table_of
 
 _HEADINGS: Mapping[str, Cell] = {

@@ -8,8 +8,8 @@ import pytest
 from scipy.stats import pearsonr, spearmanr, t
 
 from collapse import CollapseError, Results, analyze
+from collapse_analyses.correlation import p_of_whole_groups
 from collapse_analyses.fits import Jackknife, linear_model
-from collapse_analyses.strata import p_of_whole_groups
 
 
 def frame_of(rows=30, seed=0):

@@ -13,8 +13,7 @@ import collapse
 from collapse.errors import UsageError
 from collapse.testing import statistics_of
 from collapse_zoo.catalogue import find
-from collapse_zoo.heads import random_frame, simplex_etf
-from collapse_zoo.model import build
+from collapse_zoo.model import build, random_frame, simplex_etf
 from collapse_zoo.publishing import revisions
 from collapse_zoo.recipes import HEADS, Recipe, parse
 from collapse_zoo.regularizers import cdnv, nc3, uniformity
@@ -142,7 +141,7 @@ def test_a_run_is_resumed_with_its_losses_only_and_is_measured_and_published(wor
     card = revisions(made, f"owner/{name}")[0]["README.md"].decode()
     assert "nc3" in card
     assert f"collapse zoo train {name}" in card
-    assert parse(name).recipe(heads=4).regularize == recipe["regularize"]
+    assert parse(name).recipe.regularize == recipe["regularize"]
     made.update(state="running")  # as if it had been interrupted: a loss depends on its batch
     refused = run(*command[:-1], 8, "--output", made.path, code=None)
     assert "per_device_train_batch_size 4 and 8 (stored and requested)" in refused.stderr
@@ -195,7 +194,7 @@ def test_a_name_is_a_name_of_the_hub_and_has_the_whole_recipe(changes, as_user, 
     source = find_source(text=str(tiny.text), validation_text=str(tiny.validation), tokenizer=str(tiny.model))
     recipe = Recipe(1, 16, vocabulary=500, **SMALL, max_steps=2, **changes)
     made = train(recipe, source, tmp_path / "run", device="cpu", measure=True)
-    assert parse(made.name).recipe(heads=4) == Recipe(1, 16, heads=4, **changes)
+    assert parse(made.name).changed(heads=4).recipe == Recipe(1, 16, heads=4, **changes)
     as_user("zoo", "publish", made.path)
     (row,) = json.loads(as_user("measure", f"owner/{made.name}", "--json", token=None, home="reader").stdout)
     assert row["measurements"] == pytest.approx(made.results()[0].measurements)

@@ -86,9 +86,10 @@ def on_the_hub() -> list[Record]:
     for model in models_tagged(TAGS[0]):
         with suppress(UsageError):  # a store of another model
             name = parse(str(getattr(model.card_data, "model_name", None)))
-            k = name.epochs - 1 if name.checkpoint is None else name.checkpoint  # cards of stores name no checkpoint
+            last = name.recipe.epochs - 1  # cards of stores name no checkpoint
+            k = last if name.checkpoint is None else name.checkpoint
             numbers = {each.metric_type: each.metric_value for each in model.card_data.eval_results or ()}
-            records.append(_record(f"{name.of_run()}@{k}", f"Hub: {model.id}", name.recipe(), k, numbers))
+            records.append(_record(f"{name.of_run()}@{k}", f"Hub: {model.id}", name.recipe, k, numbers))
     return records
 
 
@@ -154,7 +155,7 @@ def _published() -> Iterator[Record]:
     rows: list[dict[str, float | None]] = numbers.to_dict("records")
     for model, row in zip(numbers.index, rows, strict=True):
         name = parse(str(model))
-        yield _record(str(name), "published", name.recipe(), name.checkpoint, row)
+        yield _record(str(name), "published", name.recipe, name.checkpoint, row)
 
 
 def _of_run(run: Run) -> Iterator[Record]:

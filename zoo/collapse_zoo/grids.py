@@ -62,14 +62,14 @@ def grid(
         members = [GridMember(parse(f"{depth}x{width}_{run}"), ks) for depth, width, (run, ks) in sizes]
     elif text == "seeds":
         fields = {"data": ["data_seed"], "init": ["seed"], "both": ["data_seed", "seed"]}[vary or "data"]
-        repeats = [Name(2, 768, **dict.fromkeys(fields, n)) for n in (None, *range(20))]
+        repeats = [parse("2x768").changed(**dict.fromkeys(fields, n)) for n in (None, *range(20))]
         members = [GridMember(name, (0,)) for name in repeats]
     else:
         members = _product(text)
     if seeds:
-        members = [replace(each, name=replace(each.name, seed=n)) for each, n in product(members, seeds)]
+        members = [replace(each, name=each.name.changed(seed=n)) for each, n in product(members, seeds)]
     if data_seeds:
-        members = [replace(each, name=replace(each.name, data_seed=n)) for each, n in product(members, data_seeds)]
+        members = [replace(each, name=each.name.changed(data_seed=n)) for each, n in product(members, data_seeds)]
     return members
 
 
@@ -83,4 +83,4 @@ def _product(text: str) -> list[GridMember]:
         )
     depths, widths, runs = ((match[part] or "01d").strip(",").split(",") for part in ("depths", "widths", "runs"))
     names = [parse(f"{depth}x{width}_{run}") for depth, width, run in product(depths, widths, runs)]
-    return [GridMember(name, (name.epochs - 1,)) for name in names]
+    return [GridMember(name, (name.recipe.epochs - 1,)) for name in names]

@@ -1,17 +1,17 @@
-"""The model that the zoo trains: transformers' GPT-Neo with a fast attention, and a loss without full logits."""
+"""The model that the zoo trains: GPT-Neo with a fast attention, a loss without full logits, and fixed output layers."""
 
 from collections.abc import Sequence
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 import transformers
-from jaxtyping import Int
+from jaxtyping import Float, Int
 from torch import Tensor
 from transformers.modeling_outputs import CausalLMOutput
 
 from collapse.plugin.guarding import call
 from collapse_zoo.fast_gpt_neo import prepare
-from collapse_zoo.heads import FIXED
 from collapse_zoo.loss import IGNORED, cross_entropy, losses_and_hits
 from collapse_zoo.recipes import Recipe
 from collapse_zoo.regularizers import Loss, losses_of
@@ -83,3 +83,27 @@ class GPTNeoForCausalLM(transformers.GPTNeoForCausalLM):
         of_tokens_N3 = torch.stack([kept_N, hits, losses.double()], dim=-1)
         sums_B3 = of_tokens_N3.unflatten(0, (len(labels), -1)).sum(1)
         return CausalLMOutput(loss=sums_B3[:, 2].sum() / items, logits=sums_B3)
+
+
+def simplex_etf(V: int, d: int, seed: int) -> Float[Tensor, "V d"]:
+    """Return a randomly rotated simplex ETF: V ≤ d+1 unit rows with a cosine of −1/(V−1) between any two.
+
+    Source: Zhu et al. 2021; Yang et al. 2022
+    """
+    drawn_Vd = _normal(V, d, seed)
+    left, _, right = torch.linalg.svd(drawn_Vd - drawn_Vd.mean(0), full_matrices=False)
+    rows_Vd = left[:, : V - 1] @ right[: V - 1]  # the nearest rows with the Gram matrix I − 11ᵀ/V
+    return F.normalize(rows_Vd).float()
+
+
+def random_frame(V: int, d: int, seed: int) -> Float[Tensor, "V d"]:
+    """Return V independent unit rows, uniform on the sphere."""
+    return F.normalize(_normal(V, d, seed)).float()
+
+
+def _normal(V: int, d: int, seed: int) -> Float[Tensor, "V d"]:
+    return torch.randn(V, d, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+
+
+FIXED = {"fixed-etf": simplex_etf, "fixed-frame": random_frame}
+"""The fixed output layers by the name of their ``--head``."""

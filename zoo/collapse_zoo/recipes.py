@@ -76,20 +76,24 @@ class Recipe:
         for each in fields(self):
             if each.metadata and (value := getattr(self, each.name)) is not None:
                 checked(each, value)
-        if self.width % self.heads:
-            raise UsageError(
-                f"{self.depth}x{self.width}: the width must be divisible by the {self.heads} heads: change --heads"
-            )
         if not max(self.adam_beta1, self.adam_beta2) < 1:
             betas = f"{self.adam_beta1} and {self.adam_beta2}"
             raise UsageError(f"--adam-beta1 and --adam-beta2 must be below 1, got {betas}: choose smaller values")
         if self.batch_size is None:
             object.__setattr__(self, "batch_size", paper_batch_size(self.depth, self.width))
 
+    def check_heads(self) -> None:
+        """Raise UsageError if the heads do not divide the width. Names do not contain heads, so it is a later check."""
+        if self.width % self.heads:
+            raise UsageError(
+                f"{self.depth}x{self.width}: the width must be divisible by the {self.heads} heads: change --heads"
+            )
+
     def configuration(self) -> Any:
         """Return the transformers configuration: GPT-Neo's defaults, the paper's values, and ``config``."""
         from transformers import GPTNeoConfig
 
+        self.check_heads()
         own = {
             "vocab_size": self.vocabulary,
             "hidden_size": self.width,
@@ -164,35 +168,22 @@ def paper_batch_size(depth: int, width: int) -> int:
 
 @dataclass(frozen=True)
 class Name:
-    """The parts of a model's name.
+    """A model's name. It does not contain all values of the recipe (for example, not the learning rate).
 
     Attributes:
-        depth, width: The number of layers, and the dimension of the embeddings.
-        epochs: Number of passes over the text in the whole run.
-        decay: Weight decay, as a letter of :data:`DECAYS`.
-        data_seed: Seed of the order of the text, if the name contains it; otherwise None.
-        seed: Seed of the initial weights, if the name contains it; otherwise None.
-        regularize: Names and weights of regularizers, sorted by name.
-        head: The output layer, one of :data:`HEADS`.
-        checkpoint: The number k of the checkpoint after epoch k + 1; None if the name has no checkpoint.
+        recipe: How the model is trained; if parsed, with the paper's values for everything that the name lacks.
         corpus: The training text.
+        checkpoint: The number k of the checkpoint after epoch k + 1; None for the name of a run.
 
-    >>> print(Name(12, 1024, 10, "L", checkpoint=9))
+    >>> print(Name(Recipe(12, 1024, epochs=10, weight_decay=0.1), checkpoint=9))
     TinyStories-12x1024_10L@9
-    >>> parse("02x0768_01d07").data_seed
+    >>> parse("02x0768_01d07").recipe.data_seed
     7
     """
 
-    depth: int
-    width: int
-    epochs: int = 1
-    decay: str = "d"
-    data_seed: int | None = None
-    seed: int | None = None
-    regularize: tuple[tuple[str, float], ...] = ()
-    head: str = "tied"
-    checkpoint: int | None = None
+    recipe: Recipe
     corpus: str = CORPUS
+    checkpoint: int | None = None
 
     def __str__(self) -> str:
         return f"{self.corpus}-{self.short}"
@@ -200,16 +191,22 @@ class Name:
     @property
     def short(self) -> str:
         """The name without the corpus, as in the published tables."""
-        order = "" if self.data_seed is None else f"{self.data_seed:02d}"
-        initial = "" if self.seed is None else f"i{self.seed:02d}"
+        of = self.recipe
+        order = "" if of.data_seed == SEED else f"{of.data_seed:02d}"
+        initial = "" if of.seed == SEED else f"i{of.seed:02d}"
         at = "" if self.checkpoint is None else f"@{self.checkpoint}"
-        return f"{self.depth:02d}x{self.width:04d}_{self.epochs:02d}{self.decay}{order}{initial}{self.changes}{at}"
+        return f"{of.depth:02d}x{of.width:04d}_{of.epochs:02d}{self._decay}{order}{initial}{self._changes}{at}"
 
     @property
-    def changes(self) -> str:
+    def _decay(self) -> str:
+        """The letter of the weight decay, or x if it has none; x cannot be parsed, but a run's record has the value."""
+        return {value: letter for letter, value in DECAYS.items()}.get(self.recipe.weight_decay, "x")
+
+    @property
+    def _changes(self) -> str:
         """The regularizers, and the head if it is not tied, as in the name; "" for the paper's models."""
-        head = "" if self.head == "tied" else f"_{self.head}"
-        losses = [(name, "m" * (weight < 0), abs(weight)) for name, weight in self.regularize]
+        head = "" if self.recipe.head == "tied" else f"_{self.recipe.head}"
+        losses = [(name, "m" * (weight < 0), abs(weight)) for name, weight in sorted(self.recipe.regularize.items())]
         return "".join(f"_{name}-{sign}{size:g}".replace("+", "") for name, sign, size in losses) + head
 
     def parts(self) -> dict[str, int | float | str]:
@@ -218,32 +215,24 @@ class Name:
         >>> parse("12x1024_10L").parts()["architecture"], parse("12x1024_10L@9").parts()["recipe"]
         ('12x1024', '10L@9')
         """
-        checkpoint = self.epochs - 1 if self.checkpoint is None else self.checkpoint
-        seeds = {"seed": self.data_seed, "init_seed": self.seed}
+        of = self.recipe
+        checkpoint = of.epochs - 1 if self.checkpoint is None else self.checkpoint
+        seeds = {"seed": of.data_seed, "init_seed": of.seed}
         return {
-            "depth": self.depth,
-            "width": self.width,
-            "epochs": self.epochs,
-            "decay": DECAYS[self.decay],
+            "depth": of.depth,
+            "width": of.width,
+            "epochs": of.epochs,
+            "decay": of.weight_decay,
             "checkpoint": checkpoint,
-            **{name: seed for name, seed in seeds.items() if seed is not None},
-            "architecture": f"{self.depth}x{self.width}",
-            "recipe": f"{self.epochs}{self.decay}{self.changes}@{checkpoint}",
+            **{name: seed for name, seed in seeds.items() if seed != SEED},
+            "architecture": f"{of.depth}x{of.width}",
+            "recipe": f"{of.epochs}{self._decay}{self._changes}@{checkpoint}",
         }
 
-    def recipe(self, **changes: Any) -> Recipe:
-        """Return the paper's recipe for this name, with ``changes``; a change to None is ignored."""
-        values: dict[str, Any] = {
-            "depth": self.depth,
-            "width": self.width,
-            "epochs": self.epochs,
-            "weight_decay": DECAYS[self.decay],
-            "seed": SEED if self.seed is None else self.seed,
-            "data_seed": SEED if self.data_seed is None else self.data_seed,
-            "regularize": dict(self.regularize),
-            "head": self.head,
-        }
-        return Recipe(**values | {name: value for name, value in changes.items() if value is not None})
+    def changed(self, **values: Any) -> "Name":
+        """Return the name of the recipe with other values; None leaves a value unchanged."""
+        given = {name: value for name, value in values.items() if value is not None}
+        return replace(self, recipe=replace(self.recipe, **given))
 
     def of_run(self) -> "Name":
         """Return the run's name, which has no checkpoint."""
@@ -269,32 +258,12 @@ def parse(text: str) -> Name:
         raise UsageError(f"{text!r}: no weight decay is called {decay!r}; there are {letters}")
     head, losses = parts.pop("head") or "tied", re.findall(_LOSS, parts.pop("regularize"))
     pairs = [each[1:].split("-", 1) for each in losses]
-    regularize = tuple(sorted((loss, float(weight.replace("m", "-"))) for loss, weight in pairs))
-    numbers = {part: int(value) for part, value in parts.items() if value is not None}
-    name = Name(decay=decay, corpus=corpus, regularize=regularize, head=head, **numbers)
-    if name.checkpoint is not None and name.checkpoint >= name.epochs:
+    regularize = {loss: float(weight.replace("m", "-")) for loss, weight in pairs}
+    numbers: dict[str, Any] = {part: int(value) for part, value in parts.items() if value is not None}
+    k = numbers.pop("checkpoint", None)
+    recipe = Recipe(weight_decay=DECAYS[decay], regularize=regularize, head=head, **numbers)
+    if k is not None and k >= recipe.epochs:
         raise UsageError(
-            f"{text!r}: a run of {name.epochs} epochs has no checkpoint @{name.checkpoint}: use @{name.epochs - 1} or "
-            "lower"
+            f"{text!r}: a run of {recipe.epochs} epochs has no checkpoint @{k}: use @{recipe.epochs - 1} or lower"
         )
-    name.recipe(heads=1)  # raises for impossible sizes; the check of heads must wait for --heads
-    return name
-
-
-def name_of(recipe: Recipe, corpus: str = CORPUS) -> Name:
-    """Return the name of a recipe; a name does not contain all values (for example, not the learning rate).
-
-    A weight decay without a letter becomes ``x``, which cannot be parsed; the run's record has the value.
-    """
-    letters = {value: letter for letter, value in DECAYS.items()}
-    return Name(
-        recipe.depth,
-        recipe.width,
-        recipe.epochs,
-        letters.get(recipe.weight_decay, "x"),
-        None if recipe.data_seed == SEED else recipe.data_seed,
-        None if recipe.seed == SEED else recipe.seed,
-        tuple(sorted(recipe.regularize.items())),
-        recipe.head,
-        corpus=corpus,
-    )
+    return Name(recipe, corpus, k)

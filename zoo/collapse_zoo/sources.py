@@ -60,7 +60,7 @@ class Source:
 
     def recipe(self, name: Name, **values: Any) -> Recipe:
         """Return the recipe for a name, with the tokenizer's vocabulary size; ``values`` replace any of its values."""
-        return name.recipe(**{"vocabulary": len(self.tokenizer)} | values)
+        return name.changed(**{"vocabulary": len(self.tokenizer)} | values).recipe
 
     def identity(self) -> dict[str, Any]:
         """Return the identity of the texts and of the tokenizer, and how the texts are cut into chunks."""

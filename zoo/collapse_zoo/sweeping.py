@@ -21,7 +21,7 @@ from collapse.errors import CollapseError
 from collapse.measurement.results import Row
 from collapse.stores.lock import locked
 from collapse_zoo.grids import GridMember
-from collapse_zoo.recipes import Recipe, name_of
+from collapse_zoo.recipes import Name, Recipe
 from collapse_zoo.runs import Run, runs_in, write_rows
 from collapse_zoo.sources import Source, find_source
 from collapse_zoo.training import check_recipe, described, leave_group, train
@@ -125,13 +125,13 @@ def _planned(
     made = dict[str, tuple[Recipe, set[int]]]()
     for member in members:
         recipe = source.recipe(member.name, **values)
-        ks = set(member.checkpoints) if recipe.epochs == member.name.epochs else {recipe.epochs - 1}
+        ks = set(member.checkpoints) if recipe.epochs == member.name.recipe.epochs else {recipe.epochs - 1}
         chunks = len(source.chunks(recipe.chunk_length, progress))  # packed once, before jobs begin
         if recipe.max_steps:
             ks = {-(-recipe.max_steps // -(-chunks // recipe.batch_size)) - 1}
         if not made:
             check_recipe(recipe, source)  # report an invalid option once, not in a hundred jobs
-        name = str(name_of(recipe, source.label))
+        name = str(Name(recipe, source.label))
         made[name] = recipe, ks | made.get(name, (recipe, set()))[1]  # --epochs can make members equal
     return made
 

@@ -20,13 +20,12 @@ from collapse.numerics.devices import is_out_of_memory
 from collapse.stores.lock import locked
 from collapse.stores.provenance import device_name
 from collapse.stores.writing import ANOTHER_OUTPUT, raise_if_full
-from collapse_zoo.arguments import arguments_of
 from collapse_zoo.model import build
-from collapse_zoo.recipes import Recipe, name_of
+from collapse_zoo.recipes import Name, Recipe
 from collapse_zoo.regularizers import losses_of
 from collapse_zoo.runs import Run, state_in
 from collapse_zoo.sources import Source
-from collapse_zoo.trainer import Samples, Watcher, ZooTrainer
+from collapse_zoo.trainer import Samples, Watcher, ZooTrainer, arguments_of
 
 log = logging.getLogger("collapse")
 
@@ -129,7 +128,7 @@ def _train(
 ) -> None:
     """Train from the beginning or from the last checkpoint, in each process."""
     first = arguments.process_index == 0
-    name = run.record.get("name") or str(name_of(recipe, source.label))  # a sweep records the name
+    name = run.record.get("name") or str(Name(recipe, source.label))  # a sweep records the name
     progress = progress if first else None
     with arguments.main_process_first(local=False):
         chunks = source.chunks(recipe.chunk_length, progress)

@@ -84,7 +84,7 @@ def info_command(model: str, runs: str, as_json: bool) -> None:
 
     records = find(model, runs)
     where = records[0]["where"] if records else "published"
-    recipe = parse(model).recipe() if where == "published" else Run(Path(where)).recipe
+    recipe = parse(model).recipe if where == "published" else Run(Path(where)).recipe
     title = records[0]["model"].partition("@")[0] if records else str(parse(model).of_run())
     values = asdict(recipe) | {"parameters": recipe.n_params, "flops_per_token": round(recipe.flops_per_token())}
     if as_json:

@@ -59,7 +59,7 @@ def sweep_command(grid: str, output: str, dry_run: bool, **options: Any) -> None
     repeats = {name: _numbers(name, options[name] or "") for name in ("seeds", "data_seeds")}
     members = members_of(grid, vary=options["vary"], **repeats)
     for member in members:
-        member.name.recipe(heads=options["heads"])  # report invalid heads before any text is read
+        member.name.changed(heads=options["heads"]).recipe.check_heads()  # report invalid heads before any text is read
     if dry_run:
         for member in members:
             say(" ".join(f"{member.name.short}@{k}" for k in member.checkpoints))

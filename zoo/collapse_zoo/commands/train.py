@@ -37,10 +37,10 @@ def command(
     collapse zoo train 2x128_03d --text train.jsonl \\
         --validation-text validation.jsonl --tokenizer DIR
     """
-    from collapse_zoo.recipes import name_of, parse
+    from collapse_zoo.recipes import Name, parse
 
     name = parse(model)  # report an invalid name before anything is loaded
-    name.recipe(heads=options["heads"])
+    name.changed(heads=options["heads"]).recipe.check_heads()
     if name.checkpoint is not None:
         raise click.UsageError(f"{model}: training always covers all epochs: remove @{name.checkpoint}")
     from collapse.cli.progress_bar import progress
@@ -49,7 +49,7 @@ def command(
     first = int(os.environ.get("RANK", "0")) == 0
     source = given_source(options, remark=first)
     recipe = source.recipe(name, seed=seed, data_seed=data_seed, **recipe_values(options))
-    named = name_of(recipe, source.label)
+    named = Name(recipe, source.label)
     folder = output or f"runs/{named}"
     if first:
         say_aside(
