@@ -123,7 +123,7 @@ def test_a_wrong_file_is_refused(here, told, held, said):
 
 def test_paths_and_options_are_checked_before_a_file_is_saved(here, told):
     words = ("measure", "a.safetensors", "--metrics", "nc2.norm")
-    assert "choose another --save-config" in told(1, *words, "--save-config", ".").lower()
+    assert "choose another folder" in told(1, *words, "--save-config", ".").lower()
     assert "'abc' is not a valid integer" in told(2, *words, "--max-chunks", "abc", "--save-config", "run.yaml")
     assert not (here / "run.yaml").exists()
     assert "--config missing.yaml: there is no such file" in told(2, *words, "--config", "missing.yaml")

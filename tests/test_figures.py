@@ -50,7 +50,7 @@ def test_figures_are_saved_with_captions_and_numbers(tmp_path):
 
 def test_a_place_that_cannot_be_written_is_found_before_anything_is_read(tmp_path):
     (tmp_path / "file").write_text("")
-    with pytest.raises(UsageError, match=r"cannot write .*Choose another --out$"):
+    with pytest.raises(UsageError, match=r"cannot write .*Choose another file or folder$"):
         collapse.save_figures(tmp_path / "absent.csv", tmp_path / "file" / "below")
 
 

@@ -140,4 +140,4 @@ def _write(path: str, command: str, values: dict[str, Any]) -> None:
 
     text = yaml.dump(values, Dumper=Plain, sort_keys=False, allow_unicode=True)
     written = f"# {command} --config {shlex.quote(path)}\n{text}".encode()
-    write_output(expanded(path), written, other="choose another --save-config")
+    write_output(expanded(path), written)

@@ -12,7 +12,7 @@ from typing import Any
 
 from collapse.core.settings import quiet
 from collapse.errors import CollapseError, UsageError, first_line
-from collapse.stores.writing import ANOTHER_CACHE, raise_if_full
+from collapse.stores.writing import raise_if_full
 
 _REPO = re.compile(r"(\b[\w.-]+\b/)?\b[\w.-]{1,96}\b")
 
@@ -89,7 +89,7 @@ def clear_errors(what: str, advice: str = "", *, bars: bool = False) -> Iterator
         try:
             yield
         except client_errors() as error:
-            raise_if_full(error, hub_cache(), ANOTHER_CACHE)
+            raise_if_full(error, hub_cache())
             # the messages of these two exceptions only say "check your connection"; the reason is in their __cause__
             hidden = isinstance(error, errors.LocalEntryNotFoundError | RuntimeError)
             cause = error.__cause__ if hidden and error.__cause__ else error

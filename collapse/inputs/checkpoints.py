@@ -13,7 +13,7 @@ from collapse.errors import CollapseError, UsageError, first_line
 from collapse.hub.client import hub_cache
 from collapse.hub.references import ModelReference
 from collapse.inputs.tasks import CAUSAL, TASKS, Task
-from collapse.stores.writing import ANOTHER_CACHE, raise_if_full
+from collapse.stores.writing import raise_if_full
 
 _CUT_SHORT = ("deserializing header", "cannot reshape array", "failed finding central directory", "mmap length")
 """Messages of safetensors, NumPy (for GGUF) and torch about an incomplete file."""
@@ -117,7 +117,7 @@ def loading_error(reference: ModelReference, what: str, error: Exception) -> Col
     Raises:
         CollapseError: The disk is full.
     """
-    raise_if_full(error, hub_cache(), ANOTHER_CACHE)
+    raise_if_full(error, hub_cache())
     text = str(error)
     if "trust_remote_code" in text:
         return _needs_code(reference)

@@ -20,7 +20,7 @@ from collapse.inputs.tasks import IMAGES, Task
 from collapse.inputs.text_pair import Texts
 from collapse.numerics.dense_moments import IGNORED
 from collapse.stores.files import sha256_of
-from collapse.stores.writing import ANOTHER_HOME, raise_if_full
+from collapse.stores.writing import raise_if_full
 
 
 @dataclass(frozen=True)
@@ -129,7 +129,7 @@ def _rows(corpus: Corpus, files: Sequence[str], task: Task) -> Any:
         with quiet("datasets"):
             return datasets.load_dataset(known, data_files=names, split="train", cache_dir=str(place), **how)
     except Exception as error:  # several libraries read the files, each with its own exceptions
-        raise_if_full(error, home(), ANOTHER_HOME)
+        raise_if_full(error, home())
         cause = error.__cause__ or error
         raise CollapseError(
             f"{corpus.name} cannot be read as {known}: {first_line(cause)}. Repair or replace it"

@@ -141,10 +141,10 @@ def pack(
     }
     if corpus.packed is not None:
         return _packed(corpus.packed, about, progress)
-    tokenize, option = _tokenize(tokenizer, spec), "--out" if folder else "--store"
+    tokenize = _tokenize(tokenizer, spec)
     folder = folder or home() / "chunks" / sha256_of(about)[:40]
     if (chunks := read_chunks(folder, about)) is None:
-        with locked(folder, option=option, wait=True):
+        with locked(folder, wait=True):
             chunks = read_chunks(folder, about)  # another process may have packed the same text meanwhile
             if chunks is None:
                 try:
@@ -152,7 +152,7 @@ def pack(
                         made = _chunks(counts, texts, corpus.name, tokenize, spec, progress)
                         write_chunks(folder, {**about, "name": corpus.name}, made)
                 except OSError as error:
-                    raise write_error(folder, error, other=f"choose another {option}") from error
+                    raise write_error(folder, error) from error
                 chunks = read_chunks(folder, about)
                 assert chunks is not None  # it has just been written
     return chunks

@@ -18,7 +18,7 @@ from collapse.inputs.model_loading import load_tokenizer
 from collapse.inputs.packing import chunk_length_of, tokenizer_key
 from collapse.inputs.packing import pack as pack_into
 from collapse.inputs.text_pair import find_texts
-from collapse.stores.writing import ANOTHER_FOLDER, write_atomic
+from collapse.stores.writing import write_atomic
 
 _CARD = """---
 viewer: false
@@ -58,7 +58,7 @@ def pack(
     folder, spec = expanded(out), CollectionSpec(text=text, **options)
     ours = {"train", "validation", "README.md"}
     if folder.is_dir() and (other := sorted({each.name for each in folder.glob("[!.]*")} - ours)):
-        raise UsageError(f"{folder} holds other files ({', '.join(other[:3])}): {ANOTHER_FOLDER}")
+        raise UsageError(f"{folder} holds other files ({', '.join(other[:3])}): choose another --out")
     reference = find_tokenizer(str(tokenizer))
     spec = replace(spec, chunk_length=chunk_length_of(reference, spec.chunk_length))
     texts, key = find_texts(spec), tokenizer_key(reference, spec)
@@ -75,13 +75,14 @@ def pack(
     validation = texts.pack_validation(lambda corpus: packed(corpus, "validation", spec.of_validation))
     if validation is None and (folder / "validation").exists():
         raise UsageError(
-            f"{folder} also holds a packed validation text: give it again with --validation-text, or {ANOTHER_FOLDER}"
+            f"{folder} also holds a packed validation text: give it again with --validation-text, or choose another "
+            "--out"
         )
     found = {"train": packed(texts.training, "train", spec)}
     if validation is not None:
         found["validation"] = validation
     card = _CARD.format(held=described(found)).encode()
-    write_atomic(folder / "README.md", card, other=ANOTHER_FOLDER, shared=True)
+    write_atomic(folder / "README.md", card, shared=True)
     return found
 
 

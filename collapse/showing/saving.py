@@ -13,7 +13,7 @@ from collapse.measurement.output import as_csv, as_json
 from collapse.plugin.figures import Drawing, numbers_of
 from collapse.plugin.plugin_manager import plugins
 from collapse.showing.sources import Source, gather
-from collapse.stores.writing import ANOTHER_FOLDER, check_output_place, write_output
+from collapse.stores.writing import check_output_place, write_output
 
 FORMATS = (*get_args(Format), "csv")
 INDEX = "figures.json"
@@ -81,7 +81,7 @@ def save_figures(
     if set(kinds) - {"csv"}:
         vl_convert()  # raise before any work if it is not installed
     folder = expanded(folder)
-    check_output_place(folder / INDEX, other=ANOTHER_FOLDER)
+    check_output_place(folder / INDEX)
     saved, index = [], {}
     for figure, drawing, problem in gather(sources, progress, where=where).drawn(figures, progress):
         try:
@@ -93,12 +93,12 @@ def save_figures(
             continue
         files = tuple(folder / f"{figure.name}.{kind}" for kind in made)
         for path, content in zip(files, made.values(), strict=True):
-            write_output(path, content, other=ANOTHER_FOLDER)
+            write_output(path, content)
         about: dict[str, Any] = {"title": drawing.title, "caption": drawing.caption, "notes": drawing.notes}
         index[figure.name] = about | {"files": [path.name for path in files]}
         saved.append(SavedFigure(figure.name, files, **about))
     if index:
-        write_output(folder / INDEX, f"{as_json(index)}\n".encode(errors="replace"), other=ANOTHER_FOLDER)
+        write_output(folder / INDEX, f"{as_json(index)}\n".encode(errors="replace"))
     return saved
 
 

@@ -28,7 +28,6 @@ _PATIENCE_SECONDS = 0.5  # a killed process keeps its lock until the kernel has 
 def locked(
     folder: Path,
     *,
-    option: str = "--store",
     wait: bool = False,
     part: tuple[int, int] | None = None,
     beside_parts: bool = False,
@@ -39,7 +38,6 @@ def locked(
 
     Args:
         folder: The folder to lock.
-        option: The option that names the folder, for messages.
         wait: Log a warning and wait, instead of raising InUseError.
         part: Hold only the lock of the k-th of n parts, so that other processes can hold the locks of other parts.
         beside_parts: Lock the folder even while other processes collect parts into it.
@@ -53,9 +51,9 @@ def locked(
     lock = FileLock(folder / _name(part))
     try:
         try:
-            _acquire(lock, folder, option, wait, without_parts=part is None and not beside_parts)
+            _acquire(lock, folder, wait, without_parts=part is None and not beside_parts)
         except OSError as error:
-            raise write_error(folder, error, other=f"choose another {option}") from error
+            raise write_error(folder, error) from error
         try:
             yield
         finally:
@@ -71,11 +69,10 @@ def _name(part: tuple[int, int] | None) -> str:
     return LOCK if part is None else "{}-{}-of-{}".format(LOCK, *part)
 
 
-def _acquire(lock: BaseFileLock, folder: Path, option: str, wait: bool, *, without_parts: bool) -> None:
+def _acquire(lock: BaseFileLock, folder: Path, wait: bool, *, without_parts: bool) -> None:
     """Acquire a lock; if it is not available, wait or, if ``wait`` is false, raise InUseError.
 
-    With ``without_parts``, the lock is also not available while a process collects a part into the folder. ``option``
-    is the option that names the folder, for the message.
+    With ``without_parts``, the lock is also not available while a process collects a part into the folder.
     """
     timeout = _PATIENCE_SECONDS
     while True:
@@ -91,7 +88,7 @@ def _acquire(lock: BaseFileLock, folder: Path, option: str, wait: bool, *, witho
             time.sleep(_PATIENCE_SECONDS)
         said = f"{folder} is in use by another process"
         if not wait:
-            raise InUseError(f"{said}: wait until it ends, or use another {option}")
+            raise InUseError(f"{said}: wait until it ends, or use another folder")
         if timeout > 0:
             log.warning("%s: waiting until it ends", said)
         timeout = -1

@@ -10,20 +10,13 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from secrets import token_hex
 
-from collapse.core.paths import home
 from collapse.errors import CollapseError, UsageError, first_line
 
 _OS_ERROR = re.compile(r"\(os error (\d+)\)")
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 """A full disk, an exhausted quota, a limit on the file size."""
 
-ANOTHER_STORE, ANOTHER_OUTPUT, ANOTHER_FOLDER, ANOTHER_HOME, ANOTHER_CACHE = (
-    "choose another --store",
-    "choose another --output",
-    "choose another --out",
-    "set COLLAPSE_HOME to another folder",
-    "set HF_HOME to a folder on another disk",
-)
+_ELSEWHERE = "another folder (--store, --output, --out, COLLAPSE_HOME or HF_HOME)"
 
 
 @contextmanager
@@ -45,7 +38,7 @@ def replacing(path: Path, *, shared: bool = False) -> Iterator[Path]:
         raise
 
 
-def write_atomic(path: Path, data: bytes, *, other: str = ANOTHER_STORE, shared: bool = False) -> None:
+def write_atomic(path: Path, data: bytes, *, shared: bool = False) -> None:
     """Write a file atomically and durably: a temporary file in the same folder, fsync, rename.
 
     The permissions of a replaced file are kept.
@@ -53,7 +46,6 @@ def write_atomic(path: Path, data: bytes, *, other: str = ANOTHER_STORE, shared:
     Args:
         path: The file.
         data: Its content.
-        other: How to write elsewhere, for the error message.
         shared: As in :func:`replacing`.
 
     Raises:
@@ -69,15 +61,11 @@ def write_atomic(path: Path, data: bytes, *, other: str = ANOTHER_STORE, shared:
                 shutil.copymode(path, partial)
         sync_folder(path.parent)
     except OSError as error:
-        raise write_error(path, error, len(data), other=other) from error
+        raise write_error(path, error, len(data)) from error
 
 
-def check_output_place(path: str | Path, *, other: str = ANOTHER_OUTPUT) -> None:
-    """Check that the file of ``--output`` can be written, before any work is done for it.
-
-    Args:
-        path: The file.
-        other: How to write elsewhere, for the error message.
+def check_output_place(path: str | Path) -> None:
+    """Check that an output file can be written, before any work is done for it.
 
     Raises:
         UsageError: The path is a folder, or no file can be created there.
@@ -91,30 +79,23 @@ def check_output_place(path: str | Path, *, other: str = ANOTHER_OUTPUT) -> None
             pass
     except OSError as error:
         reason = os.strerror(error.errno or errno.EIO)
-        raise UsageError(f"cannot write {path}: {reason}. {other.capitalize()}") from error
+        raise UsageError(f"cannot write {path}: {reason}. Choose another file or folder") from error
 
 
-def write_output(path: str | Path, data: bytes, *, other: str = ANOTHER_OUTPUT) -> None:
-    """Write the file of ``--output``, or its target if it is a link; raises the exceptions of :func:`write_atomic`."""
-    write_atomic(Path(os.path.realpath(path)), data, other=other, shared=True)
+def write_output(path: str | Path, data: bytes) -> None:
+    """Write an output file, or its target if it is a link; raises the exceptions of :func:`write_atomic`."""
+    write_atomic(Path(os.path.realpath(path)), data, shared=True)
 
 
-def write_error(path: str | Path, error: BaseException, size: int = 0, *, other: str = ANOTHER_STORE) -> CollapseError:
-    """Return the error for a failed write of ``size`` bytes; ``other`` says how to write elsewhere."""
+def write_error(path: str | Path, error: BaseException, size: int = 0) -> CollapseError:
+    """Return the error for a failed write of ``size`` bytes."""
     need = f" ({size / 1e6:,.1f} MB)" if size >= 50_000 else ""
     number = _number(error)
     reason = os.strerror(number) if number else first_line(error)
-    if other == ANOTHER_STORE and _is_cached(path):
-        other = ANOTHER_HOME
-    advice = f"Free space or {other}" if number in _FULL else other[:1].upper() + other[1:]
+    advice = "Free space or choose" if number in _FULL else "Choose"
     return CollapseError(
-        f"cannot write {path}{need}: {reason}. {advice}, then run the command again: finished work is kept"
+        f"cannot write {path}{need}: {reason}. {advice} {_ELSEWHERE}, then run the command again: finished work is kept"
     )
-
-
-def _is_cached(path: str | Path) -> bool:
-    """Whether a path lies in the user's cache."""
-    return Path(os.path.abspath(path)).is_relative_to(os.path.abspath(home()))
 
 
 def _number(error: BaseException) -> int:
@@ -128,12 +109,12 @@ def _number(error: BaseException) -> int:
     return errno.ENOSPC if "inline_container" in said and "Reader" not in said else 0
 
 
-def raise_if_full(error: BaseException, folder: str | Path, other: str) -> None:
+def raise_if_full(error: BaseException, folder: str | Path) -> None:
     """If a full disk caused an error, directly or not, raise the error of :func:`write_error` for the folder."""
     cause: BaseException | None = error
     while cause is not None:
         if _number(cause) in _FULL:
-            raise write_error(getattr(cause, "filename", None) or folder, cause, other=other) from error
+            raise write_error(getattr(cause, "filename", None) or folder, cause) from error
         cause = cause.__cause__ or cause.__context__
 
 

@@ -24,7 +24,7 @@ def test_no_space_is_told_and_mended(runner, words, tmp_path):
         told = said.splitlines()[-1]
         assert told.startswith("collapse: cannot write ")
         assert str(output) in told
-        assert "Free space or choose another --output, then run the command again" in told
+        assert "Free space or choose another folder (" in told
         assert not (output / "config.json").exists()
         if limit > 1_000:
             record = json.loads((output / "training.json").read_text())

@@ -24,7 +24,7 @@ from collapse.inputs.collection_spec import CollectionSpec
 from collapse.inputs.text_pair import find_texts
 from collapse.measurement.results import Results, Row
 from collapse.stores.provenance import versions
-from collapse.stores.writing import ANOTHER_OUTPUT, write_atomic
+from collapse.stores.writing import write_atomic
 from collapse_zoo.recipes import Recipe
 
 if TYPE_CHECKING:
@@ -83,7 +83,7 @@ class Run:
     def update(self, **changes: Any) -> None:
         """Write the record with changed values."""
         text = json.dumps(self.record | changes, indent=1, ensure_ascii=False) + "\n"
-        write_atomic(self.path / RECORD, text.encode(), other=ANOTHER_OUTPUT)
+        write_atomic(self.path / RECORD, text.encode())
 
     def describe(self, recipe: Recipe, source: "Source", **more: Any) -> None:
         """Write everything known before training into the record; facts about this machine go into ``here``."""

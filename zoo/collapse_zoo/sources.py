@@ -144,7 +144,7 @@ def _generate(n: int, words: int | None, vocabulary: int) -> tuple[Path, Path, P
     others = max(n // 20, 100)
     train, validation = folder / f"generated-{n}-stories.jsonl", folder / f"generated-{others}-other-stories.jsonl"
     tokenizer, done = folder / "tokenizer", folder / "complete"
-    with locked(folder, option="COLLAPSE_HOME", wait=True):
+    with locked(folder, wait=True):
         if not done.is_file():
             write_stories(train, n, 1, words)
             write_stories(validation, others, 2, words)

@@ -92,7 +92,7 @@ def sweep(
                 if not isinstance(error, CollapseError):
                     log.exception("%s failed", run.name)
                 problems[run.path.name] = described(error)
-    with locked(folder, option="--output", wait=True):
+    with locked(folder, wait=True):
         write_rows(folder, [row for run in runs_in(folder) for row in run.results()])
     rows = [row for run in runs if run.path.name not in problems for row in run.results()]
     return Swept(len(runs), rows, folder / "results.csv", problems)
@@ -143,7 +143,7 @@ def _plan(run: Run, recipe: Recipe, source: Source, ks: set[int], here: Mapping[
         UsageError: The folder holds another run.
         InUseError: Another process works on the run.
     """
-    with locked(run.path, option="--output"):
+    with locked(run.path):
         run.check_same(recipe, source)
         if run.record.get("state", "waiting") == "waiting":
             run.describe(recipe, source, name=run.path.name, state="waiting")

@@ -19,7 +19,7 @@ from collapse.measurement.last_results import keep_row
 from collapse.numerics.devices import is_out_of_memory
 from collapse.stores.lock import locked
 from collapse.stores.provenance import device_name
-from collapse.stores.writing import ANOTHER_OUTPUT, raise_if_full
+from collapse.stores.writing import raise_if_full
 from collapse_zoo.model import build
 from collapse_zoo.recipes import Name, Recipe
 from collapse_zoo.regularizers import losses_of
@@ -72,7 +72,7 @@ def train(
     check_recipe(recipe, source)  # report errors before anything is written
     arguments = arguments_of(recipe, run, device, save_every, micro_batch)
     first = arguments.process_index == 0
-    with locked(run.path, option="--output") if first else nullcontext():
+    with locked(run.path) if first else nullcontext():
         # regularizers depend on the size of a micro-batch
         same = ["per_device_train_batch_size"] if recipe.regularize and not run.finished else []
         run.check_same(recipe, source, **{name: getattr(arguments, name) for name in same})
@@ -198,7 +198,7 @@ def _failures(run: Run, first: bool) -> Iterator[None]:
         try:
             yield
         except Exception as error:
-            raise_if_full(error, run.path, ANOTHER_OUTPUT)
+            raise_if_full(error, run.path)
             if is_out_of_memory(error):
                 raise CollapseError(
                     "out of memory: run the same command with more memory, or with a smaller --micro-batch, such as 1 "
