@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any
 
 from collapse.collection.collecting import collect
-from collapse.core.paths import expanded, near_folders
 from collapse.core.progress import Report
 from collapse.errors import UsageError
 from collapse.hub.corpus import find_corpus
@@ -29,23 +28,13 @@ def check_ood(model: Any, ood_text: Any, options: Mapping[str, Any]) -> None:
     """Check that an out-of-distribution text exists, before a collection; for arguments see :func:`open_ood`.
 
     Raises:
-        UsageError: There is no such file or store, or ``model`` is a store, which cannot be run on a text.
+        UsageError: There is no such file.
         CollapseError: The Hub cannot be reached.
     """
     names = _names(ood_text)
-    if not names or not isinstance(model, str | Path) or is_store(names[0]) or is_features_file(names[0]):
-        return
-    if not is_store(model):
-        if not is_features_file(model):
-            find_corpus(names, known=TASKS[options["task"]].known if options.get("task") else KINDS)
-    elif expanded(names[0]).exists():
-        raise UsageError(
-            f"{model} is a store, so its model cannot be run on {names[0]}: give the model instead, or a store of "
-            f"{names[0]}"
-        )
-    else:
-        hint = near_folders(names[0]) or f"give a store, or give the model instead of its store {model}"
-        raise UsageError(f"there is no store {names[0]} (--ood-text): {hint}")
+    is_model = isinstance(model, str | Path) and not is_store(model) and not is_features_file(model)
+    if names and is_model and not is_store(names[0]) and not is_features_file(names[0]):
+        find_corpus(names, known=TASKS[options["task"]].known if options.get("task") else KINDS)
 
 
 def open_ood(
@@ -77,6 +66,11 @@ def open_ood(
     elif not isinstance(store, Store) or not {"chunk_length", "task"} & store.identity.keys():
         raise UsageError(
             f"--ood-text {names[0]}: the measured embeddings are not of a text: give a store or features file instead"
+        )
+    elif isinstance(model, Store) or (isinstance(model, str | Path) and is_store(model)):
+        raise UsageError(
+            f"{store} is a store, so its model cannot be run on {names[0]}: give the model instead, or a store of "
+            f"{names[0]}"
         )
     else:
         given = {name: each for name, each in options.items() if name not in _OF_ONE_TEXT}

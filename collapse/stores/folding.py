@@ -230,24 +230,15 @@ def continuable(
 def _mergeable_statistics(shards: Sequence[Shard], known: StatisticTypes | None = None) -> list[type[Statistic]]:
     """Return the known statistics that all shards hold; warn about statistics that are excluded."""
     installed = plugins().statistics if known is None else {kind.name: kind for kind in known}
-    statistic_types = []
-    for name in sorted({name for shard in shards for name in shard.header["statistics"]}):
-        if why := _why_not(installed.get(name), shards):
-            log.warning("statistic %s is excluded: %s", name, why)
-        else:
-            statistic_types.append(installed[name])
-    return statistic_types
-
-
-def _why_not(kind: type[Statistic] | None, shards: Sequence[Shard]) -> str | None:
-    """Return why the shards' states of a statistic cannot be merged, or None if they can."""
-    if kind is None:
-        return "no installed plugin can merge it"
+    held = sorted({name for shard in shards for name in shard.header["statistics"]})
+    unfit = {name: "no installed plugin can merge it" for name in held if name not in installed}
+    statistic_types = [installed[name] for name in held if name in installed]
     for shard in shards:
-        _, unfit = continuable([kind], shard.header)
-        if unfit:
-            return f"{shard.path} {unfit[kind.name]}"
-    return None
+        statistic_types, unfit_here = continuable(statistic_types, shard.header)
+        unfit |= {name: f"{shard.path} {why}" for name, why in unfit_here.items()}
+    for name, why in unfit.items():
+        log.warning("statistic %s is excluded: %s", name, why)
+    return statistic_types
 
 
 def _provenance(shards: Sequence[Shard]) -> dict[str, Any]:

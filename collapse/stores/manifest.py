@@ -165,29 +165,21 @@ def why_absent(manifest: Mapping[str, Any], layer: str = TOP) -> dict[str, str]:
 
     The texts contain no paths, because they are published.
     """
-    identity = manifest["identity"]
+    identity, no_lens = manifest["identity"], manifest["model"].get(NO_LENS)
     what = "data" if "task" in identity else "text"
-    of = "a features file" if "features" in identity else "the source"
     why = {
-        "n_params": f"{of} does not say how many parameters its model has",
+        "n_params": "the source of the embeddings does not say how many parameters its model has",
         "ood": "no out-of-distribution text was given: add one with --ood-text",
         "previous": "the table has no previous row, or the previous row has another tokenizer",
     }
-    local = not (identity.get("validation") or {"revision": None}).get("revision")
-    files = f" --validation-{what} FILES" if local else ""
-    if manifest["coverage"]["validation"] is not None:
-        no_lens = manifest["model"].get(NO_LENS)
-        collect = f"run collapse collect MODEL --store STORE --layers {layer}{files}"
-        not_yet = f"layer {layer} is not validated yet: {collect}"
-        return why | {"validation": f"layer {layer} has no decisions: {no_lens}" if no_lens else not_yet}
-    if "features" in identity:
+    if no_lens and layer != TOP:
+        why["validation"] = f"layer {layer} has no decisions: {no_lens}"
+    elif "features" in identity or not identity.keys() & {"task", "shards"}:
         why["validation"] = "no validation samples were given: add validation_features and validation_labels"
-    elif not identity.keys() & {"task", "shards"}:
-        why["validation"] = "the source has no validation samples"
-    elif manifest["corpus"].get("validation") is None:
-        why["validation"] = f"no validation {what} was given: add one with --validation-{what}"
     else:
-        why["validation"] = f"not validated yet: run collapse collect MODEL --store STORE{files}"
+        layers = "" if layer == TOP else f" --layers {layer}"
+        collect = f"collapse collect MODEL --store STORE{layers} --validation-{what} FILES"
+        why["validation"] = f"not validated yet: run {collect}"
     return why
 
 

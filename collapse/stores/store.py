@@ -223,7 +223,11 @@ class Store(Named):
         """
         with locked_store_folder(path := expanded(path)):
             if is_store(path):
-                return load_same(path, self)
+                there = Store.load(path)
+                if there.digest != self.digest:
+                    differ = differences(there.identity, self.identity, sides=("there", "new")) or ["its statistics"]
+                    raise another_store(path, differ)
+                return there.check()
             with new_files(path) as write:
                 if self.origin is not None:
                     write(ORIGIN, canonical({"store": self.digest, "origin": self.origin}))
@@ -253,16 +257,3 @@ class Store(Named):
 def another_store(folder: str | Path, differ: Sequence[str], remedy: str = "choose another --store") -> StoreError:
     """Return the error for a folder that holds another store, given the differences."""
     return StoreError(f"{folder} holds another store, which differs in {'; '.join(differ)}: {remedy}")
-
-
-def load_same(folder: str | Path, other: Store) -> Store:
-    """Open the store in a folder and check that it has the same content as another store.
-
-    Raises:
-        StoreError: The contents differ; the message names the differences. Or a file was altered.
-    """
-    have = Store.load(folder)
-    if have.digest != other.digest:
-        differ = differences(have.identity, other.identity, sides=("there", "new")) or ["its statistics"]
-        raise another_store(folder, differ)
-    return have.check()
