@@ -14,7 +14,7 @@ from tiny_model import edit_json
 
 import collapse
 from collapse.errors import CollapseError, UsageError
-from collapse.hub.finding_adapters import find_adapted
+from collapse.hub.references import find_adapted
 from collapse.inputs.collection_spec import CollectionSpec
 from collapse.inputs.language_model import LanguageModel
 from collapse.inputs.model_loading import load_model

@@ -28,8 +28,8 @@ from collapse.plugin.plugin_manager import plugins
 from collapse.plugin.plugin_statistics import PluginStatistics
 from collapse.stores.dealing_slices import dealt, slices_of_part
 from collapse.stores.folding import StatisticTypes, continuable, fold_training, fold_validation, training_hash
-from collapse.stores.joining import checked_in_order
 from collapse.stores.manifest import OF_VALIDATION, differences, is_store
+from collapse.stores.merging import checked_in_order
 from collapse.stores.provenance import Clock, device_name, versions
 from collapse.stores.request import refuse_if_shards_differ
 from collapse.stores.shards import Part, Shard, fields_to_compare, gaps, shards_in

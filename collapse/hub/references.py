@@ -1,21 +1,26 @@
 """Find the model and tokenizer that a name refers to, and their identity, without loading them."""
 
 import json
+import logging
 import re
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from importlib.util import find_spec
 from pathlib import Path, PurePosixPath
 from typing import Any
 
+from collapse.core.extras import missing_package
 from collapse.core.paths import expanded, home, near_folders
 from collapse.core.steps import by_step, folder_name, run_and_step, tokens_of
 from collapse.errors import CollapseError, UsageError, near_names
 from collapse.hub.client import at_revision, is_repo_id, split_revision
 from collapse.hub.fingerprints import (
+    ADAPTER,
     Files,
     Folder,
+    adapter_weights,
     code_fingerprint,
     inside,
     json_of,
@@ -26,6 +31,8 @@ from collapse.hub.fingerprints import (
 from collapse.hub.remote import reach
 from collapse.stores.files import sha256_of
 from collapse.stores.writing import write_atomic
+
+log = logging.getLogger("collapse")
 
 _OF_FILES = (".safetensors", ".gguf", ".bin", ".pt", ".json", ".jsonl", ".txt", ".csv", ".parquet", ".npz", ".npy")
 """Suffixes of names that are not looked up on the Hub."""
@@ -147,6 +154,40 @@ def find_model(name: str, *, revision: str | None = None, model_args: Mapping[st
         CollapseError: The folder holds no model, or the Hub cannot be reached and nothing is cached.
     """
     return with_fingerprints(locate(name, revision, MODEL, model_args))
+
+
+def find_adapted(
+    name: str, adapter: str | None, *, revision: str | None = None, model_args: Mapping[str, Any] = {}
+) -> ModelReference:
+    """Find a model, optionally with an adapter; if ``name`` is an adapter, find its base model with this adapter."""
+    found = locate(name, revision, MODEL, model_args)
+    if not found.files.has(ADAPTER) or found.files.has("config.json"):
+        found = with_fingerprints(found)
+        if adapter is None:
+            return found
+        own = _adapter(locate(adapter, None, "adapter"))
+        base = own.json(ADAPTER).get("base_model_name_or_path")
+        if base and Path(base).name not in Path(name).absolute().parts:
+            log.warning("the adapter %s was trained with the model %s, but is applied to %s", adapter, base, name)
+        return replace(found, adapter=own)
+    if adapter is not None:
+        raise UsageError(f"{name} is itself a PEFT adapter: remove --adapter, or merge {name} into its base model")
+    own, config = _adapter(found), found.json(ADAPTER)
+    base = str(config.get("base_model_name_or_path"))
+    try:
+        return replace(find_model(base, revision=config.get("revision"), model_args=model_args), adapter=own)
+    except CollapseError as error:
+        raise type(error)(
+            f"{name} is a PEFT adapter, and its base model is not found: {error}. Give the base model instead, "
+            f"with --adapter {name}"
+        ) from error
+
+
+def _adapter(found: ModelReference) -> ModelReference:
+    if find_spec("peft") is None:
+        missing = missing_package(ImportError(name="peft"))
+        raise CollapseError(f"{found.name} is a PEFT adapter, and {missing}; or merge the adapter into its base model")
+    return replace(found, weights=adapter_weights(found.files)[1])
 
 
 def with_fingerprints(found: ModelReference) -> ModelReference:

@@ -8,8 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from collapse.errors import UsageError, counted
-from collapse.hub.finding_adapters import find_adapted
-from collapse.hub.references import ModelReference, find_tokenizer
+from collapse.hub.references import ModelReference, find_adapted, find_tokenizer
 from collapse.inputs.checkpoints import check_kind, check_model_args
 from collapse.inputs.collection_spec import CollectionSpec, flag_of
 from collapse.inputs.held_options import options_held

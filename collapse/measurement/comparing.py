@@ -19,7 +19,7 @@ from collapse.measurement.row_tables import by_property, titles_of
 from collapse.measurement.seeds import spread_of_seeds
 from collapse.measurement.table import Table
 from collapse.numerics.standard_errors import standard_error
-from collapse.stores.joining import Parts
+from collapse.stores.merging import Parts
 from collapse.stores.store import Store
 from collapse.stores.store_columns import cut_columns, row_columns
 

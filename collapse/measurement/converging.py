@@ -8,7 +8,7 @@ from collapse.measurement.measuring import measure_store
 from collapse.measurement.table import Table
 from collapse.plugin.plugin_manager import plugins
 from collapse.stores.folding import statistics_of_shards
-from collapse.stores.joining import Parts, joined
+from collapse.stores.merging import Parts, joined
 
 
 def convergence(

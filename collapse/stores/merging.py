@@ -1,8 +1,10 @@
-"""Merge the parts of one collection into a store: joining.py checks the parts, folding.py combines their states.
+"""Merge the parts of one collection into a store: check and order the shards, which folding.py combines.
 
 If parts are collected into one folder, the process that finishes last folds them (collection/passes.py).
 """
 
+from collections.abc import Iterable, Sequence
+from itertools import pairwise
 from pathlib import Path
 
 from collapse.core.paths import expanded
@@ -10,11 +12,13 @@ from collapse.errors import StoreError, UsageError
 from collapse.plugin.guarding import outside_inference_mode
 from collapse.stores.dealing_slices import spans
 from collapse.stores.folding import fold_training, training_hash
-from collapse.stores.joining import Parts, joined
 from collapse.stores.manifest import differences, is_part, is_store
-from collapse.stores.shards import gaps
+from collapse.stores.shards import Part, Shard, fields_to_compare, gaps
 from collapse.stores.store import Store, another_store
 from collapse.stores.store_folder import locked_store_folder
+
+Parts = str | Path | Part | Iterable[Part | str | Path]
+"""Parts of a collection or their folders; or, as one text, the folder that holds them or names joined by commas."""
 
 
 @outside_inference_mode
@@ -52,3 +56,51 @@ def merge(parts: Parts, *, store: str | Path) -> Store:
         return held.check()
     differ = differences(held.identity, new.identity, sides=("there", "new")) or ["its statistics"]
     raise another_store(target, differ)
+
+
+def joined(parts: Parts) -> Part:
+    """Return one part with the shards of all given parts, in order; its folder is that of the first part.
+
+    Nothing is written. Slices may be missing.
+
+    Raises:
+        UsageError: There are fewer than two parts.
+        StoreError: As in :func:`checked_in_order`.
+    """
+    if isinstance(parts, str | Path):
+        folder = expanded(parts)
+        found = sorted(each for each in folder.iterdir() if is_part(each)) if folder.is_dir() else []
+        parts = found or [each for each in str(parts).split(",") if each]
+    given = [parts] if isinstance(parts, Part) else parts
+    opened = [each if isinstance(each, Part) else Part.load(str(each)) for each in given]
+    if len(opened) < 2:
+        held = "".join(f" ({each} holds {each.covered()})" for each in opened)
+        raise UsageError(
+            f"at least two parts are needed, got {len(opened)}{held}: collect with --part 1/n to --part n/n"
+        )
+    return Part(opened[0].path, checked_in_order([shard for part in opened for shard in part.shards]))
+
+
+def checked_in_order(shards: Sequence[Shard]) -> list[Shard]:
+    """Return the shards of one or several folders in the order of their slices.
+
+    Raises:
+        StoreError: The shards are of different collections, or overlap.
+    """
+    in_order = sorted(shards, key=lambda each: (each.start, each.stop))
+    for other in in_order[1:]:
+        first = in_order[0]
+        sides = str(first.folder), str(other.folder)
+        if differ := differences(fields_to_compare(first.header), fields_to_compare(other.header), sides=sides):
+            raise StoreError(
+                f"{' and '.join(sides)} are not parts of one collection: they differ in {'; '.join(differ)}. "
+                "Collect all parts with the same options"
+            )
+    for first, other in pairwise(in_order):
+        if other.start < first.stop:
+            shared = (other.start, min(first.stop, other.stop))
+            raise StoreError(
+                f"{first.folder} and {other.folder} overlap: both hold {first.phase} slices {spans([shared])} (of "
+                f"{first.slices_in_phase} slices in total). Give only one of these two parts"
+            )
+    return in_order
