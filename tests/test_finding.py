@@ -51,10 +51,6 @@ def find_store(model: str, options: dict[str, object]):
     return resolving.find_store(asked_model(model, spec), spec)
 
 
-def find_at(place: str, options: dict[str, object]):
-    return resolving.find_store_at(place, "owner/m", CollectionSpec(**options))
-
-
 def asked(options) -> dict[str, object]:
     spec = CollectionSpec(**options)
     return text_request(asked_model("owner/m", spec), spec).identity
@@ -95,14 +91,11 @@ def test_a_store_of_anything_else_is_not_used(publish, options, caplog, field):
     identity = asked(options)
     publish(MODEL | stored(identity))
     assert find_store("owner/m", options).origin == f"owner/m/collapse/s@{A}"
-    assert find_at("owner/m", options).origin == f"owner/m/collapse/s@{A}"
     assert "is not the requested store" not in caplog.text
     publish(MODEL | stored(identity | {field: DIFFERENT[field]}))
     assert find_store("owner/m", options) is None
     (said,) = [each for each in caplog.records if "is not the requested store: it differs in " in each.getMessage()]
     assert said.levelname == "DEBUG"  # a run has a store per checkpoint; only -v prints them
-    with pytest.raises(UsageError, match=f"owner/m has no store of owner/m with these options .*differs in {field}"):
-        find_at("owner/m", options)
 
 
 @pytest.mark.parametrize("field", ["corpus", "validation", "chunk_length", "max_chunks", "max_validation_chunks"])
@@ -148,10 +141,6 @@ def test_whole_texts_come_first_then_the_longest_chunks(publish, options, caplog
     assert "using the existing store owner/m/collapse/c@" in caplog.text
     assert "32 tokens per chunk). To collect it yourself, add --recollect" in caplog.text
     assert found.named == {"model": "owner/m", "revision": A}  # its own texts keep their names
-    only = find_at("owner/m/collapse/a", {})
-    assert only.origin == f"owner/m/collapse/a@{A}"
-    assert "64 tokens per chunk, 5 chunks). To collect" in caplog.text
-    assert find_at("owner/m/a", {}).origin == only.origin
     texts_named = {"corpus": "text.jsonl", "validation": "validation.jsonl"}
     assert find_store("owner/m", {**options, "max_chunks": None}).named == {**found.named, **texts_named}
 
@@ -174,8 +163,6 @@ def test_folders_and_names_of_nothing_have_no_published_store(publish, options, 
     for name, data in MODEL.items():
         (tmp_path / "owner" / "m" / name).write_bytes(data)
     assert find_store("owner/m", options) is None
-    publish({"README.md": b""}, "other/empty")
-    assert find_at("other/empty", options) is None
 
 
 def test_names_of_stores(publish, options):

@@ -101,9 +101,5 @@ def test_a_third_partys_store_is_used_only_if_it_is_named(hub, as_user, words, t
     assert number(done) == pytest.approx(expected, rel=1e-6)
     assert "using the existing store" not in done.stderr
     assert not any("/other/" in path for _, path in hub.requests)
-    named = as_user("measure", *words, "--store", "other/forged", home="reader")
-    assert f"using the existing store other/forged/{FOLDER}@" in named.stderr
+    named = as_user("measure", "other/forged", "--metrics", "nc3", "--json", home="reader")
     assert number(named) != pytest.approx(expected, rel=1e-3)
-    unlike = as_user("measure", *words, "--store", "other/forged", "--shards", 3, home="reader", code=2)
-    assert f"other/forged/{FOLDER}" in unlike.stderr
-    assert "shards: 2 (stored), 3 (requested)" in unlike.stderr

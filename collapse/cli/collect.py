@@ -42,10 +42,9 @@ def command(model: str, revisions: str | None, store: str, **options: Any) -> in
 
     plugins_reporting_problems()
     given, names = given_options(options), named_models([model], revisions)
-    store_by_weights: dict[tuple[str, ...], str] = {}
 
     def place_of(name: str) -> str:
-        return place_among(name, store, store_by_weights, given) if revisions else store
+        return place_among(name, store) if revisions else store
 
     def collect_one(name: str, report: "Report") -> None:
         made = collect(name, store=place_of(name), progress=report, **given)

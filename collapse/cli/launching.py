@@ -82,7 +82,7 @@ def run_or_submit_jobs(
     for name in ("part", "recollect"):
         if name in given:
             raise UsageError(f"--{name} cannot be used with --launcher: remove one of them")
-    places = {str(place_of(model)): model for model in models}  # revisions with equal weights share a store
+    places = {str(place_of(model)): model for model in models}
     parts, folder = options["jobs"], expanded(store) / JOBS
     if options["launcher"] == "slurm":  # the jobs of all models run at the same time
         return _launch_slurm(places, max(1, parts // max(1, len(places))), given, folder)

@@ -38,7 +38,7 @@ def _readable(context: click.Context, _: click.Parameter, group_by: tuple[str, .
 @click.option(
     "--store",
     metavar="DIR",
-    help="Folder of the store; for several models, the folder of their stores; or a repository of stores.",
+    help="Folder of the store; for several models, the folder of their stores.",
 )
 @click.option(
     "--metrics",
@@ -98,10 +98,9 @@ def command(
     """Measure models, stores or features files.
 
     MODEL is a causal language model (a local folder or Hub id), a store (a local folder or on the Hub), or a features
-    file (.safetensors). A model's embeddings are collected first, unless its store is found in the cache, in the
-    model's own repository or in --store user/repo. It is an error if the store in --store was collected with other
-    options. If one of several MODELs fails, the others are measured, the exit status is 1, and an existing --output
-    file is not changed.
+    file (.safetensors). A model's embeddings are collected first, unless its store is found in the cache or in the
+    model's own repository. It is an error if the store in --store was collected with other options. If one of several
+    MODELs fails, the others are measured, the exit status is 1, and an existing --output file is not changed.
 
     --task measures a classifier of images, texts or tokens, or a masked language model, on --data.
 
@@ -109,7 +108,7 @@ def command(
     layers that the store holds. NC4 and the loss of inner layers use the logit lens: the model's final norm and head.
 
     --revisions measures the checkpoints of a training run, and prints a row for each, in the order of their steps.
-    Checkpoints with equal weights are collected once.
+    In the cache, checkpoints with equal weights share a store.
 
     --group-by prints a row for each group of classes, measured as if the store had only these classes.
 
@@ -144,11 +143,10 @@ def command(
         how["tokenizer"] = given.pop("tokenizer", None)
     for model in names:
         check_options(model, given, null=null, ood_text=ood_text)  # before any work is done
-    store_by_weights: dict[tuple[str, ...], str] | None = {} if revisions else None
 
     def place_of(model: str) -> str | None:
         several = revisions or len(names) > 1
-        return place_among(model, store, store_by_weights, given) if store and several else store
+        return place_among(model, store) if store and several else store
 
     if run_or_submit_jobs([model for model in names if not is_store(model)], place_of, store, given):
         return 0

@@ -58,8 +58,7 @@ def measure(
         model: What to measure: a store, its folder or its name on the Hub; an :class:`collapse.EmbeddingStatistics`; a
             model, a features file or a loaded model. If a model has no store, its embeddings are
             collected first (see :func:`collapse.collect`). None to measure ``features``.
-        store: Folder of the model's store, or a repository of stores on the Hub; None for the local cache. Without
-            ``model``, the store to measure.
+        store: Folder of the model's store; None for the local cache. Without ``model``, the store to measure.
         metrics: Measurement names or prefixes (``"gnc2"``, ``["nc1.cdnv", "nc2"]``), or functions that are decorated
             as metrics. None means all measurements, except those of opt-in plugins.
         min_count: Keep the classes with at least this many samples; μ̄ is the mean over the kept classes. NC4 is not

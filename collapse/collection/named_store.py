@@ -11,13 +11,10 @@ from collapse.core.paths import expanded
 from collapse.core.progress import Report
 from collapse.errors import UsageError
 from collapse.hub.client import at_revision
-from collapse.hub.opening import open_named, repo_of
-from collapse.inputs.collection_spec import CollectionSpec
+from collapse.hub.opening import open_named
 from collapse.inputs.features import check_features_options, is_features_file
 from collapse.inputs.held_options import refuse_options, refuse_store
 from collapse.inputs.live_model import is_live
-from collapse.inputs.resolving import find_store_at
-from collapse.inputs.text_request import asked_model
 from collapse.measurement.measuring import open_measurable
 from collapse.numerics.devices import pick_device
 from collapse.numerics.statistics import EmbeddingStatistics
@@ -71,7 +68,7 @@ def open_or_collect(
 def open_or_collect_named(name: str, *, store: str | None, progress: Report | None, **options: Any) -> Store:
     """Open or collect the store for ``name``: a store, a model or a features file, by its path or name on the Hub.
 
-    ``store`` is the folder of a model's store, or a repository of stores on the Hub; None for the local cache.
+    ``store`` is the folder of a model's store; None for the local cache.
     """
     if is_store(name) or is_part(name):  # for a part, load() raises an error that says what to do
         if store is not None:
@@ -84,36 +81,15 @@ def open_or_collect_named(name: str, *, store: str | None, progress: Report | No
             # open_named() has already used the revision, as that of the store's repository
             refuse_options(f"{named} is a finished store", [each for each in options if each != "revision"])
             return named
-        if store is not None and (found := find_store_at(store, name, CollectionSpec(**options))) is not None:
-            return found
     return collect(name, store=store, progress=progress, **options)
 
 
-def place_among(
-    model: str, folder: str, store_by_weights: dict[tuple[str, ...], str] | None = None, options: Mapping[str, Any] = {}
-) -> str:
-    """Return where to find or collect the store of one of several models.
-
-    This is a subfolder of ``folder`` with the model's name or, if ``folder`` is a repository on the Hub, ``folder``.
-
-    Args:
-        model: The model, store or features file.
-        folder: The given ``--store``.
-        store_by_weights: The stores of the model's earlier revisions, by weights, tokenizer and adapter. This revision
-            is added. Revisions with equal weights share the store of the first one.
-        options: Options of :func:`collapse.collect`; used only with ``store_by_weights``.
-    """
+def place_among(model: str, folder: str) -> str:
+    """Return the subfolder of ``folder``, the given ``--store``, for the store of one of several models."""
     if is_store(folder):
         raise UsageError(f"{folder} is a store: for several models, give a folder of stores with --store")
-    if not expanded(model).exists() and repo_of(folder) is not None:
-        return folder
     path = Path(os.path.abspath(expanded(model)))  # "." and ".." are not names
-    own = str(Path(folder) / (path.stem if is_features_file(model) else path.name))
-    if store_by_weights is None:
-        return own
-    found = asked_model(model, CollectionSpec(**options))
-    made_of = found.weights, found.tokenizer, found.adapter.weights if found.adapter else ""
-    return store_by_weights.setdefault(made_of, own)
+    return str(Path(folder) / (path.stem if is_features_file(model) else path.name))
 
 
 def check_options(name: str, options: Mapping[str, Any], *, null: bool, ood_text: Any = None) -> None:

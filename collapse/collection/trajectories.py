@@ -43,8 +43,8 @@ def trajectory(
     Args:
         model: A Hub id, to measure its branches and tags; or a folder, to measure its subfolders.
         revisions: Names of revisions, or patterns such as ``"step*"``; several as one text with commas, or as a list.
-        store: Folder of the stores, one for each checkpoint; None for the local cache. Checkpoints with equal weights
-            share a store.
+        store: Folder of the stores, one for each checkpoint; None for the local cache, where checkpoints with equal
+            weights share a store.
         metrics, min_count, ood_text: As in :func:`collapse.measure`.
         layers: As in :func:`collapse.measure_layers`; only the top layer by default.
         progress: Called as progress(what, done, total[, note]); ``what`` begins with the checkpoint's number, such as
@@ -61,11 +61,10 @@ def trajectory(
     how = how_to_measure(metrics, options.get("device"), min_count=min_count)
     asked = CollectionSpec(**options, layers=layers).layers
     names, rows = find_revisions(str(model), revisions), []
-    store_by_weights: dict[tuple[str, ...], str] = {}
     before: dict[str, tuple[Store, str]] = {}
     for at, name in enumerate(names, 1):
         try:
-            place = None if store is None else place_among(name, str(store), store_by_weights, options)
+            place = None if store is None else place_among(name, str(store))
             report = progress and numbered(progress, at, len(names))
             opened, ood = open_or_collect(name, ood_text, store=place, progress=report, layers=asked, **options)
             made = rows_of_layers(opened, asked, before, of_models=True, ood=ood, progress=report, **how)

@@ -92,7 +92,8 @@ def open_named(name: str) -> Store | None:
 def _only_store(remote: Remote, folder: str) -> str:
     """Return the store in this folder of a repository, or the repository's only store if ``folder`` is ""."""
     stores = remote.stores()
-    matching = in_folder(stores, folder)
+    # FOLDER can be left out of the name
+    matching = [each for each in stores if folder in ("", each, each.removeprefix(f"{FOLDER}/"))]
     if len(matching) == 1:
         return matching[0]
     listed = ", ".join(f"{remote.name}/{each}" for each in stores)
@@ -105,20 +106,3 @@ def names_repo(name: str) -> bool:
     """Whether a name can be that of a repository, or of a store in a repository."""
     repo = split_name(name)[0].partition("@")[0]
     return is_repo_id(repo) and "/" in repo
-
-
-def repo_of(store: str) -> Remote | None:
-    """Return the repository that the value of ``--store`` names; None if the value is a folder, existing or new.
-
-    A value that can name either counts as a folder if its parent folder exists, or if no such repository is found.
-    """
-    if not names_repo(store) or Path(store).parent.exists():
-        return None
-    with suppress(CollapseError):
-        return reach(split_name(store)[0])
-    return None
-
-
-def in_folder(stores: list[str], folder: str) -> list[str]:
-    """Return the stores at this folder or at ``collapse/`` plus this folder; all stores if the folder is ""."""
-    return [each for each in stores if folder in ("", each, each.removeprefix(f"{FOLDER}/"))]

@@ -4,9 +4,7 @@ import logging
 from collections.abc import Iterable
 from pathlib import Path
 
-from collapse.errors import CollapseError, UsageError
-from collapse.hub.client import split_name
-from collapse.hub.opening import in_folder, repo_of
+from collapse.errors import CollapseError
 from collapse.hub.references import ModelReference
 from collapse.inputs.classifier_source import classifier_request
 from collapse.inputs.collection_spec import CollectionSpec
@@ -66,31 +64,6 @@ def find_store(reference: ModelReference, spec: CollectionSpec) -> Store | None:
         return None
     request = _request(reference, spec, accept_any_text=not reference.is_local)
     return _chosen(stores, request)
-
-
-def find_store_at(place: str, model: str, spec: CollectionSpec) -> Store | None:
-    """Find a model's store in the repository (or a folder of it) that ``place``, the value of ``--store``, names.
-
-    Return None if ``place`` names no repository, or if no stores are there. If none of the stores matches, raise
-    UsageError with a list of these stores.
-    """
-    remote = repo_of(place)
-    if remote is None:
-        return None
-    stores = [remote.open(each) for each in in_folder(remote.stores(), split_name(place)[1])]
-    if not stores:
-        return None
-    request = _request(asked_model(model, spec), spec, accept_any_text=True)
-    if (found := _chosen(stores, request)) is not None:
-        return found
-    others = []
-    for store in stores:
-        differ = ", ".join(request.store_differences(store, whole=True))
-        others.append(f"{store} of {store.model} on {store.corpus} differs in {differ}")
-    raise UsageError(
-        f"{place} has no store of {model} with these options ({'; '.join(others)}): give the model and options of "
-        "one of these stores"
-    )
 
 
 def _chosen(stores: Iterable[Store], request: Request) -> Store | None:
