@@ -13,7 +13,7 @@ __version__ = VERSION
 
 _PUBLIC = {
     "collection.arrays": "collect_arrays",
-    "collection.collecting": "collect collect_source",
+    "collection.collecting": "collect",
     "collection.measuring_any": "measure",
     "collection.measuring_layers": "measure_layers",
     "collection.nulls": "measure_with_nulls",
@@ -58,7 +58,6 @@ _MODULES = {name: module for module, names in _PUBLIC.items() for name in names.
 if TYPE_CHECKING:
     from collapse.collection.arrays import collect_arrays as collect_arrays
     from collapse.collection.collecting import collect as collect
-    from collapse.collection.collecting import collect_source as collect_source
     from collapse.collection.measuring_any import measure as measure
     from collapse.collection.measuring_layers import measure_layers as measure_layers
     from collapse.collection.nulls import measure_with_nulls as measure_with_nulls

@@ -215,7 +215,7 @@ def test_options_that_do_not_apply_are_refused(live, options, said):
 
 
 def test_an_object_that_is_no_model_is_refused():
-    with pytest.raises(UsageError, match="a folder, a Hub id or a loaded model of transformers, not a Linear"):
+    with pytest.raises(UsageError, match="a folder, a Hub id, a loaded model or a source, not a Linear"):
         collapse.collect(torch.nn.Linear(2, 2), text="a.txt")
 
 

@@ -1,4 +1,4 @@
-"""Sources of one's own: collapse.collect_source, and plugins that give a source for a MODEL name."""
+"""Sources of one's own: collapse.collect, and plugins that give a source for a MODEL name."""
 
 import numpy as np
 import pytest
@@ -29,7 +29,7 @@ def made(weights="one", labels=None, embed=None, **changes):
 
 
 def test_a_source_has_the_numbers_of_its_arrays_and_resumes(tmp_path):
-    store = collapse.collect_source(made(), store=tmp_path / "store")
+    store = collapse.collect(made(), store=tmp_path / "store")
     row = collapse.measure(store)
     arrays = {name.replace("train_", ""): each for name, each in DATA.items() if name != "classifier_bias"}
     of_arrays = collapse.measure(**arrays, bias=DATA.get("classifier_bias"))
@@ -41,9 +41,9 @@ def test_a_source_has_the_numbers_of_its_arrays_and_resumes(tmp_path):
     def never(start, stop):
         raise AssertionError("it is collected again")
 
-    assert collapse.collect_source(made(embed=never), store=tmp_path / "store").digest == store.digest
+    assert collapse.collect(made(embed=never), store=tmp_path / "store").digest == store.digest
     with pytest.raises(StoreError, match="weights: one"):
-        collapse.collect_source(made("two"), store=tmp_path / "store")
+        collapse.collect(made("two"), store=tmp_path / "store")
     calls = []
 
     def stops(start, stop):
@@ -53,15 +53,15 @@ def test_a_source_has_the_numbers_of_its_arrays_and_resumes(tmp_path):
         return DATA["train_features"][start:stop]
 
     with pytest.raises(CollapseError, match="stopped"):
-        collapse.collect_source(made(embed=stops), store=tmp_path / "killed", batch_size=8)
-    resumed = collapse.collect_source(made(), store=tmp_path / "killed", batch_size=8)
-    assert resumed.digest == collapse.collect_source(made(), batch_size=8).digest
-    part = collapse.collect_source(made(), store=tmp_path / "part", part=(1, 2))
+        collapse.collect(made(embed=stops), store=tmp_path / "killed", batch_size=8)
+    resumed = collapse.collect(made(), store=tmp_path / "killed", batch_size=8)
+    assert resumed.digest == collapse.collect(made(), batch_size=8).digest
+    part = collapse.collect(made(), store=tmp_path / "part", part=(1, 2))
     assert isinstance(part, collapse.Part)
 
 
 def test_wrong_counts_are_found_as_in_a_store_of_a_text(tmp_path):
-    store = collapse.collect_source(made(), store=tmp_path / "store")
+    store = collapse.collect(made(), store=tmp_path / "store")
     file = tmp_path / "store" / "top" / "train.safetensors"
     tensors = load_file(file)
     save_file(tensors | {"counts": 2 * tensors["counts"]}, file)
@@ -77,17 +77,17 @@ def test_units_of_several_samples_leave_positions_out():
     expected = collapse.measure(
         features=h[:, :7].reshape(-1, 4), labels=y[:, :7].reshape(-1), classifier=DATA["classifier"], metrics="nc1,nc3"
     )
-    row = collapse.measure(collapse.collect_source(source), metrics="nc1,nc3")
+    row = collapse.measure(collapse.collect(source), metrics="nc1,nc3")
     assert row.samples == 630
     first = DATA["train_labels"].where(torch.arange(900) < 500, -100)
-    assert collapse.measure(collapse.collect_source(made(labels=first, validation=None)), metrics="nc2").samples == 500
+    assert collapse.measure(collapse.collect(made(labels=first, validation=None)), metrics="nc2").samples == 500
     known = {name: each for name, each in row.measurements.items() if each is not None}
     assert known == pytest.approx({name: expected[name] for name in known}, rel=1e-9)
 
 
 def test_what_is_wrong_with_a_source_is_said():
     bytes_ = np.asarray(DATA["train_labels"], np.uint8)
-    assert collapse.collect_source(made(labels=bytes_, validation=None)).statistics().n_classes == 6
+    assert collapse.collect(made(labels=bytes_, validation=None)).statistics().n_classes == 6
     for labels, said in (
         (np.ones(3), "integers"),
         (np.full(900, 2**32), "rows 0 to 5"),
@@ -98,13 +98,13 @@ def test_what_is_wrong_with_a_source_is_said():
     with pytest.raises(
         CollapseError, match=r"must return floating-point embeddings of shape \(\d+, 4\), .*, got .*32 \[2, 4\]"
     ):
-        collapse.collect_source(made(embed=lambda start, stop: torch.zeros(2, 4)))
+        collapse.collect(made(embed=lambda start, stop: torch.zeros(2, 4)))
     broken = DATA["train_features"].clone()
     broken[5, 1] = torch.nan
     with pytest.raises(CollapseError, match="train sample 5 is NaN"):
-        collapse.collect_source(made(embed=lambda start, stop: broken[start:stop]))
+        collapse.collect(made(embed=lambda start, stop: broken[start:stop]))
     with pytest.raises(UsageError, match="--chunk-length does not apply"):
-        collapse.collect_source(made(), chunk_length=8)
+        collapse.collect(made(), chunk_length=8)
 
 
 WEIGHT = DATA["classifier"]
@@ -132,7 +132,7 @@ def test_a_source_is_checked_when_it_is_made(changes, said):
 @pytest.mark.parametrize("wrong", [None, torch.zeros(32, 5), torch.zeros(32, 4).long()])
 def test_what_embed_returns_is_checked(wrong):
     with pytest.raises(CollapseError, match=r"embed\(0, 32\) of the train samples"):
-        collapse.collect_source(made(embed=lambda start, stop: wrong))
+        collapse.collect(made(embed=lambda start, stop: wrong))
 
 
 def test_numpy_names_of_classes_and_names_of_samples(tmp_path):
@@ -144,7 +144,7 @@ def test_numpy_names_of_classes_and_names_of_samples(tmp_path):
     source = made(**arrays, identity=identity, train=both, validation=both, model={"name": "mine", "classes": names})
     assert identity == {"weights": "one", "corpus": "points"}
     assert source.identity["corpus"] == {"name": "points"}
-    store = collapse.collect_source(source, store=tmp_path / "store")
+    store = collapse.collect(source, store=tmp_path / "store")
     assert store.state == "complete"
     for opened in (store, collapse.Store.load(tmp_path / "store")):
         assert sorted(collapse.tokens(opened).frame()["text"]) == [*"abcdef"]

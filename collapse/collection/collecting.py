@@ -71,7 +71,7 @@ def collect(
     progress: Report | None = None,
     **options: Any,
 ) -> Store | Part:
-    """Collect a model's embedding statistics into a store, or open the store that already holds them.
+    """Collect the embedding statistics of a model or source into a store, or open the store that already holds them.
 
     Without ``store``, this looks for an existing store in the local cache, then in the model's own repository. If no
     option gives a text, a chunk length or a limit, a published store is accepted whatever its text, chunk length and
@@ -82,9 +82,11 @@ def collect(
 
     Args:
         model: A local folder, a Hub id (``repo@revision``), a features file, or a loaded model of transformers. For a
-            loaded model, give ``tokenizer``, which may be a loaded tokenizer; texts may be lists of strings.
-        store: Folder of the store. None means the local cache or, for a features file or a loaded model, a store in
-            memory.
+            loaded model, give ``tokenizer``, which may be a loaded tokenizer; texts may be lists of strings. Or a
+            :class:`collapse.Source` of your own, for which only the options ``batch_size``, ``deterministic``,
+            ``part``, ``recollect`` and ``without`` apply.
+        store: Folder of the store. None means the local cache or, for a features file, a loaded model or a source, a
+            store in memory.
         name: A loaded model's name in tables; None for the last part of ``model.name_or_path``.
         progress: Called as progress(what, done, total[, note]).
         {options}
@@ -103,51 +105,6 @@ def collect(
         return found if isinstance(found, Store) else _with_all_ranks(found, progress)
 
 
-@shows_progress
-@outside_inference_mode
-@exact_arithmetic()
-def collect_source(
-    source: Source, *, store: str | Path | None = None, progress: Report | None = None, **options: Any
-) -> Store | Part:
-    """Collect the statistics of a source of your own: labelled embeddings and their classifier.
-
-    The passes, the store, resuming and parts are those of :func:`collapse.collect`.
-
-    Args:
-        source: The source. Its ``identity`` says what affects its numbers; with ``store``, a source with an equal
-            identity resumes its collection or opens the finished store.
-        store: Folder of the store; None for a store in memory.
-        progress: Called as progress(what, done, total[, note]).
-        **options: ``batch_size``, ``deterministic``, ``part``, ``recollect`` and ``without``, as for
-            :func:`collapse.collect`.
-
-    Returns:
-        As :func:`collapse.collect`.
-
-    Raises:
-        UsageError: An option does not apply.
-        StoreError: The folder holds another store; the message names the fields that differ, with both values.
-        CollapseError: An embedding is not finite, or the folder cannot be written.
-
-    >>> import torch
-    >>> from collapse import Samples, Source
-    >>> y, weight = torch.arange(60) % 3, torch.eye(3, 4)
-    >>> h = weight[y] + torch.randn(60, 4) / 100
-    >>> source = Source(
-    ...     identity={"weights": "mine, version 1", "corpus": "sixty points"},
-    ...     model={"name": "mine"},
-    ...     corpus={"name": "points"},
-    ...     weight=weight,
-    ...     train=Samples("train", y, lambda start, stop: h[start:stop]),
-    ... )
-    >>> collect_source(source).statistics().n_classes
-    3
-    """
-    spec, folder = CollectionSpec(**options), None if store is None else expanded(store)
-    check_applies("collect_source()", spec.given, OF_SOURCE)
-    return _with_all_ranks(source_request(source, _checked(spec, store), folder), progress)
-
-
 @contextmanager
 def _requested(
     model: Any, name: str | None, store: str | Path | None, options: Mapping[str, Any]
@@ -157,6 +114,10 @@ def _requested(
     if is_live(model):
         with live_model(model, name, folder, options) as (reference, spec):
             yield text_request(reference, _checked(spec, store), folder=folder)
+    elif isinstance(model, Source):
+        spec = _checked(CollectionSpec(**options), store)
+        check_applies(f"{model.model['name']} is a source", spec.given, OF_SOURCE)
+        yield source_request(model, spec, folder)
     elif isinstance(model, str | Path):
         spec = _checked(CollectionSpec(**options), store)
         with ranks.first_rank_first():
@@ -164,7 +125,7 @@ def _requested(
         yield found
     else:
         raise UsageError(
-            f"collect() takes a folder, a Hub id or a loaded model of transformers, not a {type(model).__name__}"
+            f"collect() takes a folder, a Hub id, a loaded model or a source, not a {type(model).__name__}"
         )
 
 
