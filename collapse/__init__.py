@@ -15,9 +15,8 @@ _PUBLIC = {
     "collection.arrays": "collect_arrays",
     "collection.collecting": "collect",
     "collection.measuring_any": "measure",
-    "collection.measuring_layers": "measure_layers",
+    "collection.measuring_layers": "measure_layers trajectory",
     "collection.nulls": "measure_with_nulls",
-    "collection.trajectories": "trajectory",
     "errors": "CollapseError",
     "hub.opening": "load",
     "hub.sharing": "pull push",
@@ -60,8 +59,8 @@ if TYPE_CHECKING:
     from collapse.collection.collecting import collect as collect
     from collapse.collection.measuring_any import measure as measure
     from collapse.collection.measuring_layers import measure_layers as measure_layers
+    from collapse.collection.measuring_layers import trajectory as trajectory
     from collapse.collection.nulls import measure_with_nulls as measure_with_nulls
-    from collapse.collection.trajectories import trajectory as trajectory
     from collapse.errors import CollapseError as CollapseError
     from collapse.hub.opening import load as load
     from collapse.hub.sharing import pull as pull

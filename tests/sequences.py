@@ -213,7 +213,7 @@ def push(world: World) -> None:
     for store, may_be in world.stores.items():
         if world.run("push", store, "owner/stats") == "done":
             said = (world.folder / "log").read_text()
-            pattern = r"(?:collapse measure owner/stats/|owner/stats already holds this store in )([^\s;]+)"
+            pattern = r"(?:collapse measure |(?m:^))owner/stats/([^\s;]+)"
             world.measure(f"owner/stats/{re.findall(pattern, said)[-1]}", may_be)
         if world.draw.random() < 0.3:
             world.run("push", store, "owner/model", "--into-model-repo")

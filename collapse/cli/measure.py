@@ -180,10 +180,9 @@ def _measure_each(
     ood_text: Sequence[str],
 ) -> tuple[list["Row"], int]:
     """Measure each model; return the rows, and how many models failed. For a single model, raise its error."""
-    from collapse.collection.measuring_layers import layers_held, rows_of_layers
+    from collapse.collection.measuring_layers import layers_held, of_revision, rows_of_layers
     from collapse.collection.named_store import open_or_collect
     from collapse.collection.nulls import collect_nulls, with_nulls
-    from collapse.collection.trajectories import of_revision
     from collapse.core.paths import home
     from collapse.measurement.last_results import keep_row
     from collapse.stores.layer_names import TOP

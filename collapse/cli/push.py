@@ -28,7 +28,6 @@ def command(path: str, repo: str, **options: Any) -> None:
 
     made = push(path, repo, **options)
     if made.url is None:
-        at = f" at {made.revision}" if made.revision else ""
-        say(f"{repo} already holds this store in {made.folder}{at}; nothing was sent")
+        say(f"{made.name} already holds this store; nothing was sent")
         return
     say(f"{made.url}\nmeasure it with: collapse measure {made.name}")

@@ -27,21 +27,12 @@ class Pushed:
     """The result of a push.
 
     Attributes:
-        repo: The repository.
-        folder: The store's folder in the repository.
+        name: The store's name for :func:`collapse.load` and ``collapse measure``.
         url: Address of the commit or pull request; None if nothing changed.
-        revision: Branch or pull request of the commit; None for the main branch.
     """
 
-    repo: str
-    folder: str
+    name: str
     url: str | None
-    revision: str | None = None
-
-    @property
-    def name(self) -> str:
-        """The store's name for :func:`collapse.load` and ``collapse measure``."""
-        return f"{self.repo}/{self.folder}" + (f"@{self.revision}" if self.revision else "")
 
 
 def folder_of(store: Store) -> str:
@@ -94,9 +85,9 @@ def push(
         content["README.md"] = card(store, f"{repo}/{folder}").encode()
     message = visible(f"Add {folder}: {store.model} on {store.corpus}")
     made = commit_files(there, content, message, replaced=f"{folder}/", branch=revision, create_pr=create_pr)
-    if made is None:
-        return Pushed(repo, folder, None, revision)
-    return Pushed(repo, folder, made.pr_url or made.commit_url, made.pr_revision or revision)
+    at = (made.pr_revision if made else None) or revision
+    name = f"{repo}/{folder}@{at}" if at else f"{repo}/{folder}"
+    return Pushed(name, (made.pr_url or made.commit_url) if made else None)
 
 
 def files_of(store: Store, folder: str) -> dict[str, Path | bytes]:
