@@ -155,7 +155,7 @@ def test_vectors_are_of_classes():
 
 def test_classes_without_a_sample_are_left_out():
     s = replace(tiny_statistics(), counts=torch.tensor([1, 0, 4]))
-    row = collapse.measure(store=s, metrics=["nc2.norm"])
+    row = collapse.measure(s, metrics=["nc2.norm"])
     assert (row.classes, row.samples, row.min_count) == (2, 5, 1)
     assert row.measurements["nc2.norm"] == pytest.approx(math.sqrt(5))  # half the distance of (2, 0) and (-2, -2)
     ids, values = collapse.vectors(s, "nc2.norm")

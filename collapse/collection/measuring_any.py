@@ -23,7 +23,6 @@ from collapse.measurement.rows import Row
 from collapse.numerics.statistics import EmbeddingStatistics
 from collapse.plugin.registry import Wanted
 from collapse.stores.layer_names import TOP
-from collapse.stores.store import Store
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike
@@ -35,7 +34,7 @@ if TYPE_CHECKING:
 def measure(
     model: Any = None,
     *,
-    store: Store | EmbeddingStatistics | str | Path | None = None,
+    store: str | Path | None = None,
     metrics: Wanted = None,
     min_count: int = 1,
     classes_of: Classes = (),
@@ -58,7 +57,7 @@ def measure(
         model: What to measure: a store, its folder or its name on the Hub; an :class:`collapse.EmbeddingStatistics`; a
             model, a features file or a loaded model. If a model has no store, its embeddings are
             collected first (see :func:`collapse.collect`). None to measure ``features``.
-        store: Folder of the model's store; None for the local cache. Without ``model``, the store to measure.
+        store: Folder of the model's store; None for the local cache.
         metrics: Measurement names or prefixes (``"gnc2"``, ``["nc1.cdnv", "nc2"]``), or functions that are decorated
             as metrics. None means all measurements, except those of opt-in plugins.
         min_count: Keep the classes with at least this many samples; μ̄ is the mean over the kept classes. NC4 is not
@@ -96,11 +95,9 @@ def measure(
     arrays = {"features": features, "labels": labels, "classifier": classifier, "bias": bias}
     arrays |= {"validation_features": validation_features, "validation_labels": validation_labels}
     arrays = {key: each for key, each in arrays.items() if each is not None}
-    if model is None:
-        model, store = store, None
     collectable = isinstance(model, str | Path) or is_live(model)
     complete = {"features", "labels"} <= arrays.keys() if model is None else not arrays
-    if not complete or not (model is None or collectable or store is None):
+    if not complete or not (collectable or store is None):
         raise UsageError("measure() needs one of these: a model, a store, or features with labels")
     how = how_to_measure(metrics, device, min_count=min_count, classes_of=classes_of, progress=progress)
     if model is None:
