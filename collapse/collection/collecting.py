@@ -20,11 +20,10 @@ from collapse.core.precision import exact_arithmetic
 from collapse.core.progress import Report, shows_progress
 from collapse.errors import CollapseError, UsageError, near_names
 from collapse.inputs.accepted_options import accepts
-from collapse.inputs.collection_spec import CollectionSpec
+from collapse.inputs.collection_spec import OF_SOURCE, CollectionSpec, check_applies
 from collapse.inputs.live_model import is_live, live_model
 from collapse.inputs.resolving import resolve
-from collapse.inputs.source import Source
-from collapse.inputs.source_request import OF_SOURCE, check_applies, source_request
+from collapse.inputs.source import Source, source_request
 from collapse.inputs.text_request import text_request
 from collapse.plugin.guarding import outside_inference_mode
 from collapse.plugin.plugin_manager import plugins

@@ -14,7 +14,7 @@ from collapse.core.progress import Report
 from collapse.hub.references import ModelReference, find_tokenizer
 from collapse.inputs.checkpoints import check_kind
 from collapse.inputs.classifier import Classifier
-from collapse.inputs.collection_spec import CollectionSpec
+from collapse.inputs.collection_spec import OF_SOURCE, CollectionSpec, check_applies
 from collapse.inputs.identity import identity_of
 from collapse.inputs.labelled_data import find_data, matched_in_order, read_data
 from collapse.inputs.language_model import explaining_large_model
@@ -22,7 +22,6 @@ from collapse.inputs.model_loading import load_pretrained
 from collapse.inputs.option_words import typed
 from collapse.inputs.samples import Samples
 from collapse.inputs.source import Source
-from collapse.inputs.source_request import OF_SOURCE, check_applies
 from collapse.inputs.tasks import TASKS
 from collapse.inputs.text_pair import Texts
 from collapse.inputs.units import MASKED, MASKING_SEED, Units, prepare

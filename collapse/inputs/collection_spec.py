@@ -6,7 +6,7 @@ The fields of :class:`CollectionSpec` generate the command-line options, the sig
 
 import os
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, fields, replace
 from operator import index
 from typing import Any, SupportsIndex
@@ -25,6 +25,9 @@ OF_PACKING = (
     *("max_validation_chunks", "shards", "eos_between", "special_tokens", "trust_remote_code"),
 )
 """Options on which the chunks of a text depend, besides the text."""
+
+OF_SOURCE = ("without", "recollect", "batch_size", "deterministic", "part")
+"""Options of a collection that apply to any source."""
 
 
 # an empty list, for example from a glob that matches nothing, must not mean the default text
@@ -240,3 +243,10 @@ def options_of() -> dict[str, Option]:
 def flag_of(name: str) -> str:
     """Return an option's name on the command line, such as ``--chunk-length``."""
     return options_of().get(name, Option(help="", role="")).flag_for(name)
+
+
+def check_applies(what: str, given: Iterable[str], applying: Collection[str]) -> None:
+    """Raise UsageError for a given option that is not in ``applying``; ``what`` begins the message."""
+    for name in given:
+        if name not in applying:
+            raise UsageError(f"{what}: {flag_of(name)} does not apply; remove the option")

@@ -15,9 +15,8 @@ from torch import Tensor
 
 from collapse.errors import CollapseError, UsageError
 from collapse.inputs import permuted_labels
-from collapse.inputs.collection_spec import CollectionSpec
-from collapse.inputs.source import Phase, Source
-from collapse.inputs.source_request import check_applies, source_request
+from collapse.inputs.collection_spec import CollectionSpec, check_applies
+from collapse.inputs.source import Phase, Source, source_request
 from collapse.numerics.dense_moments import IGNORED
 from collapse.stores.layer_names import TOP
 from collapse.stores.request import Request

@@ -5,8 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from collapse.errors import UsageError
-from collapse.inputs.collection_spec import options_of
-from collapse.inputs.source_request import check_applies
+from collapse.inputs.collection_spec import check_applies, options_of
 from collapse.stores.manifest import is_store
 
 _TEXTS = (("corpus", "text", "split"), ("validation", "validation_text", "validation_split"))

@@ -7,10 +7,11 @@ from pathlib import Path
 from collapse.errors import CollapseError
 from collapse.hub.references import ModelReference
 from collapse.inputs.classifier_source import classifier_request
-from collapse.inputs.collection_spec import CollectionSpec
+from collapse.inputs.collection_spec import OF_SOURCE, CollectionSpec, check_applies
 from collapse.inputs.features import features_request, is_features_file
-from collapse.inputs.source_request import plugin_source, source_request
+from collapse.inputs.source import Source, source_request
 from collapse.inputs.text_request import asked_model, text_request
+from collapse.plugin.plugin_manager import plugins
 from collapse.stores.request import Request
 from collapse.stores.store import Store
 
@@ -24,7 +25,7 @@ def resolve(model: str, spec: CollectionSpec, folder: Path | None) -> Request | 
     """
     if is_features_file(model):
         return features_request(Path(model), spec, folder)
-    if (source := plugin_source(model, spec)) is not None:
+    if (source := _plugin_source(model, spec)) is not None:
         return source_request(source, spec, folder).with_default_folder()
     reference = asked_model(model, spec)
     may_use_published = folder is None and not spec.recollect and not spec.null  # published nulls are not used
@@ -37,6 +38,15 @@ def resolve(model: str, spec: CollectionSpec, folder: Path | None) -> Request | 
     if may_use_published and not request.folder_has_store and (found := find_store(reference, spec)):
         return found
     return request
+
+
+def _plugin_source(model: str, spec: CollectionSpec) -> Source | None:
+    """Return a plugin's source for a MODEL name, or None."""
+    answers = plugins().answers("collapse_sources", model)
+    plugin, source = next((each for each in answers if each[1] is not None), ("", None))
+    if source is not None:
+        check_applies(f"{model} is a source of plugin {plugin}", spec.given, OF_SOURCE)
+    return source
 
 
 def _request(

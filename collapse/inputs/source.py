@@ -7,6 +7,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -15,9 +16,11 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from collapse.errors import CollapseError, UsageError, first_line
+from collapse.inputs.collection_spec import CollectionSpec
 from collapse.inputs.permuted_labels import permuted
 from collapse.numerics.logits import LINEAR, Logits
 from collapse.stores.layer_names import TOP
+from collapse.stores.request import Request
 
 
 class Phase(ABC):
@@ -182,6 +185,18 @@ class Source:
     def device(self) -> torch.device:
         """The device on which the embeddings are computed."""
         return self.weight.device
+
+
+def source_request(source: Source, spec: CollectionSpec, folder: Path | None) -> Request:
+    """Return the request for an open source; ``folder`` is the store's folder, or None for a store in memory."""
+    return Request(
+        identity=source.identity,
+        shown_names={"model": source.model["name"], "corpus": source.corpus["name"]},
+        load=lambda existing, report: source,
+        validates=source.validation is not None,
+        folder=folder,
+        **spec.beside_identity,
+    )
 
 
 def _floats(name: str, given: Any, shape: tuple[str, ...]) -> Tensor:
