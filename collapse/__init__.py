@@ -4,55 +4,14 @@ The names below are public. Each is imported on first access, so that ``import c
 torch nor transformers.
 """
 
+import ast
 from importlib import import_module
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from collapse.version import VERSION
 
 __version__ = VERSION
-
-_PUBLIC = {
-    "collection.arrays": "collect_arrays",
-    "collection.collecting": "collect",
-    "collection.measuring_any": "measure",
-    "collection.measuring_layers": "measure_layers trajectory",
-    "collection.nulls": "measure_with_nulls",
-    "errors": "CollapseError",
-    "hub.opening": "load",
-    "hub.sharing": "pull push",
-    "inputs.packing_once": "pack",
-    "inputs.samples": "Samples",
-    "inputs.source": "Phase Source",
-    "measurement.analyzing": "analyze",
-    "measurement.measuring": "vectors",
-    "measurement.converging": "convergence",
-    "measurement.drawing": "draw plot",
-    "measurement.listing": "metrics",
-    "measurement.results": "Note Results Row join",
-    "measurement.comparing": "compare",
-    "measurement.table": "Table",
-    "monitoring.lightning_callback": "lightning_callback",
-    "monitoring.monitor": "Monitor",
-    "monitoring.trainer_callback": "CollapseCallback",
-    "numerics.statistics": "EmbeddingStatistics ValidationStatistics cov row_cosine",
-    "numerics.validation_totals": "ValidationTotals",
-    "plugin.figures": "Drawing figure",
-    "plugin.hookspecs": "hookimpl",
-    "plugin.measures": "CoV LogMeanExp Max Mean MeanLog Measure Min Std",
-    "plugin.metrics": "Noted analysis class_metric derived metric pair_derived pair_metric",
-    "plugin.statistic": "Batch State Statistic ValidationBatch ValidationStatistic",
-    "showing.report": "report",
-    "showing.saving": "SavedFigure save_figures",
-    "stores.merging": "merge",
-    "stores.shards": "Part",
-    "stores.store": "Store",
-    "vocabulary.confusable": "confusable_pairs neighbours",
-    "vocabulary.groups": "measure_groups",
-    "vocabulary.matching": "frequency_matched",
-    "vocabulary.token_table": "tokens",
-}
-"""Public names by module."""
-_MODULES = {name: module for module, names in _PUBLIC.items() for name in names.split()}
 
 if TYPE_CHECKING:
     from collapse.collection.arrays import collect_arrays as collect_arrays
@@ -123,14 +82,24 @@ if TYPE_CHECKING:
     from collapse.vocabulary.groups import measure_groups as measure_groups
     from collapse.vocabulary.matching import frequency_matched as frequency_matched
     from collapse.vocabulary.token_table import tokens as tokens
-else:  # type checkers use the imports above
+
+
+def _modules() -> dict[str, str]:
+    """Return the module of each public name, read from the imports above, which only type checkers run."""
+    block = next(each for each in ast.parse(Path(__file__).read_text("utf-8")).body if isinstance(each, ast.If))
+    imports = [each for each in block.body if isinstance(each, ast.ImportFrom)]
+    return {alias.name: str(each.module) for each in imports for alias in each.names}
+
+
+_MODULES = _modules()
+if not TYPE_CHECKING:
     __all__ = sorted(_MODULES)
 
 
 def __getattr__(name: str) -> Any:
     if name not in _MODULES:
         raise AttributeError(f"module 'collapse' has no attribute {name!r}")
-    value = getattr(import_module(f"collapse.{_MODULES[name]}"), name)
+    value = getattr(import_module(_MODULES[name]), name)
     globals()[name] = value
     return value
 
