@@ -36,31 +36,6 @@ def test_a_quick_run_prints_and_records_what_was_measured_where(tmp_path):
     assert all("0 decisions differ" in note for note in records["validate"]["notes"])
 
 
-def test_exactness_of_a_model_and_of_none(tiny, tmp_path):
-    texts = ["--text", tiny.text, "--validation-text", tiny.validation, "--chunk-length", 64, "--chunks", 8]
-    done = bench("benchmarks.exactness", tiny.model, *texts, "--output", tmp_path)
-    assert done.returncode == 0, done.stderr
-    (row,) = json.loads((tmp_path / "exactness.json").read_text("utf-8"))["rows"]
-    assert row["decisions that differ"] == 0
-    missing = bench("benchmarks.exactness", "nowhere", *texts)
-    assert missing.returncode == 2
-    assert "is called nowhere" in " ".join(missing.stderr.split())
-
-
-def test_the_page_shows_the_newest_run_on_a_cpu_and_on_a_gpu(tmp_path):
-    record = importlib.import_module("benchmarks.record")
-    machine = {"cpu": "CPU", "instructions": "AVX2", "cores": 2}
-    for day, name, more in ((1, "old", {}), (2, "cpu", {}), (1, "gpu", {"gpu": "NVIDIA H100"})):
-        run = {"machine": {**machine, **more}, "versions": {"torch": "2"}, "commit": name, "threads": 2, "date": day}
-        made = record.Record("pairs", "Pairs.", run=run)
-        made.add("C = 2", {"product": 1.0})
-        made.write(tmp_path / name)
-    page = record.page(tmp_path)
-    assert "commit old" not in page
-    assert page.index("## pairs\n") < page.index("CPU with AVX2") < page.index("## pairs on a GPU\n")
-    assert page.index("## pairs on a GPU") < page.index("NVIDIA H100")
-
-
 def test_the_page_shows_whole_runs_from_the_folders_of_their_machines():
     record = importlib.import_module("benchmarks.record")
     for file in record.RESULTS.glob("*/*.json"):

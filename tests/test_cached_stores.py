@@ -28,12 +28,3 @@ def test_commands_take_the_digest_or_the_model(measured, tiny):
     assert command("tokens", digest, "--top", "2").stdout == command("tokens", store, "--top", "2").stdout
     wrong = command("info", "0" * 12, code=1)
     assert wrong.stderr == f"collapse: there is no store in {'0' * 12} (no collapse.json)\n"
-
-
-def test_several_cached_stores_of_a_model_are_listed(measured, tiny):
-    digest, command, _ = measured
-    command("measure", *tiny.words("--max-chunks", 9, "--metrics", "nc1.cdnv"))
-    refused = command("info", tiny.model.name, code=2)
-    assert "the cache has 2 stores of model: give the digest of one: " in refused.stderr
-    assert f"{digest} (8 chunks)" in refused.stderr
-    assert "complete" in command("info", digest).stdout

@@ -11,7 +11,7 @@ from random_models import build
 from torch import nn
 
 import collapse
-from collapse.errors import CollapseError, UsageError
+from collapse.errors import UsageError
 
 METRICS = "nc1.cdnv_ratio,nc3.self_duality,nc4.agreement,val_loss"
 
@@ -223,9 +223,3 @@ def test_a_lightning_module_is_measured(tmp_path):
     logged = (tmp_path / "b/lightning_logs/version_0/metrics.csv").read_text()
     assert f"{frame['val_nc1.cdnv_ratio'].iloc[1]}"[:8] in logged
     assert float(trainer.callback_metrics["nc1.cdnv_ratio"]) == pytest.approx(row["nc1.cdnv_ratio"], rel=1e-5)
-
-
-def test_without_lightning_the_error_names_the_extra(monkeypatch):
-    monkeypatch.setitem(__import__("sys").modules, "lightning.pytorch", None)
-    with pytest.raises(CollapseError, match=r"pip install 'linguistic-collapse\[lightning\]'"):
-        collapse.lightning_callback()

@@ -66,12 +66,6 @@ def test_metrics_lists_limits_at_any_size(out):
     assert out("metrics", "nc1,NC4") == out("metrics", "nc1", "nc4")
 
 
-def test_plugins_lists_commands_too(out):
-    declared = {row["name"]: row["declares"] for row in json.loads(out("plugins", "--json"))}
-    assert any("collapse_commands" in each for each in declared.values())
-    assert declared["permutation"] == ["permutation"]
-
-
 def test_results_go_to_stdout_and_everything_else_to_stderr(run, tiny, tmp_path):
     words = tiny.words("--store", tmp_path / "s", "--max-chunks", 20)
     first = run("measure", *words, "--json", "-v")

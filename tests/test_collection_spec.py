@@ -4,9 +4,7 @@ import inspect
 import shlex
 
 import click
-import numpy as np
 import pytest
-import torch
 from click.testing import CliRunner
 
 import collapse
@@ -125,19 +123,6 @@ def test_keys_and_values():
     for text in ("a", "=1", "1a=2", "a b=2"):
         with pytest.raises(UsageError, match=f"--other must be key=value, such as x=1, got {text}"):
             key_value(text, "--other", "x=1")
-
-
-def test_types_of_numpy_and_torch_are_recorded_as_those_of_python():
-    spec = CollectionSpec(
-        max_chunks=np.int64(3),
-        shards=np.int64(2),
-        eos_between=np.bool_(True),
-        batch_size=np.int32(8),
-        dtype=torch.bfloat16,
-    )
-    assert [*map(type, (spec.max_chunks, spec.shards, spec.batch_size))] == [int, int, int]
-    assert spec.eos_between is True
-    assert (spec.max_chunks, spec.batch_size, spec.dtype) == (3, 8, "bfloat16")
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 
 from collapse.errors import CollapseError, UsageError
-from collapse.measurement.columns import choose_rows, read_column, split_columns
+from collapse.measurement.columns import choose_rows, read_column
 
 TABLE = pd.DataFrame(
     {
@@ -73,12 +73,6 @@ def test_division_by_zero_names_the_row():
     with pytest.raises(CollapseError, match=r"row 2 \(a@1\)"):  # the row of the table, not of what a filter left
         read_column(choose_rows(TABLE, "model=*@1"), "1/zero")
     assert read_column(choose_rows(TABLE, "model=*@0"), "1/zero").values.tolist() == [1.0, 0.5, 1 / 3]
-
-
-def test_split_columns():
-    assert list(split_columns("loss, nc1.cdnv,,loss", TABLE)) == ["loss", "nc1.cdnv"]
-    assert list(split_columns(["odd,name=x", "a=loss,zero"], TABLE)) == ["odd,name=x", "a=loss", "zero"]
-    assert split_columns([], TABLE) == {}
 
 
 @pytest.mark.parametrize(

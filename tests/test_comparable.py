@@ -100,8 +100,3 @@ PLAIN |= {"corpus_id": A, "validation_id": A}
 )  # fmt: skip
 def test_what_should_be_equal_and_differs_is_remarked(change, said):
     assert mixed([PLAIN, PLAIN | change, PLAIN]) == [f"rows of different {each}" for each in said]
-
-
-def test_many_values_are_not_all_listed():
-    rows = [{"min_count": count} for count in range(1, 7)]
-    assert mixed(rows)[0].endswith("4 (1 row) and 2 more")

@@ -78,14 +78,6 @@ def test_the_curve_is_that_of_convergence(parts, tiny, tmp_path):
         collapse.draw("convergence", other)
 
 
-def test_parts_serve_this_figure_only(parts, tmp_path):
-    saved = {each.name: each for each in collapse.save_figures(parts.values(), tmp_path / "f", formats="csv")}
-    assert [name for name, each in saved.items() if each.files] == ["convergence"]
-    assert saved["loss"].problem == "it needs results, and none are given"
-    (alone,) = collapse.save_figures("paper", tmp_path / "g", formats="csv", names="convergence")
-    assert alone.problem == "it needs parts, and none are given"
-
-
 def test_a_report_plots_them_beside_its_rows(parts, tmp_path):
     page = collapse.report(["paper", *parts.values()], tmp_path / "r.html").read_text("utf-8")
     assert '<figure id="figure-convergence"' in page

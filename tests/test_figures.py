@@ -68,17 +68,6 @@ def test_wrong_options_are_refused(tmp_path, options, message):
         collapse.save_figures(PAPER, tmp_path, **options)
 
 
-def test_several_tables_are_joined_and_rows_are_chosen(tmp_path):
-    frame = Results.read(PAPER).frame()
-    frame.iloc[:100].to_csv(tmp_path / "a.csv", index=False)
-    frame.iloc[100:].drop(columns="nc1.cdnv").to_parquet(tmp_path / "b.parquet", index=False)
-    collapse.save_figures([tmp_path / "a.csv", tmp_path / "b.parquet"], tmp_path / "f", formats="csv", names="loss")
-    numbers = Results.read(tmp_path / "f" / "loss.csv").frame()
-    assert (len(numbers), int(numbers["nc1_cdnv"].notna().sum())) == (230, 100)
-    collapse.save_figures(PAPER, tmp_path / "g", formats="csv", names="loss", where="model=*_10L@9")
-    assert len(Results.read(tmp_path / "g" / "loss.csv").frame()) == 30
-
-
 def test_the_command_says_what_became_of_each_figure(run, tmp_path):
     words = ["figures", PAPER, "--out", tmp_path, "--format", "csv", "--figure", "class-frequencies"]
     undrawn = "figure class-frequencies: not drawn: it needs stores, and none are given"

@@ -154,17 +154,6 @@ def test_a_damaged_store_costs_only_itself(publish, options, caplog):
     assert "ignoring a store: " in caplog.text
 
 
-def test_folders_and_names_of_nothing_have_no_published_store(publish, options, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    assert find_store("owner/m", options) is None
-    publish(MODEL | stored(asked(options)))
-    assert find_store("owner/m", {**options, "revision": A}) is not None
-    (tmp_path / "owner" / "m").mkdir(parents=True)
-    for name, data in MODEL.items():
-        (tmp_path / "owner" / "m" / name).write_bytes(data)
-    assert find_store("owner/m", options) is None
-
-
 def test_names_of_stores(publish, options):
     identity = asked(options)
     publish(MODEL | stored(identity) | stored(identity | {"dtype": "bfloat16"}, folder="collapse/t"))

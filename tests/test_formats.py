@@ -3,10 +3,7 @@
 import csv
 import io
 import json
-import os
 import shutil
-import subprocess
-import sys
 
 import pytest
 from safetensors.torch import save_file
@@ -64,15 +61,6 @@ def test_each_format_holds_the_same(out, run, measured, tmp_path, name):
         assert file.read_text().rstrip("\n") == shown[format_].rstrip("\n")
 
 
-def test_a_file_is_written_though_nobody_reads_the_table(tmp_path):
-    words = map(str, ["metrics", "nc2", "--output", tmp_path / "made.csv"])
-    read, write = os.pipe()
-    os.close(read)
-    subprocess.run([sys.executable, "-m", "collapse", *words], stdout=write, stderr=subprocess.PIPE)
-    os.close(write)
-    assert (tmp_path / "made.csv").read_text()
-
-
 def test_measure_prints_the_headlines_or_what_is_asked_for(out, measured):
     def names(*words):
         lines = [line for line in out(*words, "--format", "markdown").splitlines() if line.startswith("| ")]
@@ -85,26 +73,8 @@ def test_measure_prints_the_headlines_or_what_is_asked_for(out, measured):
     assert names(*words, "--metrics", "NC3") == {name for name in every if name.startswith("nc3.")}
 
 
-def test_measure_keeps_its_headings_in_every_format_for_people(out, measured):
-    words = [*measured["measure"], "--metrics", "nc3.self_duality,nc1.cdnv"]
-    headings = [line for line in out(*words).splitlines() if " classes, d = 8, N = 120 samples" in line]
-    assert len(headings) == 2
-    for format_ in ("markdown", "latex"):
-        shown = out(*words, "--format", format_)
-        assert all(heading.split(": ")[1] in shown for heading in headings)
-
-
 def test_latex_has_no_markup_of_the_texts():
     made = Table("", ["[a]", "b_c"], [["*x|y", "$μ <y"], ["-1.5 to -0.5", "‖u‖ 1.5e-05"]]).latex()
     assert r"{[}a] & b\_c \\" in made  # a bracket after the end of a line would be an argument
     assert r"{*}x\textbar{}y & \$\ensuremath{\mu} \ensuremath{<}y \\" in made
     assert r"$-$1.5 to $-$0.5 & \ensuremath{\|}u\ensuremath{\|} $1.5 \times 10^{-5}$ \\" in made
-
-
-def test_texts_are_aligned_left_and_numbers_right():
-    table = Table(
-        "title", ["name", "property", "value", "interval"], [["a", "NC1", 1.5, "0.1 to 0.2"], ["b", "", None, "–"]]
-    )
-    assert "| :--- | :--- | ---: | ---: |" in str(table)
-    assert r"\begin{tabular}{llrr}" in table.latex()
-    assert repr(table).startswith("Table('title', 2 rows")

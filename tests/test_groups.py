@@ -61,18 +61,6 @@ def in_tmp(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
 
 
-@pytest.mark.parametrize("suffix", ["csv", "json", "parquet"])
-def test_files_of_every_format(whole, suffix):
-    table = collapse.tokens(whole).frame()
-    table["group"] = ["rare" if count < 5 else "frequent" if count > 20 else None for count in table["count"]]
-    collapse.Results.from_frame(table).write(f"groups.{suffix}")
-    rows = collapse.measure_groups(whole, f"groups.{suffix}", metrics="nc2.norm", min_count=2).rows
-    counts = whole.statistics().counts
-    expected = {"rare": (counts < 5) & (counts > 1), "frequent": counts > 20}
-    assert {row.group: row.classes for row in rows} == {name: int(of.sum()) for name, of in expected.items()}
-    assert {row.min_count for row in rows} == {2}
-
-
 def test_regular_expressions_of_texts(decoding, tiny, out):
     words = ["measure", *tiny.words("--metrics", NAMES, "--group-by", "^ [abd]", "--group-by", r"\w{3}")]
     words[1] = str(decoding)

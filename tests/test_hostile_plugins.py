@@ -146,8 +146,3 @@ def test_an_error_names_the_function_that_raised(load_plugin, undisturbed):
     )
     with pytest.raises(PluginError, match=r"plugin .*mine.py: collapse_plugin_mine.base failed: KeyError: 'lost'"):
         collapse.vectors(undisturbed.memory, "bad.x")
-
-
-def test_a_limit_that_raises_is_reported_with_the_metrics(load_plugin, told):
-    load_plugin(PRELUDE + scalar("return 1.0", towards="lambda C, d: 1 / 0"))
-    assert "towards= of bad.x (collapse_plugin_mine.x) is not shown" in told(0, "metrics")

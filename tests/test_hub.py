@@ -1,7 +1,6 @@
 """Pushing stores to the Hub and pulling them: the unmodified client against a server on the loopback interface."""
 
 import json
-import shutil
 
 import pytest
 from reference import present
@@ -182,10 +181,3 @@ def test_what_the_hub_refuses_is_one_line(hub, as_user, tiny):
     hub.fault = lambda ask, method, path: path.endswith("/config.json") and not ask.fail(403, "GatedRepo", "no access")
     gated = as_user(*words, home="gated", code=None).stderr
     assert "it is gated: accept the conditions on its page, then: hf auth login" in gated
-
-
-def test_what_cannot_be_pushed(as_user, stored, tmp_path):
-    file = shutil.copytree(stored.path, tmp_path / "damaged") / "top" / "train.safetensors"
-    file.write_bytes(file.read_bytes()[:-1] + b"?")
-    as_user("push", tmp_path / "damaged", "owner/stats", code=1)
-    as_user("push", stored.path, "not a name", code=2)

@@ -164,13 +164,6 @@ def test_the_head_is_part_of_the_probe(live, tmp_path):
     assert collapse.collect(model, **options).state == "complete"
 
 
-def test_a_model_may_have_few_positions(live):
-    config = transformers.GPT2Config(
-        vocab_size=live[0].config.vocab_size, n_positions=32, n_embd=8, n_layer=1, n_head=1
-    )
-    assert collapse.collect(transformers.GPT2LMHeadModel(config), **live[1]).state == "complete"
-
-
 def test_the_last_call_of_a_tokenizer_does_not_count(live):
     model, options = live
     options["tokenizer"].pad_token = options["tokenizer"].eos_token

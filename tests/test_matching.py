@@ -114,11 +114,3 @@ def test_ordinary_tokens_seldom_have_a_small_p(where, noise, draws, most):
             at = np.sort(draw.choice(among, 10, replace=False))
             found.append(matching._compare(values, COUNTS, at, matched_classes(COUNTS, at, matches)).p(199) <= 0.05)
     assert np.mean(found) < most
-
-
-def test_a_column_that_is_not_available_is_empty_and_it_is_said():
-    s = statistics(np.array([1.0, 2.0, 3.0]), np.array([1, 1, 2]))
-    table = collapse.frequency_matched(s, ids=[0], draws=9)
-    assert table.frame()["val_loss"].isna().all()
-    assert any("val_loss" in note and "no validation" in note for note in table.notes)
-    assert "1 token, each matched with the classes of nearest count: 5" in table.notes

@@ -33,23 +33,6 @@ def test_each_number_is_a_row_of_the_same_measurement_alone(out, folder):
         assert float(line["nc1.cdnv"]) == row["measurements"]["nc1.cdnv"]
 
 
-def test_each_number_is_a_column(run, folder, monkeypatch):
-    monkeypatch.setenv("COLUMNS", "80")
-    done = run("measure", folder / "stores" / "a", "--min-count", "20, 1", "--metrics", "nc2.norm")
-    lines = [" ".join(line.split()) for line in done.stdout.splitlines()]
-    assert any(line.startswith("property measurement N_c ≥ 20 N_c ≥ 1") for line in lines)
-    assert "mixed" not in done.stdout + done.stderr
-    assert max(map(len, done.stdout.splitlines()[2:])) <= 80
-
-
-def test_columns_of_several_models_have_both_names(run, folder):
-    stores = folder / "stores" / "a", folder / "stores" / "b"
-    done = run("measure", *stores, "--min-count", "1,20", "--metrics", "nc2.norm", "--format", "markdown")
-    for name in ("a, N_c ≥ 1 ", "a, N_c ≥ 20", "b, N_c ≥ 1 ", "b, N_c ≥ 20"):
-        assert f"| {name}" in done.stdout
-    assert "mixed" not in done.stdout + done.stderr
-
-
 @pytest.mark.parametrize(("wrong", "code"), [("1,0", 2), ("1,x", 2), ("", 2), ("1,100000", 1)])
 def test_what_is_no_number_or_leaves_no_classes_is_refused(told, folder, wrong, code):
     assert "--min-count" in told(code, "measure", folder / "stores" / "a", "--min-count", wrong)

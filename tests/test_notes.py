@@ -1,6 +1,5 @@
 """Notes and exclusions of a row."""
 
-import json
 import math
 from dataclasses import replace
 
@@ -8,7 +7,6 @@ import pytest
 import torch
 
 import collapse
-from collapse.hub.card import card
 from collapse.testing import statistics_of, tiny_statistics
 
 PLUGIN = """
@@ -190,19 +188,3 @@ def test_plugin_statistics_are_read_where_they_can_be_used(measured):
         measured(altered, "r.pooled")
     _, notes = measured(replace(altered, versions={"pooled": 7}), "r.pooled")
     assert list(notes.values()) == [stale]  # it is not even read
-
-
-def test_a_row_says_that_its_texts_are_the_same(out, tiny, tmp_path):
-    def noted(validation):
-        store = tmp_path / validation.name
-        texts = {"text": str(tiny.text), "validation_text": str(validation)}
-        collapse.collect(tiny.model, store=store, **texts, chunk_length=32, max_chunks=2, device="cpu")
-        (row,) = json.loads(out("measure", store, "--metrics", "nc1.cdnv", "--json"))
-        return store, [note["text"] for note in row["notes"] if note["measurement"] == "*"]
-
-    store, (text,) = noted(tiny.text)
-    assert text in " ".join(out("measure", store, "--metrics", "nc1.cdnv").split())
-    for format_, line in (("markdown", f"\n\n{text}\n"), ("latex", f"\n% {text}\n")):
-        assert line in out("measure", store, "--metrics", "nc1.cdnv", "--format", format_)
-    assert text in card(collapse.Store.load(store), "user/repo/folder")
-    assert noted(tiny.validation)[1] == []

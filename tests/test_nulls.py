@@ -104,12 +104,6 @@ def test_the_table_has_both_nulls(run, tiny, monkeypatch):
     assert [float(each.strip("| ")) for each in line[-2:]] == pytest.approx([*values.values()], rel=1e-3)
 
 
-def test_a_file_without_nulls_is_said(run, file, tmp_path):
-    words = ("measure", file, "--null", "--metrics", "nc2.norm", "--output")
-    assert "results.csv does not contain the null baselines" in run(*words, tmp_path / "results.csv").stderr
-    assert "does not contain" not in run(*words, tmp_path / "results.json").stderr
-
-
 def test_features_have_shuffled_labels_only(run, file):
     (row,) = json.loads(run("measure", file, "--null", "--metrics", "nc2.norm", "--json").stdout)
     assert list(row["nulls"]) == ["shuffled"]

@@ -147,12 +147,6 @@ for get in (lambda **how: data.fetch("a.bin", **how), lambda **how: data.downloa
 """
 
 
-def test_the_bytes_of_a_download_are_reported(hub, as_user):
-    hub.add("owner/data", {"a.bin": b"a" * 5_000_000, "b1": b"b" * 2_000_000, "b2": b"c" * 1_000_000}, kind="datasets")
-    said = as_user(python=DOWNLOADED).stdout.splitlines()
-    assert said == [f"downloading owner/data, {n}000000, {n}000000, {n} of {n} MB" for n in (5, 3)]
-
-
 def test_the_zoo_trains_on_a_packed_text(packed, tiny, tmp_path):
     from collapse_zoo.sources import find_source
 

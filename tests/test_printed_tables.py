@@ -96,30 +96,6 @@ def test_any_table_keeps_its_names_and_numbers(names, headings, numbers, width, 
     assert all(piece in joined for heading in headings for piece in heading.split("_"))
 
 
-def test_prose_titles_and_notes_wrap_between_words(printed):
-    message = "failed: " + " ".join(f"word{i}" for i in range(40))
-    shown = printed(Table(message, ["member", "state"], [["a" * 30, message], ["b", "ok"]], [message]), 80)
-    said = [word for word in re.split(r"\s+", shown) if word.startswith("word")]
-    assert said == message.split()[1:] * 3
-    assert max(map(len, shown.splitlines())) <= 80
-
-
-def test_short_headings_are_never_broken_and_long_ones_only_where_space_is_short(printed):
-    names = ["val_loss", "nc2.interference_std", "r > 0", "gnc2.hyperspherical_uniformity"]
-    table = Table("", ["model", *names], [["model-of-a-name", 1.5, 2.5, 3.5, 4.5]])
-    assert "nc2.interference_std" in printed(table, 110)
-    shown = printed(table, 60)
-    assert "nc2.interference_std" not in shown
-    assert " val_loss " in shown
-    assert " r > 0" in shown
-
-
-def test_a_divided_table_repeats_no_row_without_values(printed):
-    rows = [["NC4", "agreement", 0.5, 0.25], ["", "± standard error", 0.01, ""]]
-    shown = printed(Table("", ["property", "measurement", "value", "untrained"], rows, keys=2), 40)
-    assert [shown.count(each) for each in ("NC4", "agreement", "± standard error")] == [2, 2, 1]
-
-
 def test_models_of_other_shapes_have_ranges_of_limits():
     rows, names = [], ["nc1.cdnv", "nc2.interference", "nc2.interference_std", UNIFORM]
     for classes, dim in ((6, 8), (11, 8)):

@@ -54,13 +54,6 @@ def test_a_bar_is_drawn_on_a_terminal_only(tiny, tmp_path, run_python):
     assert "collecting train" not in silent.stderr
 
 
-def test_a_message_is_written_above_the_bar():
-    before, message, after = on_a_terminal(MESSAGE)[1].partition("a message")
-    assert message
-    assert before.endswith("\x1b[2K")  # the bar's line was erased first
-    assert "collecting" in after
-
-
 @pytest.mark.parametrize("width", [80, 200])
 def test_a_bar_fits_the_terminal_and_estimates_the_time_left(width):
     clock, written = [0.0], io.StringIO()

@@ -10,7 +10,7 @@ from safetensors.torch import save_file
 from stopping import Stopped, stop_at
 
 import collapse
-from collapse.errors import CollapseError, StoreError, UsageError
+from collapse.errors import StoreError, UsageError
 from collapse.stores import store_folder as places
 from collapse.stores.manifest import MANIFEST
 from collapse.stores.store import Store
@@ -178,15 +178,3 @@ def test_folders_with_other_things_are_left_alone(tiny, options, made, tmp_path,
         with pytest.raises(StoreError, match=f"{folder} holds files not written by collapse"):
             command()
     assert {str(each) for each in content(folder)} == {file}
-
-
-def test_a_collection_that_never_began_leaves_no_folder(tiny, options, tmp_path):
-    place = tmp_path / "a" / "b"
-    with pytest.raises(CollapseError):
-        collapse.collect(tiny.model, store=place, **options | {"device": "cdua"})
-    with pytest.raises(Stopped):
-        collapse.collect(tiny.model, store=place, progress=stop_at("train", 1), **options)
-    assert not (tmp_path / "a").exists()
-    with pytest.raises(Stopped):  # a finished slice is kept
-        collapse.collect(tiny.model, store=place, progress=stop_at("train", 9), **options)
-    assert (place / "shards" / "train-1.safetensors").exists()

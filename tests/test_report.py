@@ -4,7 +4,6 @@ import base64
 import hashlib
 import json
 import shutil
-import sys
 from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
@@ -17,7 +16,6 @@ from report_samples import FIGURES, HOSTILE, hostile_results, rows_of
 
 import collapse
 from collapse import CollapseError, Results
-from collapse.errors import UsageError
 from collapse.showing import sources
 from collapse.showing.overview import Associations, associations, findings
 
@@ -169,21 +167,6 @@ def test_bad_sources(page):
     for given, said in {(): "no row has a measurement", ("nowhere",): "there is no store in nowhere"}.items():
         with pytest.raises(CollapseError, match=said):
             page(*given)
-
-
-def test_where_a_report_may_be_written(tmp_path, monkeypatch):
-    made = collapse.report(hostile_results(), tmp_path / "again.html")
-    assert collapse.report(hostile_results(), made) == made
-    monkeypatch.setattr(sources, "_open", lambda source: pytest.fail("opened before the output was checked"))
-    for name, said in {"a.pdf": r"a name that ends in \.html", "again.html/b.html": "cannot write"}.items():
-        with pytest.raises(UsageError, match=said):
-            collapse.report(PUBLISHED, tmp_path / name)
-
-
-def test_without_the_extra(tmp_path, monkeypatch):
-    monkeypatch.setitem(sys.modules, "vl_convert", None)
-    with pytest.raises(CollapseError, match=r"pip install 'linguistic-collapse\[report\]'"):
-        collapse.report(PUBLISHED, tmp_path / "report.html")
 
 
 def test_standard_errors_and_nulls_stand_beside_the_measurements(page):

@@ -4,15 +4,12 @@ import json
 import math
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from pathlib import Path
 
-import numpy as np
 import pytest
-import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from collapse import CollapseError, Note, Results, Row, Table
+from collapse import CollapseError, Note, Results, Row
 from collapse.stores.writing import write_atomic
 
 SUFFIXES = [".csv", ".json", ".parquet"]
@@ -51,13 +48,6 @@ def test_what_is_written_is_read_back_to_the_last_bit(suffix, tables, tmp_path_f
         assert found == [table[name] for table in tables]
 
 
-def test_a_table_is_of_what_json_holds():
-    values = [np.int64(3), np.float32(0.5), float("nan"), np.array([1.0, np.inf]), torch.tensor(2), ("a", True), None]
-    (record,) = Table("t", [f"c{k}" for k in range(8)], [[*values, Path("x")]]).records()
-    assert list(record.values()) == [3, 0.5, None, [1.0, None], 2, ["a", True], None, "x"]
-    json.dumps(record, allow_nan=False)
-
-
 def test_json_keeps_the_whole_row(tmp_path):
     rows = [row("a", val_loss=1.5), row("b", **{"nc1.log_cdnv": -math.inf})]
     Results(rows).write(tmp_path / "table.json")
@@ -74,16 +64,6 @@ def test_json_keeps_the_whole_row(tmp_path):
 def test_whole_numbers_stay_whole_where_a_row_has_none(tmp_path):
     Results([replace(row("a"), chunk_length=32), row("b")]).write(tmp_path / "table.csv")
     assert ",32," in (tmp_path / "table.csv").read_text()
-
-
-def test_a_foreign_csv_is_a_table_without_rows_of_ours(tmp_path):
-    (tmp_path / "theirs.csv").write_text("model,val_loss,validation\nNA,1.25,10\n\n", encoding="utf-8")
-    theirs = Results.read(tmp_path / "theirs.csv")
-    assert theirs.frame().to_dict("list") == {"model": ["NA"], "val_loss": [1.25], "validation": ["10"]}
-    assert theirs.rows == []
-    for suffix in SUFFIXES:
-        theirs.write(tmp_path / f"ours{suffix}")
-        assert Results.read(tmp_path / f"ours{suffix}").frame().equals(theirs.frame())
 
 
 @pytest.mark.parametrize(
@@ -123,15 +103,6 @@ def test_rows_of_other_versions_are_read_and_those_of_a_later_schema_refused(tmp
         (tmp_path / "r.json").write_text(json.dumps([made.to_dict() | change]))
         with pytest.raises(CollapseError, match=said):
             Results.read(tmp_path / "r.json")
-
-
-def test_a_place_that_cannot_be_written(tmp_path):
-    (tmp_path / "file").write_text("in the way", encoding="utf-8")
-    (tmp_path / "folder.csv").mkdir()
-    for path in (tmp_path / "file" / "table.csv", tmp_path / "folder.csv"):
-        with pytest.raises(CollapseError, match="cannot write"):
-            Results([row(val_loss=1.0)]).write(path)
-    assert sorted(each.name for each in tmp_path.iterdir()) == ["file", "folder.csv"]  # nothing half-written
 
 
 def test_a_file_that_several_write_at_once_is_always_whole(tmp_path):

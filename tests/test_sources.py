@@ -135,21 +135,6 @@ def test_what_embed_returns_is_checked(wrong):
         collapse.collect(made(embed=lambda start, stop: wrong))
 
 
-def test_numpy_names_of_classes_and_names_of_samples(tmp_path):
-    arrays = {"weight": WEIGHT.numpy(), "bias": np.zeros(6, np.float32)}
-    h, y = DATA["train_features"].numpy(), DATA["train_labels"].numpy()
-    both = collapse.Samples("all", y, lambda start, stop: h[start:stop])
-    names = {4: "e", 5: "f", 0: "a", 1: "b", 2: "c", 3: "d"}
-    identity = {"weights": "one", "corpus": "points"}
-    source = made(**arrays, identity=identity, train=both, validation=both, model={"name": "mine", "classes": names})
-    assert identity == {"weights": "one", "corpus": "points"}
-    assert source.identity["corpus"] == {"name": "points"}
-    store = collapse.collect(source, store=tmp_path / "store")
-    assert store.state == "complete"
-    for opened in (store, collapse.Store.load(tmp_path / "store")):
-        assert sorted(collapse.tokens(opened).frame()["text"]) == [*"abcdef"]
-
-
 def test_a_plugin_gives_a_source_for_a_name(tmp_path, run):
     (tmp_path / "mine.py").write_text(PLUGIN)
     done = run("-p", "mine.py", "measure", "mine:points", "--output", "row.json", cwd=tmp_path)

@@ -85,12 +85,6 @@ def test_what_contradicts_is_refused(told, words, message):
     assert message in told(2, "tokens", STORE, *words)
 
 
-def test_files_that_name_no_token(told, tmp_path):
-    (tmp_path / "empty.txt").write_text("\n\n")
-    assert "no token is given" in told(2, "tokens", STORE, "--file", tmp_path / "empty.txt")
-    assert "No such file" in told(1, "tokens", STORE, "--file", tmp_path / "none.txt")
-
-
 def test_the_tokenizer_of_a_model_on_the_hub_is_found_by_its_commit(hub, as_user, tiny, tmp_path):
     hub.add("owner/model", {file.name: file.read_bytes() for file in tiny.model.iterdir()})
     texts = ["--text", tiny.text, "--validation-text", tiny.validation, "--chunk-length", 32, "--max-chunks", 9]

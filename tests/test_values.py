@@ -2,7 +2,6 @@
 
 import json
 from dataclasses import replace
-from types import ModuleType
 
 import pytest
 import torch
@@ -10,7 +9,6 @@ import torch
 from collapse import Mean, Noted, class_metric, derived, metric, pair_derived, pair_metric
 from collapse.errors import PluginError
 from collapse.numerics.values import Values, values_of
-from collapse.plugin.loading import declarations
 from collapse.plugin.names import HELD, OF_CLASSES, OF_PAIRS, PER_CLASS, need_of
 from collapse.plugin.parameters import asked, check, needs
 from collapse.testing import tiny_statistics, two_classes, value
@@ -103,21 +101,6 @@ def test_blocks_of_vectors_are_the_rows_of_a_tiles_classes():
 def test_what_cannot_be_asked_for_is_refused(function, pairs, told):
     with pytest.raises(PluginError, match=told):
         check(function, pairs=pairs, statistics=[])
-
-
-def test_declarations_are_those_that_a_module_makes_itself():
-    module = ModuleType("made_here")
-    code = (
-        "from collapse import Mean, Statistic, class_metric, metric\n"
-        "class _Base(Statistic):\n    pass\n"
-        "class Mine(_Base):\n    name = 'mine'\n"
-        "def made(name):\n    return metric(name)(lambda counts: 1.0)\n"
-        "METRICS = [made('mine.a'), made('mine.b')]\n"
-        "@metric('mine.c')\ndef c(counts):\n    return 1.0\n"
-    )
-    exec(code, module.__dict__)
-    module.foreign = first
-    assert [getattr(each, "__name__", "") for each in declarations(module)] == ["Mine", "<lambda>", "<lambda>", "c"]
 
 
 def test_the_command_lists_names(out):

@@ -82,14 +82,6 @@ def test_scaling_draws_one_recipe_without_repeats(paper):
         collapse.draw("training", Results.from_frame(paper.frame().iloc[:1]))
 
 
-def test_columns_serve_where_names_say_nothing():
-    frame = pd.DataFrame({"model": ["a", "b", "c"], "val_loss": [3.0, 2.0, 2.5], "width": [8, 16, 16]})
-    rows = numbers_of(collapse.draw("scaling-width", Results.from_frame(frame.assign(depth=[1, 2, 1]))).spec)
-    assert [row["val_loss"] for row in rows] == [3, 2, 2.5]
-    with pytest.raises(CollapseError, match="needs values of depth: add columns with these names to the table"):
-        collapse.draw("scaling-width", Results.from_frame(frame))
-
-
 def test_a_line_joins_rows_of_one_run_and_limit():
     def details(drawing):
         return [each["field"] for each in drawing.spec["concat"][0]["encoding"]["detail"]]
@@ -112,15 +104,6 @@ def test_a_line_joins_rows_of_one_run_and_limit():
     assert titles[1:3] == ["NC1", "NC1, validation"]
     high = [row("m", at, step=at, measurements={"nc4.agreement": 0.5 + at / 10}) for at in (1, 2, 4)]
     assert collapse.draw("training", high).spec["concat"][-1]["layer"][1]["encoding"]["y"]["datum"] == 1
-
-
-def test_curves_of_a_run_have_the_same_notes_as_points():
-    rows = [row(f"run/checkpoint-{at}", at, step=at) for at in (1, 2, 3)]
-    rows.append(row("run/checkpoint-4", 4, step=4, measurements={"nc1.cdnv": None}))
-    results, kept = Results(rows).frame(), ["nc1.cdnv", "unc3.uniform_duality"]
-    for against in ("val_loss", "step"):
-        drawing = FIGURES["loss"].function(Results.from_frame(results), columns=kept, against=against)
-        assert drawing.notes[-2:] == ("1 row excluded for missing values", "not in the table: unc3.uniform_duality")
 
 
 def test_the_null_is_that_of_the_permutation_test(paper):

@@ -193,18 +193,6 @@ def test_what_compared_models_differ_in_is_said():
         assert said == [",".join(([within] if within else []) + more)] * len(more)
 
 
-def test_the_command(tmp_path, run):
-    path = tmp_path / "results.csv"
-    table(val_loss=[*LOSS, 5.0], nc1__cdnv=[1.0, 3.0, 2.0, 4.0, 9.0]).write(path)
-    words = ["analyze", "permutation", path, "--where", "model=m[0-3]", "--columns", "nc1.cdnv,x=nc1.cdnv/val_loss"]
-    made = json.loads(run(*words, "--json", "--n", 10).stdout)
-    want = permutation(Results.read(path), columns=["nc1.cdnv", "x=nc1.cdnv/val_loss"], where="model=m[0-3]", n=10)
-    assert made == {"title": want.title, "rows": want.records(), "notes": want.notes}
-    done = run(*words, "--against", "val_los", code=2)
-    assert done.stdout == ""
-    assert "did you mean val_loss?" in done.stderr
-
-
 GUEST = '''
 from __future__ import annotations
 

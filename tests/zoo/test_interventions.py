@@ -10,7 +10,6 @@ import torch
 from transformers import AutoModelForCausalLM
 
 import collapse
-from collapse.errors import UsageError
 from collapse.testing import statistics_of
 from collapse_zoo.catalogue import find
 from collapse_zoo.model import build, random_frame, simplex_etf
@@ -145,23 +144,6 @@ def test_a_run_is_resumed_with_its_losses_only_and_is_measured_and_published(wor
     made.update(state="running")  # as if it had been interrupted: a loss depends on its batch
     refused = run(*command[:-1], 8, "--output", made.path, code=None)
     assert "per_device_train_batch_size 4 and 8 (stored and requested)" in refused.stderr
-
-
-def test_generated_stories_with_fewer_tokens_than_dimensions(own_home, tmp_path):
-    source = find_source(generated=60, vocabulary=65)
-    tokens, text = len(source.tokenizer), "Once upon a time, there was a dog."
-    assert tokens == 65
-    assert source.tokenizer.decode(source.tokenizer.encode(text)) == text
-    name = parse("1x64_01d_fixed-etf")
-    made = train(source.recipe(name, **SMALL, max_steps=3), source, tmp_path / "run", measure=True)
-    (row,) = made.results()
-    assert row.classes <= row.dim + 1
-    assert made.name == "stories-01x0064_01d_fixed-etf"
-    narrow, few = source.recipe(parse("1x32_01d_fixed-etf"), **SMALL), find_source(generated=60, vocabulary=30)
-    with pytest.raises(UsageError, match="a width of at least 64, got 32: use --head fixed-frame, a wider model"):
-        train(narrow, source, tmp_path / "other")
-    with pytest.raises(UsageError, match=r"a vocabulary of 30 is too small .* give --vocabulary 61"):
-        train(few.recipe(parse("1x64"), **SMALL | {"vocabulary": 30}), few, tmp_path / "other")
 
 
 WRONG = """

@@ -5,22 +5,9 @@ import shutil
 
 import pytest
 
-import collapse
 from collapse_zoo.catalogue import find
 
 LIST = ["zoo", "list", "--published", "--width", 768, "--output"]
-
-
-def test_a_listing_is_written_again(run, tmp_path):
-    listing = tmp_path / "models.csv"
-    run(*LIST, listing)
-    first = listing.read_text()
-    assert len(collapse.Results.read(listing)) == first.count("\n") - 1
-    run(*LIST, listing, "--depth", 2, "--sort", "val_loss")
-    frame = collapse.Results.read(listing).frame()
-    assert 0 < len(frame) < first.count("\n") - 1
-    assert set(frame["depth"]) == {2}
-    assert list(frame["val_loss"]) == sorted(frame["val_loss"])
 
 
 def test_a_hub_that_cannot_be_searched_is_told_in_a_line(hub, as_user):

@@ -1,8 +1,5 @@
 """Recipes, names, grids, and the paper's table."""
 
-import re
-from pathlib import Path
-
 import pandas as pd
 import pytest
 import torch
@@ -169,9 +166,3 @@ def test_the_shipped_table_is_the_published_one(shared):
         for name, formula in columns.items():
             assert published()[name].to_numpy() == pytest.approx(theirs.eval(formula).to_numpy(), rel=1e-8), name
     assert [parse(model).width for model in published().index] == list(published()["dim"])
-
-
-def test_the_docs_name_the_measurements_of_october():
-    text = (Path(__file__).parents[2] / "docs" / "guides" / "zoo.md").read_text()
-    named = re.search(r"of May 2024,\sexcept\s(.*?), which are of\sOctober 2024", text, re.DOTALL)
-    assert re.findall(r"`(.*?)`", named[1]) == list(OCTOBER)

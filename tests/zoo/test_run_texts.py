@@ -7,7 +7,6 @@ import pytest
 
 import collapse
 from collapse.errors import CollapseError
-from collapse.plugin.figures import numbers_of
 from collapse_zoo.recipes import Recipe
 from collapse_zoo.runs import Run
 from collapse_zoo.training import train
@@ -61,11 +60,3 @@ def test_a_text_that_changed_is_not_taken_for_what_was_trained_on(copied, tmp_pa
     named = {name: texts[name] for name in ("text", "validation_text")}
     store = collapse.collect(copied.path, device="cpu", **named)
     assert store.identity["corpus"] == collapse.Store.load(copied.store(0)).identity["corpus"]
-
-
-def test_the_loss_of_a_run_is_drawn_through_its_stores(trained):
-    stores = [collapse.load(trained.store(0))]
-    rows = numbers_of(collapse.draw("run-loss", stores).spec)
-    lines = trained.state()["log_history"]
-    assert [row["loss"] for row in rows if "loss" in row] == [line["loss"] for line in lines if "loss" in line]
-    assert len([row for row in rows if "validation" in row]) == 1

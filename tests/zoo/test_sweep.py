@@ -2,7 +2,6 @@
 
 import os
 import re
-import sys
 
 import pytest
 from equal_stores import eventually
@@ -64,24 +63,6 @@ def test_a_killed_sweep_goes_on_into_one_table(words, tmp_path, run, warm_here):
     assert len(collapse.Results.read(output / "results.json").rows) == 4
     shown = run("zoo", "status", output).stdout
     assert shown.count("done") == 4
-
-
-def test_what_is_no_grid(words, run, tmp_path, monkeypatch):
-    for word, said in (
-        ("papr", "did you mean paper"),
-        ("1,2x63", "must be divisible by"),
-        ("1x64_01q", "weight decay"),
-    ):
-        refused = run("zoo", "sweep", word, "--generated", code=2, cwd=tmp_path)
-        assert said in refused.stderr
-    refused = run("zoo", "sweep", "1x64", "--seeds", "1,x", "--generated", code=None, cwd=tmp_path)
-    assert "--seeds 1,x: give whole numbers" in refused.stderr
-    assert len(run("zoo", "sweep", "seeds", "--vary", "both", "--dry-run").stdout.splitlines()) == 21
-    assert "150 runs, 210 measurements" in run("zoo", "sweep", "paper", "--dry-run").stderr
-    run("zoo", "status", tmp_path / "none", code=2)
-    monkeypatch.setenv("PATH", os.path.dirname(sys.executable))
-    refused = run("zoo", "sweep", "1x16", *words("--output", tmp_path), "--launcher", "slurm", code=2)
-    assert "the command sbatch is not available" in refused.stderr
 
 
 SLURM = {

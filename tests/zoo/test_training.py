@@ -7,8 +7,6 @@ import signal
 import subprocess
 import sys
 import time
-from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 
 import pytest
 from equal_stores import eventually
@@ -18,7 +16,6 @@ import collapse
 from collapse.errors import CollapseError, UsageError
 from collapse_zoo.recipes import Recipe
 from collapse_zoo.runs import Run
-from collapse_zoo.sources import find_source
 from collapse_zoo.trainer import Order
 from collapse_zoo.training import train
 
@@ -233,14 +230,3 @@ def test_any_other_value_is_taken_and_recorded(words, run, tmp_path):
     assert record["arguments"]["lr_scheduler_type"] == "cosine"
     assert record["recipe"]["config"] == {"layer_norm_epsilon": 0.01}
     assert record["arguments"]["bf16"]
-
-
-def test_generated_stories_are_there_at_once(run, tmp_path, own_home):
-    options = ["--generated", "--stories", 300, "--chunk-length", 64, "--batch-size", 8, "--max-steps", 3]
-    run("zoo", "train", "1x64", *options, cwd=tmp_path)
-    (made,) = (tmp_path / "runs").iterdir()
-    assert made.name == "stories-01x0064_01d"
-    assert Path(AutoTokenizer.from_pretrained(made).name_or_path) == made
-    with ThreadPoolExecutor(2) as pool:  # stories that another process writes are waited for
-        one, other = (pool.submit(find_source, generated=60) for _ in range(2))
-        assert one.result().corpus.sha256 == other.result().corpus.sha256
