@@ -151,6 +151,9 @@ def test_a_report_has_a_section_of_layers(models, tmp_path):
     assert [page.index(each) for each in places] == sorted(page.index(each) for each in places)
     assert "12 models, on text" in page
     assert '<section id="layers">' not in collapse.report(top, tmp_path / "top.html", figures=["loss"]).read_text()
+    collapse.join([layered], where="layer=2").write(tmp_path / "one.csv")
+    one = collapse.report(tmp_path / "one.csv", tmp_path / "one.html", figures=["loss"]).read_text()
+    assert "12 models of layer 2, on text" in one
 
 
 def test_seeds_are_counted_at_one_layer(models):

@@ -103,6 +103,7 @@ def test_everything_gives_a_dataframe_and_is_shown_in_notebooks(features):
     assert "| name |" in collapse.metrics("nc4")._repr_markdown_()
     ids = store.statistics().classes.tolist()
     assert row.frame().equals(collapse.Results([row]).frame())
+    assert collapse.vectors(store, "nc2.norm").frame()["id"].tolist() == ids
     assert collapse.metrics("nc4").frame()["name"].tolist() == [name for name in row.measurements if "nc4." in name]
     assert collapse.tokens(store).frame()["id"].tolist() == ids
     assert len(collapse.neighbours(store, ids=ids[:1]).frame()) > 1

@@ -13,7 +13,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 from jaxtyping import Float
@@ -36,6 +36,9 @@ from collapse.stores.layer_names import TOP
 from collapse.stores.manifest import shape_of
 from collapse.stores.store import Store
 from collapse.stores.store_columns import row_columns
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 Measurable = Store | EmbeddingStatistics | str | Path
 """A store or its folder, or statistics without a store."""
@@ -126,7 +129,20 @@ def row_and_results(
     return row, found
 
 
-def vectors(store: Measurable, name: str, *, min_count: int = 1) -> tuple[Tensor, Tensor]:
+class Vector(NamedTuple):
+    """Token ids, and one value for each."""
+
+    ids: Tensor
+    values: Tensor
+
+    def frame(self) -> "pd.DataFrame":
+        """Return a pandas DataFrame with the columns ``id`` and ``value``."""
+        import pandas as pd
+
+        return pd.DataFrame({"id": self.ids.cpu().numpy(), "value": self.values.cpu().numpy()})
+
+
+def vectors(store: Measurable, name: str, *, min_count: int = 1) -> Vector:
     """Return the values behind a measurement, one per class.
 
     Args:
@@ -136,7 +152,8 @@ def vectors(store: Measurable, name: str, *, min_count: int = 1) -> tuple[Tensor
         min_count: As in :func:`collapse.measure`.
 
     Returns:
-        Token ids and values, of the same length. The value is nan for a class that the measurement excludes.
+        Token ids and values, of the same length. Unpack them, or call ``.frame()``. The value is nan for a class that
+        the measurement excludes.
 
     Raises:
         UsageError: There is no such measurement, or it has no value per class.
@@ -150,7 +167,7 @@ def vectors(store: Measurable, name: str, *, min_count: int = 1) -> tuple[Tensor
         kind = PluginError if each.failure else CollapseError
         raise kind(f"{name} is not available: {row.notes[0].text}")
     ids, values = each.by_class[name]
-    return ids.clone(), values.clone()
+    return Vector(ids.clone(), values.clone())
 
 
 def values_by_class(found: Evaluation) -> dict[str, Float[Tensor, " C"]]:

@@ -16,6 +16,7 @@ from collapse.measurement.table import Table
 from collapse.plugin.metrics import limits_of
 from collapse.plugin.names import OF_OTHERS
 from collapse.plugin.plugin_manager import plugins
+from collapse.stores.layer_names import TOP
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -118,6 +119,8 @@ def _how_many(frame: "pd.DataFrame") -> str:
         runs = {run_and_step(str(model))[0] for model in frame["model"]}
         of = f"checkpoints of {shortened(runs.pop())}" if len(runs) == 1 < models else None
         made = (f"{models} {of}" if of else counted(models, "model")) + (f" in {made}" if models != len(frame) else "")
+    if layers := sorted({*frame["layer"].dropna().astype(str)} - {TOP}) if "layer" in frame else []:
+        made += f" of layer {some(layers, _MOST)}"
     measured = [name for name in frame if _is_collapse(str(name)) and frame[name].notna().any()]
     corpora = sorted({shortened(each) for each in frame["corpus"].dropna() if each}) if "corpus" in frame else []
     return f"{made}{f', on {some(corpora, _MOST)}' if corpora else ''}, with {counted(len(measured), 'measurement')}."
