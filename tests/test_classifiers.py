@@ -196,7 +196,12 @@ WRONG = [
     (1, "headless", f"{OF_TEXTS} train.jsonl", "lacks 2 weights of BertForSequenceClassification (classifier.bias, "),
     (1, "body", f"{OF_TEXTS} train.jsonl", "is a BertModel, not a text classifier"),
     (1, "unprocessed", f"{OF_IMAGES} train", "has no image processor: add the processor of its base"),
-    (1, "teacher", f"{OF_IMAGES} train", "its last linear layer, distillation_classifier, does not give its logits"),
+    (
+        1,
+        "teacher",
+        f"{OF_IMAGES} train",
+        "are not the output of its last linear layer, distillation_classifier (Linear)",
+    ),
     (2, "vit", f"{OF_IMAGES} empty", "no file matches empty; give .png, .jpg"),
     (2, "vit", f"{OF_IMAGES} train --validation-split test", "is local and has no splits"),
     (1, "vit", f"{OF_IMAGES} damaged", "damaged/ant/0.png cannot be read as an image"),

@@ -79,5 +79,8 @@ def test_what_is_filled_is_what_was_declared(total):
         self.values = total(batch)
 
     kind = type("Mine", (Statistic,), {"name": "mine", "state": {"values": State(("d",))}, "update": update})
-    with pytest.raises(LawBroken, match=r"tensor values: state declares shape and dtype .*float64, got .*float"):
+    with pytest.raises(
+        LawBroken,
+        match=r"values must be a tensor of the shape and dtype that `state` declares .*float64\), but is .*float",
+    ):
         check_statistic(kind)

@@ -114,7 +114,7 @@ def test_a_failing_standard_error_costs_the_error_only():
     assert row.standard_errors == {}
     (note,) = row.notes
     assert note.text.startswith("no standard error: ")
-    assert "a tensor computed from the parameter chunks" in note.text
+    assert "the function's parameter `chunks`" in note.text
 
 
 def test_a_functions_error_is_differentiated_through_what_it_asks_for():

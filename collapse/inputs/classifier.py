@@ -68,11 +68,11 @@ class Classifier:
             close = ours.shape == own.shape and bool((ours - own).abs().max() <= allowed * own.abs().max())
             if close or not own.isfinite().all():  # the passes report embeddings that are not finite
                 return made
-        last = f"its last linear layer, {name}, does not give its logits" if found else f"its last module is {name}"
-        raise CollapseError(
-            f"{type(model).__name__} has no linear head: {last} ({type(head).__name__}). Give its embeddings as a "
-            "collapse.Source"
-        )
+        kind, last = type(model).__name__, f"{name} ({type(head).__name__})"
+        problem = f"the logits of {kind} are not the output of its last linear layer, {last}"
+        if not found:
+            problem = f"{kind} has no linear head: its last module is {last}"
+        raise CollapseError(f"{problem}. Give its embeddings as a collapse.Source")
 
     @torch.no_grad()  # not inference_mode: a model may keep tensors
     def embed(self, batch: Mapping[str, Tensor]) -> Float[Tensor, "B d"] | Float[Tensor, "B T d"]:

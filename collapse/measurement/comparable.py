@@ -63,7 +63,7 @@ def distinct(rows: Sequence["Row"]) -> list[str]:
     for row in rows:
         name = f"{row.model} ({row.store[:_DIGEST]})" if len(stores[row.model]) > 1 else row.model
         name = f"{name}, layer {row.layer}" if len(layers) > 1 else name
-        name = f"{name}, {row.group}" if row.group else name
+        name = f"{name}, group {row.group}" if row.group else name
         names.append(f"{name}, {limit_of(row)}" if len(set(limits[row.store])) > 1 else name)
     return names
 
@@ -74,7 +74,7 @@ def limit_of(row: "Row") -> str:
 
 
 def is_crossed(rows: Sequence["Row"]) -> bool:
-    """Whether all stores were measured with the same two or more values of ``--min-count``."""
+    """Whether each store was measured with several values of ``--min-count``, the same for all stores."""
     limits = list(_limits(rows).values())
     return all(each == limits[0] and len(set(each)) > 1 for each in limits)
 

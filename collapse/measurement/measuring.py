@@ -103,17 +103,23 @@ def row_and_results(
     message = out_of_memory_message("the measurements", classes, dim, pick_device(device or "cpu"), "--min-count")
     with explaining_out_of_memory(message):
         found = evaluate(new_values, by_metric(wanted), by_class=by_class, top=top, progress=progress)
+    columns = {"group": group and group[0], "ood": _name_of(others.get("ood"))}
+    if isinstance(opened, Store):
+        columns |= row_columns(opened, layer)
+    else:
+        columns |= {"model": "", "revision": None, "corpus": "", "store": "", "dtype": found.s.dtype}
+    return _row(opened, wanted, found, columns), found
+
+
+def _row(opened: Store | EmbeddingStatistics, wanted: Chosen, found: Evaluation, columns: Mapping[str, Any]) -> Row:
+    """Return the row of a store; ``columns`` are those that its metrics do not compute."""
     made, s = numbers_of(found), found.s
     if isinstance(opened, Store):
         note_store(made, opened)
-    bare = {"model": "", "revision": None, "corpus": "", "store": "", "dtype": s.dtype}
-    of = row_columns(opened, layer) if isinstance(opened, Store) else bare
-    row = Row(
-        **of,
+    return Row(
+        **columns,
         min_count=s.min_count,
         class_set=s.class_set,
-        group=group and group[0],
-        ood=_name_of(others.get("ood")),
         classes=s.n_classes,
         dim=s.dim,
         samples=int(s.counts.sum()),
@@ -126,7 +132,6 @@ def row_and_results(
             each.measures[0].name: each.standard_error for each in found.results if each.standard_error is not None
         },
     )
-    return row, found
 
 
 class Vector(NamedTuple):

@@ -50,7 +50,7 @@ def training_of(frame: "pd.DataFrame", groups: object) -> str | None:
     """Return the first of the columns recipe, checkpoint and step that differs within a group, or None.
 
     Args:
-        frame: A table with the values in its models' names.
+        frame: A table with the columns that :func:`with_parts` adds from the models' names.
         groups: The group of each row, or a column's name.
     """
     for name in (RECIPE, "checkpoint", "step"):

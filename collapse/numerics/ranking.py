@@ -281,7 +281,7 @@ class Ranking:
     def _near_in_float64(
         self, x_Pd: Float[Tensor, "P d"], bias_factor: float, g: int, near_Pr: Bool[Tensor, "P r"]
     ) -> Bool[Tensor, "P r"]:
-        """Return which candidates of a block are still candidates in float64."""
+        """Compute the scores of a block again in float64; return which of its candidates may still have the highest."""
         score_Pr = self._scores(x_Pd, self._blocks[g], self._biases(bias_factor, torch.float64))
         highest_P = score_Pr.masked_fill(~near_Pr, -torch.inf).amax(dim=1)
         error_P = self.error(x_Pd.norm(dim=1), torch.float64, highest_P)[g]

@@ -41,8 +41,8 @@ def influence_of(values: Values, metric: Metric) -> Float[Tensor, " S"]:
     if not isinstance(number, Tensor) or not number.requires_grad:
         raise Failed(
             metric.function,
-            "standard_error=True needs a tensor computed from the parameter chunks with torch operations: do not "
-            "convert it to a number, or remove standard_error=True",
+            "standard_error=True needs the derivative with respect to the function's parameter `chunks`: compute the "
+            "value from it with torch operations only, not as a Python number, or remove standard_error=True",
         )
     (slope,) = torch.autograd.grad(number, totals)
     n_S, blocks = blocks_S4[:, 0], len(blocks_S4)

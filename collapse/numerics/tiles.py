@@ -22,7 +22,7 @@ from collapse.plugin.parameters import Asked, of_tiles
 
 
 def tile_side(device: torch.device) -> int:
-    """Return the classes per side of a tile on a device, enough for a fast product."""
+    """Return the number of classes on each side of a tile, enough for fast matrix products on a device."""
     return 768 if device.type == "cpu" else 4096
 
 

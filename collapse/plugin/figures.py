@@ -68,8 +68,8 @@ def figure(
 ) -> Callable[[Function], Function]:
     """Declare ``f(results) -> Drawing`` or, with ``of="stores"`` or ``of="parts"``, ``f(stores) -> Drawing``.
 
-    If a column is missing or there are too few rows, the function raises a :class:`collapse.CollapseError` that says
-    what is missing.
+    The columns in ``needs`` are checked before f is called. If anything else is missing, such as rows, f must raise a
+    :class:`collapse.CollapseError` that says what is missing.
 
     Args:
         name: Lower-case letters, digits, _ and -, with a letter first; part of the file names.

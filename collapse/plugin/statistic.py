@@ -192,7 +192,10 @@ class Statistic:
             found = (value.shape, value.dtype) if isinstance(value, Tensor) else (type(value).__name__,)
             if found != expected:
                 declared, given = (", ".join(map(str, each)) for each in (expected, found))
-                raise PluginError(f"tensor {name}: state declares shape and dtype {declared}, got {given}")
+                raise PluginError(
+                    f"{name} must be a tensor of the shape and dtype that `state` declares ({declared}), but is "
+                    f"{given}: change the tensor, or its State"
+                )
 
     def merge(self, other: "Statistic", mine: Side | None = None, theirs: Side | None = None) -> None:
         """Merge another statistic of the same kind.

@@ -239,7 +239,10 @@ class Request:
         return self._shard_differences(shards_in(folder, "train"), None)
 
     def _shard_differences(self, shards: Sequence[Shard], store: Store | None) -> list[str]:
-        """Describe how shards for the next pass of a store differ from the request, also in their layers."""
+        """Describe how the shards of an unfinished pass differ from the request, in identity or layers.
+
+        ``store`` is the store that the pass extends, or None if there is no store yet.
+        """
         if not shards:
             return []
         header, phase = shards[0].header, shards[0].phase

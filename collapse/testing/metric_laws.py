@@ -215,7 +215,7 @@ def _wrong_translation(pairs: Pairs, metric: Metric, _: Measure) -> str:
 
 
 def _by_chance(pairs: Pairs) -> bool:
-    """Whether numbers may be unchanged by chance, because they are integers, such as counts, or all equal."""
+    """Whether numbers may obey a law only by chance: all are integers, such as counts, or all are equal."""
     known = [a for a, b in pairs if a is not None and b is not None]
     return all(a == round(a) for a in known) or len(set(known)) == 1
 

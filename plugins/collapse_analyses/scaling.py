@@ -85,8 +85,8 @@ def scaling(
     records = _records(frame, sizes, {each.label: np.log(np.abs(each.values)) for each in fitted})
     if not records:
         raise CollapseError(
-            "no power law can be fitted: give a measurement that has the same sign in all rows, and a table in which a "
-            "size varies between comparable rows, such as the width between models of equal depth and recipe"
+            "no power law can be fitted: give a measurement that has the same sign (and no zeros) in all rows, and a "
+            "table with models that differ in one size only, such as models of one depth and recipe but several widths"
         )
     notes = [*chosen.notes, *([f"not fitted: {', '.join(signs)} (zero, or of both signs)"] if signs else [])]
     notes += _explain(frame, records)

@@ -48,7 +48,7 @@ class InverseMeanSquare(Mean):
     reached_by="uniform random points",
 )
 def participation_ratio(unit_means: Tensor) -> Noted | float:
-    """Participation ratio of the unit centred class means, no unit; C−1 at full collapse.
+    """Participation ratio of the directions of the centred class means, no unit; C−1 at full collapse.
 
     Classes whose centred mean is zero have no unit vector and are excluded.
 

@@ -102,7 +102,7 @@ def uncentred_log_kernel(uncentred_unit_sqdist: Tensor) -> Tensor:
 
 @pair_metric(Mean("gnc2.distance"), Std("gnc2.distance_std"))
 def unit_distance(unit_sqdist: Tensor) -> Tensor:
-    """Distance of unit centred class means, no unit.
+    """Distance between the directions of two centred class means, no unit.
 
     Equation: ‖u_c − u_c′‖
     Source: Liu et al. 2023

@@ -120,5 +120,5 @@ def _weighted(text: str) -> tuple[str, float]:
 
 
 def training_arguments(options: dict[str, Any]) -> dict[str, Any]:
-    """Return the keyword arguments of :func:`collapse_zoo.training.train` that options set."""
+    """Return the arguments of :func:`collapse_zoo.training.train` whose values are those of options."""
     return {name: options[name] for name in ("save_every", "micro_batch", "device")}
