@@ -90,7 +90,7 @@ def test_each_group_of_each_layer_is_a_row(tiny, out, told):
     assert "remove --layers and --group-by" in told(2, *words, "--null")
 
 
-def test_what_is_refused(whole, told):
+def test_what_is_refused(whole, tiny, told):
     pd.DataFrame({"id": [1, 2]}).to_csv("no.csv")
     assert "group" not in collapse.measure(whole, metrics="nc2.norm").frame()
     for by, said in {
@@ -99,7 +99,8 @@ def test_what_is_refused(whole, told):
         "(": "'(' is not a regular expression",
         "no such token": "the group no such token has 0 classes, but a measurement needs two",
     }.items():
-        assert said in told(1 if "absent" in by else 2, "measure", whole.path, "--group-by", by)
+        words = ("measure", whole.path, "--group-by", by, "--tokenizer", tiny.model)
+        assert said in told(1 if "absent" in by else 2, *words)
     with pytest.raises(UsageError, match=r"texts of tokens, and they are unknown \(statistics have no tokenizer"):
         collapse.measure_groups(whole.statistics(), ["a"])
     for both in (["count", "a"], ["no.csv", "a"]):
