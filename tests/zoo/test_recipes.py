@@ -165,4 +165,4 @@ def test_the_shipped_table_is_the_published_one(shared):
         assert theirs.index.equals(published().index)
         for name, formula in columns.items():
             assert published()[name].to_numpy() == pytest.approx(theirs.eval(formula).to_numpy(), rel=1e-8), name
-    assert [parse(model).width for model in published().index] == list(published()["dim"])
+    assert [parse(model).recipe.width for model in published().index] == list(published()["dim"])
