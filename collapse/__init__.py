@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collapse.collection.measuring_any import measure as measure
     from collapse.collection.measuring_layers import measure_layers as measure_layers
     from collapse.collection.measuring_layers import trajectory as trajectory
-    from collapse.collection.nulls import measure_with_nulls as measure_with_nulls
+    from collapse.collection.null_baselines import measure_with_nulls as measure_with_nulls
     from collapse.errors import CollapseError as CollapseError
     from collapse.hub.opening import load as load
     from collapse.hub.sharing import pull as pull

@@ -16,7 +16,7 @@ from report_samples import FIGURES, HOSTILE, hostile_results, rows_of
 
 import collapse
 from collapse import CollapseError, Results
-from collapse.showing import sources
+from collapse.showing import material
 from collapse.showing.overview import Associations, associations, findings
 
 PUBLISHED = Path(__file__).parents[1] / "zoo" / "collapse_zoo" / "published.csv"
@@ -101,7 +101,7 @@ def test_a_store_is_measured_once_and_its_origin_is_told(page, figures, tmp_path
     assert "torch=2.13.0+cpu" in dict(made.data["data-store-0"]["rows"])["made, train, versions"]
     assert "Correlation with loss needs at least 3 models" in made.text
     assert ": the value of uniform random points, not a bound" in made.text
-    monkeypatch.setattr(sources, "measure_store", lambda *_, **__: pytest.fail("measured again"))
+    monkeypatch.setattr(material, "measure_store", lambda *_, **__: pytest.fail("measured again"))
     page(store, Results([collapse.measurement.last_results.kept_row(collapse.load(store))]))
 
 
@@ -147,20 +147,20 @@ def test_tables_are_joined_and_a_store_appears_once(tmp_path):
     rows = rows_of(["a", "b"])
     Results(rows[:1]).write(tmp_path / "one.csv")
     stores = [shutil.copytree(GOLDEN, tmp_path / name) for name in ("store", "copy")]
-    found = sources.gather([Results(rows), tmp_path / "one.csv", "paper", *stores])
+    found = material.gather([Results(rows), tmp_path / "one.csv", "paper", *stores])
     assert found.results.frame()["model"].tolist()[:2] == ["a", "b"]
     assert len(found.results) == 233
     assert [each.path.name for each in found.stores] == ["store"]
     apart = [rows[0], *(replace(rows[0], **{name: "x"}) for name in ("group", "class_set", "ood", "layer"))]
-    assert len(sources.gather([Results(apart)]).results) == 5
+    assert len(material.gather([Results(apart)]).results) == 5
 
 
 def test_a_named_table_is_taken_though_a_folder_has_its_name(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     Path("paper").mkdir()  # such as the --out of figures
     shutil.copytree(GOLDEN, "paper", dirs_exist_ok=True)
-    assert len(sources.gather("paper").results) == 230
-    assert len(sources.gather("./paper").stores) == 1
+    assert len(material.gather("paper").results) == 230
+    assert len(material.gather("./paper").stores) == 1
 
 
 def test_bad_sources(page):

@@ -14,7 +14,7 @@ from collapse.errors import UsageError
 from collapse.measurement.results import Results
 from collapse.plugin.figures import numbers_of
 from collapse.plugin.plugin_manager import plugins
-from collapse.showing.sources import gather
+from collapse.showing.material import gather
 
 SHORT = ("--max-chunks", 16, "--without", "covariance")
 

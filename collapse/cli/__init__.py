@@ -33,10 +33,10 @@ _COMMANDS = (
     "measure compare collect pack status merge verify info tokens push pull analyze figures report results metrics "
     "plugins"
 ).split()
-_OF_ALL_RANKS = ("collect", "measure")
+_COMMANDS_OF_RANKS = ("collect", "measure")
 """Commands whose work is divided among the ranks of torchrun."""
 
-_OF_ALL = re.compile(
+_GLOBAL_OPTION = re.compile(
     r"(?P<flag>-v|--verbose)|(?P<joined>--(plugin|threads|config|save-config)=.*|-p.+)|"
     r"(?P<option>-p|--plugin|--threads|--config|--save-config)"
 )
@@ -73,7 +73,7 @@ def cli(plugin: tuple[str, ...], threads: int | None, verbose: bool) -> None:
     """
     _start_logging(verbose)
     prepare(threads)  # before the first import of torch
-    if click.get_current_context().invoked_subcommand in _OF_ALL_RANKS:
+    if click.get_current_context().invoked_subcommand in _COMMANDS_OF_RANKS:
         ranks.join(sys.argv[1:], silent=not verbose)
     if plugin:
         from collapse.plugin.plugin_manager import add_plugins
@@ -99,7 +99,7 @@ def _run(arguments: list[str] | None) -> int:
     verbose = any(word in ("-v", "--verbose") for word in words)
     try:
         _refuse_empty(words)
-        words = with_config(cli, _ahead(words))
+        words = with_config(cli, _global_options_first(words))
         with ranks.left_at_the_end(), ranks.together():
             outcome: Any = cli.main(args=words, prog_name="collapse", standalone_mode=False)
         return outcome if isinstance(outcome, int) else 0
@@ -131,18 +131,18 @@ def _run(arguments: list[str] | None) -> int:
     return 1
 
 
-def _ahead(words: list[str]) -> list[str]:
+def _global_options_first(words: list[str]) -> list[str]:
     """Put ``-p``, ``-v`` and other options that every command accepts in front of the command's name.
 
-    >>> _ahead(["measure", "a", "-p", "mine.py", "-v", "--", "-v"])
+    >>> _global_options_first(["measure", "a", "-p", "mine.py", "-v", "--", "-v"])
     ['-p', 'mine.py', '-v', 'measure', 'a', '--', '-v']
-    >>> _ahead(["metrics", "-pmine.py"])
+    >>> _global_options_first(["metrics", "-pmine.py"])
     ['-pmine.py', 'metrics']
     """
     end = words.index("--") if "--" in words else len(words)
     ours, others, rest = list[str](), list[str](), iter(words[:end])
     for word in rest:
-        found = _OF_ALL.fullmatch(word)
+        found = _GLOBAL_OPTION.fullmatch(word)
         (ours if found else others).append(word)
         if found and found["option"]:
             ours += islice(rest, 1)

@@ -133,9 +133,10 @@ def _launch_slurm(places: Mapping[str, str], parts: int, given: Mapping[str, Any
             return False
         record, said, is_running = jobs_of(folder.parent)
         if is_running and record["command"] != _command_line():
+            running = " ".join(dict.fromkeys(job.partition("_")[0] for job in record["jobs"]))
             raise CollapseError(
                 f"{folder.parent} is in use by jobs of another command ({shlex.join(record['command'])}). Wait until "
-                f"they end, or cancel them: scancel {' '.join({job.partition('_')[0]: 0 for job in record['jobs']})}"
+                f"they end, or cancel them: scancel {running}"
             )
         if not is_running:
             if said:

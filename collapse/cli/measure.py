@@ -142,7 +142,7 @@ def command(
         # groups need the tokenizer for the texts of tokens; as a collection option, it is an error for a finished store
         how["tokenizer"] = given.pop("tokenizer", None)
     for model in names:
-        check_options(model, given, null=null, ood_text=ood_text)  # before any work is done
+        check_options(model, given, null=null, ood_text=ood_text)  # for all models, before the first is collected
 
     def place_of(model: str) -> str | None:
         several = revisions or len(names) > 1
@@ -182,7 +182,7 @@ def _measure_each(
     """Measure each model; return the rows, and how many models failed. For a single model, raise its error."""
     from collapse.collection.measuring_layers import layers_held, of_revision, rows_of_layers
     from collapse.collection.named_store import open_or_collect
-    from collapse.collection.nulls import collect_nulls, with_nulls
+    from collapse.collection.null_baselines import collect_nulls, with_nulls
     from collapse.core.paths import home
     from collapse.measurement.last_results import keep_row
     from collapse.stores.layer_names import TOP
@@ -209,8 +209,8 @@ def _measure_each(
                 found = rows_of_layers(opened, asked, before[least], ood=ood, of_models=len(models) > 1, **options)
                 made += [with_nulls(row, nulls, {**how, "min_count": least}, report) if nulls else row for row in found]
         rows.extend(of_revision(row, model) if of_revisions else row for row in made)
-        top = next(row for row in made if row.layer == TOP)  # with the first --min-count
-        # keep a row with any --min-count, but not with --classes-of, --group-by or --ood-text
+        # keep the row of the first --min-count, but not with --classes-of, --group-by or --ood-text
+        top = next(row for row in made if row.layer == TOP)
         if ranks.rank() == 0 and not (top.class_set or top.group or top.ood):
             keep_row(opened, top)
         if opened.path is not None and opened.path.parent == home() / "stores":

@@ -37,10 +37,9 @@ class Training:
             else:
                 made = ClassMoments.from_state(state_of(layer, state), self.device, statistic_types)
             self.moments[layer] = made
-            made.scratch = self.moments[layers[0]].scratch
-        self.plugin_statistics = self.moments[
-            layers[0]
-        ].plugin_statistics  # read for the versions, which are the same for all layers
+            made.scratch = self.moments[layers[0]].scratch  # all layers share the memory of the first
+        # only the versions are read, which are the same for all layers
+        self.plugin_statistics = self.moments[layers[0]].plugin_statistics
 
     def add(self, h: Mapping[str, Tensor], y_n: Tensor, *_: int) -> None:
         """Add samples: embeddings by layer, and labels. The further arguments of :meth:`Validation.add` are ignored."""

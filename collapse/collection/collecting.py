@@ -4,7 +4,9 @@
 2. On rank 0, ``Request.claimed`` yields what the folder already holds, or locks the folder (``_with_all_ranks``).
 3. If something is missing, ``_collect`` loads the source on all ranks (for texts: ``open_texts`` in
    inputs/text_source.py).
-4. ``Collection.run`` (passes.py) runs the passes, and folds their shards into the store (stores/folding.py).
+4. ``Collection.run`` (passes.py) runs the passes: batches.py computes the embeddings, and accumulators.py adds them to
+   class moments (numerics/class_moments.py) and decisions (numerics/decisions.py). Last, the shards of the passes
+   become the store (stores/folding.py).
 """
 
 import time
@@ -154,7 +156,8 @@ def _with_all_ranks(request: Request, report: Report | None) -> Store | Part:
             _check_shared(request.folder)
             _collect(request, claim, report)
         return cast("Store | Part", ranks.from_first_rank(None))
-    with request.claimed() as claim, ranks.together():  # if one rank fails, all stop before the folder is unlocked
+    # together(): if one rank fails, all stop before the folder is unlocked
+    with request.claimed() as claim, ranks.together():
         ranks.from_first_rank(claim)
         done = claim.done or _collect(request, claim, report)
     # only now: at the end of claimed(), --recollect moves the new store to the request's folder
@@ -181,5 +184,5 @@ def _collect(request: Request, claim: Claim, report: Report | None) -> Store | P
             f"the ranks differ in {'; '.join(differ)}: run the same command with the same files and packages everywhere"
         )
     with exact_arithmetic(deterministic=request.deterministic):  # again: loading the model may reset it
-        run = Collection(source, claim.folder, statistic_types, request.batch_size, request.part, report, clock).run
-        return run(claim.store)
+        passes = Collection(source, claim.folder, statistic_types, request.batch_size, request.part, report, clock)
+        return passes.run(claim.store)

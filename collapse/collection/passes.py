@@ -84,7 +84,8 @@ class Collection:
 
     def _both_passes(self, store: Store | None) -> Store | Part:
         source = self.source
-        if layers := source.layers if store is None else store.lacking("train", source.layers):
+        layers = source.layers if store is None else store.lacking("train", source.layers)
+        if layers:
             assert source.train is not None  # the training samples are needed
             identity = source.identity if store is None else self._identity_for_next_pass(store)
             shards = self._one_pass(source.train, layers, partial(Training, source, layers), store, identity=identity)
@@ -95,7 +96,8 @@ class Collection:
             store, self.clock = trained, Clock()
         assert store is not None  # now it is trained
         # if a text is collected in parts, a later command validates: source.validation is None during training
-        if source.validation is not None and (layers := store.lacking("validation", source.layers)):
+        layers = store.lacking("validation", source.layers)
+        if source.validation is not None and layers:
             identity, trained_hash = self._identity_for_next_pass(store), training_hash(store, layers)
             new = partial(Validation, source, deciders_of(store, source, layers))
             shards = self._one_pass(source.validation, layers, new, store, identity=identity, trained_hash=trained_hash)
@@ -109,7 +111,7 @@ class Collection:
         with exclusively(self.folder, self.part):
             if folded := self._store_folded_by_another(phase_name, layers):
                 return folded
-            if self.folder is not None and self.part is not None:
+            if self.folder is not None and self.part is not None:  # other parts may have written shards meanwhile
                 shards = checked_in_order(shards_in(self.folder, phase_name))
             if not shards or gaps(shards):
                 return None
@@ -170,6 +172,7 @@ class Collection:
             refuse_if_shards_differ(self.folder, differ)
         slices = fields["coverage"]["slices"]
         window = slices_of_part(slices, self.part)
+        # in validation, a part may be empty: its text can have fewer slices
         if self.part and phase is self.source.train and window[0] == window[1]:
             k, n = self.part
             raise UsageError(

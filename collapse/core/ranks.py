@@ -195,7 +195,7 @@ def together() -> Iterator[None]:
         except (RankLost, RuntimeError):  # this rank's own error says more
             pass
         except CollapseError as first:
-            if str(first) != _failure(error).text:
+            if str(first) != _failure(error).text:  # a lower rank failed with another error, which all ranks raise
                 raise first from error
         raise
 

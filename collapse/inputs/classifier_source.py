@@ -13,7 +13,7 @@ from collapse.core import ranks
 from collapse.core.progress import Report
 from collapse.hub.references import ModelReference, find_tokenizer
 from collapse.inputs.checkpoints import check_kind
-from collapse.inputs.classifier import Classifier
+from collapse.inputs.classifier_model import Classifier
 from collapse.inputs.collection_spec import OF_SOURCE, CollectionSpec, check_applies
 from collapse.inputs.identity import identity_of
 from collapse.inputs.labelled_data import find_data, matched_in_order, read_data

@@ -190,6 +190,7 @@ def _chunks(
     """
     chunk_length, most = spec.chunk_length, spec.max_chunks
     assert chunk_length is not None
+    # without a limit, all texts are counted first (the iterator's last number): progress is then out of this total
     total = max(counts) if most is None else most
     counts = [total] if most is None else counts
     made = seen = done = 0

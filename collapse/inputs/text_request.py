@@ -58,9 +58,10 @@ def text_request(
     """
     store = Store.load(folder) if folder and is_store(folder) and not spec.recollect else None
     tokenizer = find_tokenizer(spec.tokenizer) if spec.tokenizer else reference
-    completed, texts, identity_from_store, open_fields = spec, Texts(None), dict[str, Any](), _OPEN_FIELDS
-    if not accept_any_text or spec.given.keys() & _OF_TEXTS:
-        open_fields = frozenset()
+    any_text = accept_any_text and not spec.given.keys() & _OF_TEXTS
+    if any_text:
+        completed, texts, identity_from_store = spec, Texts(None), dict[str, Any]()
+    else:
         completed = _with_known_texts(spec, reference, store)
         texts, identity_from_store = _texts_of(spec, completed, reference, store)
         completed = texts.fitted(completed)  # a packed text has a chunk length and limits of its own
@@ -98,7 +99,7 @@ def text_request(
         validates=texts.validation is not None,
         split_may_be_absent=texts.may_be_absent,
         folder=folder,
-        open_fields=open_fields,
+        open_fields=_OPEN_FIELDS if any_text else frozenset(),
         **spec.beside_identity,
     )
 

@@ -2,9 +2,9 @@
 
 If a metric fails, only its own measurements are missing.
 
-cli/measure.py → collection/measuring_layers.py (a row for each layer) → ``measure_store`` → ``row_and_results`` →
-numerics/evaluating_metrics.py (all metrics; numerics/values.py calls their functions) → numerics/pairs.py (pair
-metrics, one sweep) → row_numbers.py (numbers and notes) → ``Row``.
+cli/measure.py → collection/named_store.py (opens the store, or collects it) → collection/measuring_layers.py (a row for
+each layer) → ``measure_store`` → ``row_and_results`` → numerics/evaluating_metrics.py (all metrics; numerics/values.py
+calls their functions) → numerics/pairs.py (pair metrics, one sweep) → row_numbers.py (numbers and notes) → ``Row``.
 
 Shapes: C classes.
 """

@@ -89,11 +89,13 @@ class Decider:
         self.global_mean = s.global_mean.to(device)
         self.means = s.means.to(device)
         centres = self.means - self.global_mean
-        self._divisor = _power_of_two(centres)
-        centres /= self._divisor
+        self._centre_divisor = _power_of_two(centres)
+        centres /= self._centre_divisor
         half_sqnorms = torch.einsum("cd,cd->c", centres, centres) / 2
         every_row = torch.arange(len(centres), device=device)
-        self._centres = Ranking(self.means, [every_row], -half_sqnorms, centre=self.global_mean, divisor=self._divisor)
+        self._centres = Ranking(
+            self.means, [every_row], -half_sqnorms, centre=self.global_mean, divisor=self._centre_divisor
+        )
 
     def linear(self, h_Bd: Float[Tensor, "B d"], y_B: Int[Tensor, " B"]) -> LinearDecisions:
         """Return the decisions of the linear classifier, and the loss."""
@@ -126,9 +128,10 @@ class Decider:
     def _nearest_piece(self, h_Bd: Tensor) -> Tensor:
         # Division by powers of two is exact, and makes all values at most 1, so no product overflows.
         x_Bd = h_Bd - self.global_mean
-        divisor = max(_power_of_two(x_Bd), self._divisor)
+        divisor = max(_power_of_two(x_Bd), self._centre_divisor)
         x_Bd /= divisor
-        bias_factor = self._divisor / divisor  # products are in units of divisor · _divisor, biases in _divisor²
+        # products are in units of divisor · _centre_divisor, biases in _centre_divisor²
+        bias_factor = self._centre_divisor / divisor
         found = self._centres.search(x_Bd, bias_factor=bias_factor)
         index_B = self.classes.new_zeros(len(h_Bd))
         index_B[found.samples] = found.rows  # samples with several candidates follow below
@@ -140,6 +143,7 @@ class Decider:
             error_B = self._centres.error(x_Bd.norm(dim=1), torch.float64, best_B).amax(dim=0)
             near_K = score_K >= (best_B - 2 * error_B)[sample_K]
             sample_K, row_K = sample_K[near_K], row_K[near_K]
+            # a sample with several candidates is written several times, with one value
             index_B[sample_K] = self._nearest_of(h_Bd, sample_K, row_K, divisor)[sample_K]
         return self.classes[index_B]
 

@@ -39,7 +39,7 @@ def sweep(
     """
     means = values.s.means
     side = side or tile_side(means.device)
-    asked_for = set().union(*(functions_of_pairs(each.metric.function) for each in wanted))
+    kept = set().union(*(functions_of_pairs(each.metric.function) for each in wanted))
     for each in wanted:
         with each.recording_failure():
             _prepare(values, each.metric.function)
@@ -49,11 +49,11 @@ def sweep(
         memory = torch.empty(side * side, dtype=torch.float64, device=means.device)
     walk = list(tiles(len(means), side))[ranks.rank() :: ranks.count()]
     for done, (rows, columns) in enumerate(walk, start=1):
-        piece = Tile(geometry, values, rows, columns, _product(geometry.means, rows, columns, memory), asked_for)
+        tile = Tile(geometry, values, rows, columns, _product(geometry.centred, rows, columns, memory), kept)
         for each in wanted:
             if each.failure is None:
                 with each.recording_failure():
-                    _add(each, piece)
+                    _add(each, tile)
         ranks.raise_others_error()
         if progress:
             progress("sweeping pairs", done, len(walk))

@@ -99,16 +99,16 @@ class Ranking:
         self._mean = torch.zeros(self._dim, dtype=torch.float64, device=matrix.device)
         for block in self._blocks:
             self._mean += self._exact(block).sum(dim=0) / count
-        self._kept: Tensor | None = None
+        self._float32_rows: Tensor | None = None
         if count * self._dim <= _KEPT:
-            self._kept = torch.empty(count, self._dim, dtype=torch.float32, device=matrix.device)
+            self._float32_rows = torch.empty(count, self._dim, dtype=torch.float32, device=matrix.device)
         norms = []
         for block in self._blocks:
             exact_rd = self._exact(block)
             shifted_rd = exact_rd - self._mean
             norms.append(torch.stack([exact_rd.norm(dim=1).max(), shifted_rd.norm(dim=1).max()]))
-            if self._kept is not None:
-                self._kept[block] = shifted_rd
+            if self._float32_rows is not None:
+                self._float32_rows[block] = shifted_rd
         self._norm_G, self._shifted_norm_G = torch.stack(norms).unbind(dim=1)
         self._is_first = first_of_equal(matrix, groups, bias, self._work.rows)
 
@@ -128,7 +128,9 @@ class Ranking:
         exact = exact or (sums and not self._sums_in_float32(norm_B))
         dtype = torch.float64 if exact else torch.float32
         offset_B = x_Bd @ self._mean + bias_factor * self._highest_bias
+        # step 1 of the module's description
         highest_GB, total_GB = self._screen(x_Bd, bias_factor, dtype, offset_B, sums=sums)
+        # step 2: near_GB is the lowest score of a candidate
         error_GB = self.error(norm_B, dtype, highest_GB)
         least_GB, least_B = torch.empty_like(highest_GB), torch.full_like(norm_B, -torch.inf)
         for blocks in self._groups:  # a lower bound of the highest score in this and earlier groups
@@ -195,8 +197,8 @@ class Ranking:
         self, x_Bd: Float[Tensor, "B d"], block: slice, bias_n: Float[Tensor, " n"] | None
     ) -> Float[Tensor, "B r"]:
         """Return scores minus their offsets, in the dtype of x; here and below, scores include the factor log₂ e."""
-        if self._kept is not None and x_Bd.dtype == torch.float32:
-            rows_rd = self._kept[block]
+        if self._float32_rows is not None and x_Bd.dtype == torch.float32:
+            rows_rd = self._float32_rows[block]
         else:
             rows_rd = self._exact(block).sub_(self._mean).to(x_Bd.dtype)
         return product(x_Bd, rows_rd, None if bias_n is None else bias_n[block])
@@ -252,6 +254,7 @@ class Ranking:
         given_Bd, bias_n = x_Bd.to(dtype), self._biases(bias_factor, dtype)
         candidates = []
         best_GB, rest_GB = (highest_GB.clone(), total_GB.clone()) if sums else (highest_GB, total_GB)
+        # nonzero() is ordered by block, so this gives the samples of each block
         samples = open_GB.nonzero()[:, 1].split(open_GB.sum(dim=1).tolist())
         for g, (block, sample_P) in enumerate(zip(self._blocks, samples, strict=True)):
             if not len(sample_P):

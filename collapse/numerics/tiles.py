@@ -45,8 +45,8 @@ class ClassGeometry:
     @torch.no_grad()
     def __init__(self, s: EmbeddingStatistics) -> None:
         lengths_C = s.means.norm(dim=1)
-        unit_C = torch.ones_like(s.norms)
-        self.means, self.uncentred, self.variances = s.centred_means, s.means, s.variances
+        ones_C = torch.ones_like(s.norms)
+        self.centred, self.uncentred, self.variances = s.centred_means, s.means, s.variances
         self.sqnorms = torch.einsum("cd,cd->c", s.centred_means, s.centred_means)  # forms no C × d product
         self.inverse_norms = (1 / s.norms).where(s.norms > 0, torch.nan)
         self.inverse_lengths = (1 / lengths_C).where(lengths_C > 0, torch.nan)
@@ -58,8 +58,8 @@ class ClassGeometry:
         rounding_C = (s.mean_rounding / s.norms).where(s.norms > 0, 0)
         # uncentred means, because centring would add rounding errors to their differences
         self.mean_points = Points(lambda i: s.means[i], self.sqnorms, ROUNDING / 2 * lengths_C)
-        self.directions = Points(lambda i: s.centred_means[i] / s.norms[i, None], unit_C, rounding_C)
-        self.uncentred_directions = Points(lambda i: unit_rows(s.means[i]), unit_C, ROUNDING * unit_C)
+        self.directions = Points(lambda i: s.centred_means[i] / s.norms[i, None], ones_C, rounding_C)
+        self.uncentred_directions = Points(lambda i: unit_rows(s.means[i]), ones_C, ROUNDING * ones_C)
         self.pair_counts = Counter[str]()
 
 
@@ -91,7 +91,7 @@ class Tile:
         self.rows, self.columns = rows, columns
         self._held: dict[Any, Any] = {}
         with torch.no_grad():
-            self.gram = geometry.means[rows] @ geometry.means[columns].T if gram is None else gram
+            self.gram = geometry.centred[rows] @ geometry.centred[columns].T if gram is None else gram
         self._held["gram"] = self.gram
 
     @property
@@ -165,7 +165,8 @@ class Tile:
         return self._cosines(self.gram, self._geometry.inverse_norms)
 
     def _unit_sqdist(self) -> Tensor:
-        return self._corrected("unit_sqdist", torch.rsub(self.field("cosine"), 2, alpha=2), self._geometry.directions)
+        sqdist = torch.rsub(self.field("cosine"), 2, alpha=2)  # 2 − 2·cosine
+        return self._corrected("unit_sqdist", sqdist, self._geometry.directions)
 
     def _uncentred_unit_sqdist(self) -> Tensor:
         """Return squared distances of unit uncentred means, from ⟨μ, μ′⟩ = gram + ⟨μ − μ̄, μ̄⟩ + ⟨μ′ − μ̄, μ̄⟩ + ‖μ̄‖².
@@ -179,7 +180,8 @@ class Tile:
             a_R1, b_S = self._sides(geometry.projections)
             product = (a_R1 + geometry.global_sqnorm + b_S).add_(self.gram)
         cosine = self._cosines(product, geometry.inverse_lengths)
-        return self._corrected("uncentred_unit_sqdist", torch.rsub(cosine, 2, alpha=2), geometry.uncentred_directions)
+        sqdist = torch.rsub(cosine, 2, alpha=2)  # 2 − 2·cosine
+        return self._corrected("uncentred_unit_sqdist", sqdist, geometry.uncentred_directions)
 
     def _cosines(self, product: Tensor, inverse_C: Tensor) -> Tensor:
         """⟨a, b⟩ / (‖a‖ ‖b‖) from inverse norms, which are NaN for a zero vector."""

@@ -18,6 +18,7 @@ from collapse.measurement.cells import number, plain
 from collapse.measurement.prepared import of_top
 from collapse.measurement.table import Table
 from collapse.plugin.plugin_manager import plugins
+from collapse.showing.material import Material, Source, gather
 from collapse.showing.overview import LOSS, Associations, associations, findings, warnings
 from collapse.showing.report_tables import (
     definition_table,
@@ -26,7 +27,6 @@ from collapse.showing.report_tables import (
     row_table,
     store_table,
 )
-from collapse.showing.sources import Material, Source, gather
 from collapse.stores.store import Store
 from collapse.stores.writing import check_output_place, write_output
 from collapse.version import VERSION

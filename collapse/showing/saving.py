@@ -12,7 +12,7 @@ from collapse.errors import CollapseError, UsageError, first_line, near_names
 from collapse.measurement.output import as_csv, as_json
 from collapse.plugin.figures import Drawing, numbers_of
 from collapse.plugin.plugin_manager import plugins
-from collapse.showing.sources import Source, gather
+from collapse.showing.material import Source, gather
 from collapse.stores.writing import check_output_place, write_output
 
 FORMATS = (*get_args(Format), "csv")

@@ -110,7 +110,7 @@ def _extended(
     """Return a store with ``files`` added, on disk if it has a folder; ``about`` has the fields of its new manifest."""
     held = store.manifest
     kept = held["files"]
-    if store.path is None:
+    if store.path is None:  # no files to keep: pass the store's own tensors again
         files = {name: store.tensors(name_of(name), layer_of(name)) for name in kept} | dict(files)
         kept = {}
     about = {name: about[name] for name in _ABOUT if name in about}

@@ -91,7 +91,7 @@ def _acquire(lock: BaseFileLock, folder: Path, wait: bool, *, without_parts: boo
             raise InUseError(f"{said}: wait until it ends, or use another folder")
         if timeout > 0:
             log.warning("%s: waiting until it ends", said)
-        timeout = -1
+        timeout = -1  # of filelock: wait without a limit
 
 
 def _release(lock: BaseFileLock) -> None:

@@ -50,7 +50,7 @@ def merge(parts: Parts, *, store: str | Path) -> Store:
     with locked_store_folder(target):
         if not is_store(target):
             return fold_training(target, shards)
-    # reading a store needs no lock
+    # the store is folded again in memory, to compare it with the one that is there; reading a store needs no lock
     new, held = fold_training(None, shards), Store.load(target)
     if held.layers == new.layers and training_hash(held, held.layers) == training_hash(new, new.layers):
         return held.check()

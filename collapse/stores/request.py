@@ -80,17 +80,17 @@ class Request:
         """Return this request for a store in the user's cache, unless it has a folder."""
         return replace(self, folder=self.folder or home() / "stores" / sha256_of([VERSION, self.identity])[:40])
 
-    def identity_differences(self, identity: Mapping[str, Any], *, trained: bool = False) -> list[str]:
+    def identity_differences(self, identity: Mapping[str, Any], *, not_validated: bool = False) -> list[str]:
         """List the fields in which a stored identity differs from the requested one.
 
         Args:
             identity: The stored identity.
-            trained: Whether the store has no validation yet. Fields of the validation text are then ignored, because
-                the store can still be validated on any text. Otherwise, they are ignored if the store has no validation
-                text and the request does not require one.
+            not_validated: Whether the store has no validation yet. Fields of the validation text are then ignored,
+                because the store can still be validated on any text. Otherwise, they are ignored if the store has no
+                validation text and the request does not require one.
         """
         ignored = KNOWN_LATER | self.open_fields
-        if trained or (identity.get("validation") is None and (self.split_may_be_absent or not self.validates)):
+        if not_validated or (identity.get("validation") is None and (self.split_may_be_absent or not self.validates)):
             ignored |= OF_VALIDATION
         return differences(identity, self.identity, ignoring=ignored)
 
@@ -107,7 +107,7 @@ class Request:
 
     def store_differences(self, store: Store, *, whole: bool = False) -> list[str]:
         """Describe how a store's identity differs from the requested one; with ``whole``, also what the store lacks."""
-        found = self.identity_differences(store.identity, trained=store.state == "trained")
+        found = self.identity_differences(store.identity, not_validated=store.state == "trained")
         if whole and (layers := self.lacking_layers(store)):
             found.append(f"layers: the store lacks {', '.join(layers)}")
         if whole and self.lacks_validation(store):
@@ -129,24 +129,27 @@ class Request:
         if folder is None:
             yield Claim(None)
             return
-        if not self.recollect and (store := self._checked_store(folder)):  # readers need no lock
+        if not self.recollect and (store := self._complete_store(folder)):  # readers need no lock
             yield Claim(folder, done=store)
             return
         with locked_store_folder(folder, self.part):
             if self.recollect:
                 new = self._folder_to_recollect(folder)
-                yield Claim(new, done=self._checked_store(new), store=_store_in(new))
+                yield Claim(new, done=self._complete_store(new), store=_store_in(new))
                 replace_by_recollected(folder)
                 return
             with exclusively(folder, self.part):  # look again: another process may have finished meanwhile
                 set_damaged_shards_aside(folder, self.part)
                 if (store := _store_in(folder)) is not None:
                     _remove_folded(folder, store)
-                done = self._checked_store(folder) or self._part_if_done(folder)
+                done = self._complete_store(folder) or self._part_if_done(folder)
             yield Claim(folder, done=done, store=store)
 
     def result(self, done: Store | Part) -> Store | Part:
-        """Return ``done`` with the names in this request; first remove shards that the store already holds."""
+        """Return ``done`` with the names in this request.
+
+        First, remove shards that the store already holds. :meth:`claimed` does not, if it finds the store at once.
+        """
         if self.folder is not None and isinstance(done, Store):
             done = Store.load(self.folder) if self.recollect else done
             _remove_folded(self.folder, done)
@@ -158,7 +161,7 @@ class Request:
         While no slice of a phase is collected, all parts are missing, because the number of slices is not known.
         """
         assert self.folder is not None  # parts need one
-        if self._checked_store(self.folder):
+        if self._complete_store(self.folder):
             return {}
         refuse_if_shards_differ(self.folder, self._differences_in(self.folder))
         store, missing = _store_in(self.folder), {}
@@ -199,7 +202,7 @@ class Request:
             shutil.rmtree(new)
         return new
 
-    def _checked_store(self, folder: Path) -> Store | None:
+    def _complete_store(self, folder: Path) -> Store | None:
         """Return the store in a folder if it holds everything requested; None if something is missing.
 
         Raises:

@@ -152,7 +152,7 @@ def fields_to_compare(header: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def gaps(shards: Sequence[Shard], window: Range | None = None) -> list[Range]:
-    """Return the slices of a window, or of the whole phase, that no shard holds, as half-open ranges."""
+    """Return the slices of a window, or of the whole phase, that no ordered shard holds, as half-open ranges."""
     start, stop = window or (0, shards[0].slices_in_phase)
     missing = []
     for shard in shards:

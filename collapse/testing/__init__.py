@@ -2,7 +2,7 @@
 
 from collapse.testing.laws import LawBroken
 from collapse.testing.metric_laws import check_metric
-from collapse.testing.samples import random_features, statistics_of, tiny_statistics, two_classes, value
+from collapse.testing.sample_data import random_features, statistics_of, tiny_statistics, two_classes, value
 from collapse.testing.statistic_laws import check_statistic
 
 __all__ = [

@@ -6,7 +6,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from collapse.testing.samples import random_features
+from collapse.testing.sample_data import random_features
 
 Features = dict[str, Tensor]
 

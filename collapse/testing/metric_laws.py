@@ -24,7 +24,7 @@ from collapse.plugin.statistic import Statistic
 from collapse.testing import changed_features as change
 from collapse.testing.changed_features import Features
 from collapse.testing.laws import Checked
-from collapse.testing.samples import statistics_of, value
+from collapse.testing.sample_data import statistics_of, value
 
 _DRAWS = ((15, 8, 400), (7, 9, 200))  # classes, dimensions, samples
 _SIMPLICES = ((7, 7), (5, 9))  # classes, dimensions

@@ -13,7 +13,7 @@ from collapse.plugin.plugin_statistics import PluginStatistics
 from collapse.plugin.registry import check_declared
 from collapse.plugin.statistic import Statistic
 from collapse.testing.laws import Checked
-from collapse.testing.samples import random_features
+from collapse.testing.sample_data import random_features
 
 _CLASSES, _DIM, _SAMPLES, _VOCABULARY = 9, 5, 400, 311
 _CHUNK = 4  # samples; a batch is a run of chunks, as in a collection

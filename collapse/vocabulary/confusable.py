@@ -138,7 +138,7 @@ def _from(geometry: ClassGeometry, values: Values, at: int) -> tuple[Float[Tenso
     """
     row = slice(at, at + 1)
     # a tile of one row, so that near pairs are corrected as in the sweep
-    tile = Tile(geometry, values, row, slice(0, len(geometry.means)))
+    tile = Tile(geometry, values, row, slice(0, len(geometry.centred)))
     cdnv = tile.value(plugins().measurements()[_CDNV][0].function)
     found = []
     for field in (tile.field("distance"), tile.field("cosine"), cdnv):

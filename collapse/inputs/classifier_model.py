@@ -1,4 +1,4 @@
-"""A loaded model with a linear head: find the head, and run the model up to it.
+"""A loaded model of ``--task``: find its linear head, and run it up to the head (causal models: language_model.py).
 
 Shapes: B units (images or texts), T tokens, d dimensions, C classes.
 """
