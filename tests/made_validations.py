@@ -7,7 +7,7 @@ import torch
 from golden_store import GOLDEN
 
 from collapse import ValidationBatch
-from collapse.stores.folding import build
+from collapse.stores.folding_shards import build
 from collapse.stores.store import Store
 from collapse_metrics.kappa_groups import PredictionsByGroup
 

@@ -64,7 +64,7 @@ TESTS = {
     "collapse/collection/batches.py": "tests/test_slice_runs.py",
     "collapse/stores/dealing_slices.py": "tests/test_shards.py tests/test_requests.py tests/test_merging.py",
     "collapse/stores/shards.py": "tests/test_shards.py tests/test_merging.py",
-    "collapse/stores/folding.py": "tests/test_merging.py",
+    "collapse/stores/folding_shards.py": "tests/test_merging.py",
 }
 """Modules that compute numbers, and the tests of each; the module's doctests run too."""
 

@@ -16,7 +16,7 @@ import collapse
 from collapse import CollapseError, Results, Row
 from collapse.errors import UsageError
 from collapse.measurement.seeds import spread_of_seeds
-from collapse.stores.folding import statistics_of_shards
+from collapse.stores.folding_shards import statistics_of_shards
 
 NAMES = ["nc4", "val_loss", "val_accuracy", "perplexity", "nc2.norm"]
 ERRORS = ["nc4.agreement", "perplexity", "val_accuracy", "val_loss"]

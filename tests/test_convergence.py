@@ -7,7 +7,7 @@ import pytest
 import collapse
 from collapse.errors import CollapseError, StoreError, UsageError
 from collapse.plugin.figures import numbers_of
-from collapse.stores.folding import statistics_of_shards
+from collapse.stores.folding_shards import statistics_of_shards
 from collapse_figures.tables import drawn_in
 
 OF = {"max_chunks": 96}

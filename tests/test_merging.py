@@ -10,7 +10,7 @@ from collapse.errors import StoreError, UsageError
 from collapse.numerics.class_moments import ClassMoments
 from collapse.plugin.plugin_manager import plugins
 from collapse.plugin.statistic import State, ValidationStatistic
-from collapse.stores.folding import fold_training
+from collapse.stores.folding_shards import fold_training
 from collapse.stores.manifest import MANIFEST
 from collapse.stores.shards import Shard
 

@@ -12,7 +12,7 @@ from collapse.numerics.decisions import Decider, ValidationTally
 from collapse.numerics.devices import float64_device
 from collapse.numerics.finite import NotFinite
 from collapse.plugin.plugin_statistics import PluginStatistics
-from collapse.stores.folding import StatisticTypes
+from collapse.stores.folding_shards import StatisticTypes
 from collapse.stores.layer_names import TOP, joined_states, state_of
 from collapse.stores.store import Store
 

@@ -6,7 +6,7 @@
    inputs/text_source.py).
 4. ``Collection.run`` (passes.py) runs the passes: batches.py computes the embeddings, and accumulators.py adds them to
    class moments (numerics/class_moments.py) and decisions (numerics/decisions.py). Last, the shards of the passes
-   become the store (stores/folding.py).
+   become the store (stores/folding_shards.py).
 """
 
 import time

@@ -27,7 +27,7 @@ from collapse.numerics.finite import check_classifier
 from collapse.plugin.plugin_manager import plugins
 from collapse.plugin.plugin_statistics import PluginStatistics
 from collapse.stores.dealing_slices import dealt, slices_of_part
-from collapse.stores.folding import StatisticTypes, continuable, fold_training, fold_validation, training_hash
+from collapse.stores.folding_shards import StatisticTypes, continuable, fold_training, fold_validation, training_hash
 from collapse.stores.manifest import OF_VALIDATION, differences, is_store
 from collapse.stores.merging import checked_in_order
 from collapse.stores.provenance import Clock, device_name, versions

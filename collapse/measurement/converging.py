@@ -7,7 +7,7 @@ from collapse.errors import counted
 from collapse.measurement.measuring import measure_store
 from collapse.measurement.table import Table
 from collapse.plugin.plugin_manager import plugins
-from collapse.stores.folding import statistics_of_shards
+from collapse.stores.folding_shards import statistics_of_shards
 from collapse.stores.merging import Parts, joined
 
 

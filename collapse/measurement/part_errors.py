@@ -13,7 +13,7 @@ from collapse.errors import CollapseError, UsageError, counted
 from collapse.measurement.measuring import row_and_results
 from collapse.numerics.standard_errors import jackknife_error
 from collapse.plugin.plugin_manager import plugins
-from collapse.stores.folding import statistics_of_shards
+from collapse.stores.folding_shards import statistics_of_shards
 from collapse.stores.manifest import OF_VALIDATION, differences
 from collapse.stores.merging import Parts, joined
 from collapse.stores.shards import Shard, gaps

@@ -2,8 +2,8 @@
 
 A *measurement* is one named number. A scalar metric is one measurement. A class metric gives one value per class, and a
 pair metric one value per pair of classes; one or more *measures* (mean, standard deviation, ...) turn these values into
-measurements. The parameters of a function name what it reads. The decorators only attach a declaration to the
-function, so that it can be called and tested like any other. Does not import torch.
+measurements. The parameters of a function name what it reads (parameters.py). The decorators only attach a declaration
+to the function, so that it can be called and tested like any other. Does not import torch.
 """
 
 import re

@@ -1,7 +1,7 @@
 """The manifest of a store, ``collapse.json``: sealed, written, read and compared. Format version 3.
 
 Its fields are ``identity`` (built in inputs/identity.py), ``model``, ``corpus`` and ``coverage`` (from the source),
-``statistics``, ``files`` and ``provenance`` (folding.py), and ``digest`` and ``checksum`` (:func:`sealed`).
+``statistics``, ``files`` and ``provenance`` (folding_shards.py), and ``digest`` and ``checksum`` (:func:`sealed`).
 docs/reference/store.md describes each field.
 """
 

@@ -1,4 +1,4 @@
-"""Merge the parts of one collection into a store: check and order the shards, which folding.py combines.
+"""Merge the parts of one collection into a store: check and order the shards, which folding_shards.py combines.
 
 If parts are collected into one folder, the process that finishes last folds them (collection/passes.py).
 """
@@ -11,7 +11,7 @@ from collapse.core.paths import expanded
 from collapse.errors import StoreError, UsageError
 from collapse.plugin.guarding import outside_inference_mode
 from collapse.stores.dealing_slices import spans
-from collapse.stores.folding import fold_training, training_hash
+from collapse.stores.folding_shards import fold_training, training_hash
 from collapse.stores.manifest import differences, is_part, is_store
 from collapse.stores.shards import Part, Shard, fields_to_compare, gaps
 from collapse.stores.store import Store, another_store
