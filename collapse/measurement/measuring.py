@@ -103,21 +103,23 @@ def row_and_results(
     message = out_of_memory_message("the measurements", classes, dim, pick_device(device or "cpu"), "--min-count")
     with explaining_out_of_memory(message):
         found = evaluate(new_values, by_metric(wanted), by_class=by_class, top=top, progress=progress)
-    columns = {"group": group and group[0], "ood": _name_of(others.get("ood"))}
-    if isinstance(opened, Store):
-        columns |= row_columns(opened, layer)
-    else:
-        columns |= {"model": "", "revision": None, "corpus": "", "store": "", "dtype": found.s.dtype}
-    return _row(opened, wanted, found, columns), found
+    asked = {"group": group and group[0], "ood": _name_of(others.get("ood"))}
+    return _row(opened, layer, wanted, found, asked), found
 
 
-def _row(opened: Store | EmbeddingStatistics, wanted: Chosen, found: Evaluation, columns: Mapping[str, Any]) -> Row:
-    """Return the row of a store; ``columns`` are those that its metrics do not compute."""
+def _row(
+    opened: Store | EmbeddingStatistics, layer: str, wanted: Chosen, found: Evaluation, asked: Mapping[str, Any]
+) -> Row:
+    """Return the row of a layer; ``asked`` has the columns that name the caller's options."""
     made, s = numbers_of(found), found.s
     if isinstance(opened, Store):
         note_store(made, opened)
+        about = row_columns(opened, layer)
+    else:
+        about = {"model": "", "revision": None, "corpus": "", "store": "", "dtype": s.dtype}
     return Row(
-        **columns,
+        **about,
+        **asked,
         min_count=s.min_count,
         class_set=s.class_set,
         classes=s.n_classes,
