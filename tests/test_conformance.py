@@ -194,8 +194,11 @@ def test_pytest_checks_what_a_plugin_declares(tmp_path):
     words[-1] = "the_name_of_a_plugin"
     done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, timeout=120)
     assert "give a .py file or a module" in done.stderr
-    (tmp_path / "mine.py").write_text("def x(:\n")
+    (tmp_path / "mine.py").write_text("from statistics import mean\n")
     words[-1] = "mine.py"
+    done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, timeout=120)
+    assert "--collapse-laws mine.py defines no metric or statistic" in done.stderr
+    (tmp_path / "mine.py").write_text("def x(:\n")
     done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, timeout=120)
     assert "--collapse-laws mine.py: SyntaxError: " in done.stderr
     assert "INTERNALERROR" not in done.stdout

@@ -5,7 +5,8 @@ from typing import ClassVar
 import pytest
 import torch
 
-from collapse import State, Statistic, ValidationStatistic
+import collapse
+from collapse import State, Statistic, ValidationStatistic, metric
 from collapse.errors import PluginError
 from collapse.testing import LawBroken, check_statistic
 
@@ -84,3 +85,21 @@ def test_what_is_filled_is_what_was_declared(total):
         match=r"values must be a tensor of the shape and dtype that `state` declares .*float64\), but is .*float",
     ):
         check_statistic(kind)
+
+
+def test_a_function_reads_the_statistic_of_its_module():
+    class Energy(Statistic):
+        """Σ‖h‖², not registered."""
+
+        name = "energy"
+        state: ClassVar = {"total": State()}
+
+        def update(self, batch):
+            self.total += batch.h.double().square().sum()
+
+    names = {"metric": metric, "Energy": Energy}
+    exec("@metric('mine.energy')\ndef mean_energy(energy):\n    return energy['total']\n", names)
+    h, y = torch.arange(24.0).reshape(8, 3), torch.arange(8) % 2
+    store = collapse.collect_arrays(h, y, torch.eye(2, 3), statistics=[Energy])
+    row = collapse.measure(store, metrics=[names["mean_energy"]])
+    assert row["mine.energy"] == pytest.approx(float((h.double() ** 2).sum()))

@@ -100,9 +100,13 @@ def needs(function: Callable[..., Any]) -> tuple[str, ...]:
 def check(function: Callable[..., Any], *, pairs: bool, statistics: Collection[str]) -> None:
     """Raise PluginError if a parameter names an unknown value, or one that this kind of function cannot get.
 
-    ``pairs`` is whether it is a function of pairs; ``statistics`` are the names of all statistics.
+    ``pairs`` is whether it is a function of pairs; ``statistics`` are the names of all registered statistics. Those in
+    the function's module are known too: a notebook can pass them to :func:`collapse.collect_arrays`.
     """
-    own = [name for name, each in globals_of(function).items() if _kind(each)]
+    module = globals_of(function)
+    own = [name for name, each in module.items() if _kind(each)]
+    types = [each for each in module.values() if isinstance(each, type) and hasattr(each, DECLARATION)]
+    statistics = {*statistics, *(getattr(each, "name", "") for each in types)}
     known = {*HELD, *OF_CLASSES, *(OF_PAIRS if pairs else ()), *statistics, *own} - {function.__name__}
     for each in closure(function):
         if each.kind == "statistic" and each.name not in statistics:

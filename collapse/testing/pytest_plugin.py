@@ -49,8 +49,12 @@ def pytest_collection_modifyitems(session: pytest.Session, config: pytest.Config
         except Exception as error:  # importing a plugin can raise anything
             hint = "; give a .py file or a module" if getattr(error, "name", "") == name else ""
             raise pytest.UsageError(f"--collapse-laws {name}: {error_line(error)}{hint}") from error
-        for each in declarations(module):
-            if isinstance(each, type) or isinstance(declaration(each), Metric):
-                item = Laws.from_parent(session, name=f"{name}::{each.__name__}")
-                item.declared = each
-                items.append(item)
+        checked = [
+            each for each in declarations(module) if isinstance(each, type) or isinstance(declaration(each), Metric)
+        ]
+        if not checked:
+            raise pytest.UsageError(f"--collapse-laws {name} defines no metric or statistic: name a module that does")
+        for each in checked:
+            item = Laws.from_parent(session, name=f"{name}::{each.__name__}")
+            item.declared = each
+            items.append(item)
