@@ -47,7 +47,7 @@ def command(
 
     STORE is a folder, the digest or the model of a cached store, or user/name or user/name/folder on the Hub.
     The columns are those of the paper's Tables 4 and 5; CDNV and interference are means over all other classes. Texts
-    are verbatim: " Tim" and "Tim" are different tokens. The default table shows both if you give one.
+    are verbatim: " Tim" and "Tim" are different tokens. If you give one of the two, the table has both.
 
     \b
     collapse tokens stores/a --top 10 --by nc1.cdnv

@@ -34,7 +34,7 @@ log = logging.getLogger("collapse")
 
 
 class NoSplit(UsageError):
-    """A data set does not have a split."""
+    """The data set does not have the requested split."""
 
 
 @dataclass(frozen=True)

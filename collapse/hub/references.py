@@ -218,7 +218,7 @@ def remember_tokenizer(reference: ModelReference) -> None:
 
 
 def known_tokenizer(tokenizer: str) -> Path | None:
-    """Return the saved folder of a tokenizer with this fingerprint, or None; its files may have changed since."""
+    """Return the folder that :func:`remember_tokenizer` noted for a fingerprint, or None; its files can differ now."""
     with suppress(OSError):
         return Path(_remembered(tokenizer).read_text())
     return None

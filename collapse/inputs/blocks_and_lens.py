@@ -33,8 +33,8 @@ def find_layers(loaded: "LanguageModel", tokens_BT: Int[Tensor, "B T"], layers: 
             break
     else:
         raise CollapseError(
-            f"the inner layers of {kind} cannot be collected: it has no list of {loaded.n_layers} blocks whose inputs "
-            "are its hidden_states. Remove hooks that change the input or output of a block, or remove --layers"
+            f"the inner layers of {kind} cannot be collected: in no ModuleList of {loaded.n_layers} blocks do the "
+            "inputs equal the model's hidden_states. Remove hooks that change inputs or outputs of blocks, or --layers"
         )
     for layer in layers:
         if (width := found[layer].shape[-1]) != loaded.weight.shape[1]:

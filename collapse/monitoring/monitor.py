@@ -197,7 +197,9 @@ class Monitor:
             UsageError: ``compute`` was not called, or samples were added since.
         """
         if self._row is None:
-            raise UsageError("to_row() returns the result of compute() for all samples so far: call compute() first")
+            raise UsageError(
+                "to_row() needs the result of compute() for all samples added so far: call compute() first"
+            )
         return replace(self._row, model=name, step=step)
 
     def merge(self, other: "Monitor") -> None:

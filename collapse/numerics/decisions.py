@@ -47,7 +47,9 @@ class LinearDecisions(NamedTuple):
 
 
 class Decider:
-    """The two classifiers over the classes with a mean, and the loss over the whole vocabulary.
+    """Computes the decisions of the linear and the nearest-centre classifier, and the loss.
+
+    Both decide among the classes that have a mean; the loss is over the whole vocabulary.
 
     Args:
         s: Training statistics: classes and means.

@@ -21,12 +21,12 @@ _TOGETHER = 1 << 11  # near pairs that are recomputed at a time
 
 @dataclass(frozen=True)
 class Points:
-    """One point per class, such as its mean or its direction; a tile has the squared distance of each pair of points.
+    """One point per class, such as its mean or its direction.
 
     Attributes:
         at: Returns the points of some classes, to full precision, shape (n, d).
-        sqnorms: Squared norms of the vectors whose inner products give the distances, shape (C,). For class means,
-            these vectors are the centred means.
+        sqnorms: ‖a_c‖² of the vectors a_c from which squared distances are computed as ‖a‖² + ‖b‖² − 2⟨a, b⟩, shape
+            (C,). For class means, a_c is the centred mean.
         rounding: Rounding error of each point, shape (C,); two points count as equal if they are nearer than the
             sum of their errors.
     """

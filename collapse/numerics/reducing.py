@@ -90,7 +90,7 @@ class Tally:
         return self._states[self._measures[name].key]
 
     def numbers(self, name: str) -> Float[Tensor, " G"]:
-        """Return a measure's number of each group, nan for a group without values."""
+        """Return the value of a measure for each group; nan for a group without values."""
         return self._measures[name].result(self.state(name)).double()
 
     def number(self, name: str) -> float:

@@ -157,10 +157,10 @@ def metric(
         better: Which direction is better, for measurements without a value at collapse (val_loss: lower).
         vector: A function that returns (ids, values), one value per class, for :func:`collapse.vectors`; its parameters
             name what it reads.
-        standard_error: True if the function computes the number from its parameter ``chunks``, the totals over the
-            validation blocks, with differentiable torch operations only: the derivative then gives the standard error.
-            Or a function that returns a tensor of shape (S,): the influence of each of S groups of blocks on the number
-            (see numerics/standard_errors.py).
+        standard_error: True if the function uses differentiable torch operations only, on the parameter ``chunks``
+            (the totals over the validation blocks) or on measurements that do so: the derivative then gives the
+            standard error. Otherwise, a function that returns a tensor of shape (S,): the influence on the number of
+            each of S groups of blocks (see numerics/standard_errors.py).
     """
     measure = Measure(name, towards=towards, reachable=reachable, reached_by=reached_by, headline=headline)
     about = scale, translation, version, better, vector, standard_error

@@ -200,8 +200,9 @@ class Statistic:
     def merge(self, other: "Statistic", mine: Side | None = None, theirs: Side | None = None) -> None:
         """Merge another statistic of the same kind.
 
-        ``mine`` and ``theirs`` are the counts and means of the two sides. Omit both only if no state is "chan", or
-        if the other statistic is of one batch: its deviations already include the term that "chan" adds.
+        ``mine`` and ``theirs`` are the counts and class means of the two sides. States with the reduction "chan" need
+        them, because the difference of the means adds a term. Omit both if there is no such state, or if ``other``
+        holds a single batch, whose deviations already include this term.
         """
         rows = self._ensure_rows(other) if any(each.per_class for each in self.state.values()) else None
         for name, each in self.state.items():

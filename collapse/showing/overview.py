@@ -52,12 +52,14 @@ class Associations:
 def associations(results: Results) -> Associations:
     """Run the variants of the analyses ``permutation`` and ``correlation`` that are valid for the rows.
 
-    If models share sizes, rows are not exchangeable: ``correlation`` treats each size as a cluster,
-    ``correlation-within`` subtracts the effect of size, and ``permutation-within`` permutes rows only within a size. If
-    models of one size were trained differently, ``correlation-within`` also subtracts the effect of training, and its
-    p-values come from permutations of whole sizes. ``correlation-log-within`` does the same for log(val_loss), and
-    replaces ``permutation-within``. If models do not share sizes, ``permutation`` is run, except for models that
-    were trained differently (checkpoints).
+    ``correlation`` is always run. If each model has another size, ``permutation`` is run too, unless the models were
+    trained differently (checkpoints).
+
+    If models share sizes, rows are not exchangeable: ``correlation`` treats each size as a cluster, and
+    ``correlation-within`` subtracts the effect of size. If the models of a size were trained alike,
+    ``permutation-within`` permutes rows only within a size. Otherwise, ``correlation-within`` also subtracts the effect
+    of training, its p-values come from permuting the sizes (all rows of a size move together), and
+    ``correlation-log-within`` does the same for log(val_loss).
     """
     named = with_parts(results.frame())
     size = next((name for name in SIZES if _repeats(named, name)), None)

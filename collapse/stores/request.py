@@ -116,7 +116,7 @@ class Request:
 
     @contextmanager
     def claimed(self) -> Iterator["Claim"]:
-        """Yield a claim: the finished store or part or, if something is missing, the locked folder to collect into.
+        """Yield a claim. If nothing must be collected, it has the finished store or part; else the locked folder.
 
         With ``recollect``, the claimed folder is a subfolder. At the end of the ``with`` block, the store in the
         subfolder replaces the store in the folder.

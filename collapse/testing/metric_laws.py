@@ -106,7 +106,7 @@ class _Laws:
                 self.checked.breach(law, measure.name, said)
 
     def value(self) -> None:
-        """Check that the metric gives numbers, and gives a pair the same value in both orders."""
+        """Check that the metric gives numbers, and that a pair has the same value if its two classes are swapped."""
         self.before = [self.numbers("value", features) for features in self.draws]
         names = [measure.name for measure in self.metric.measures]
         for name in names:

@@ -115,7 +115,7 @@ def scaled_cdnv(cdnv: Tensor, mean_sqnorm: Tensor) -> Tensor:
 
 @pair_metric(Mean("nc1.cdnv_galanti", towards=0))
 def cdnv_galanti(cdnv: Tensor, sqdist: Tensor) -> Tensor:
-    """Class-distance normalized variance with k = 0, no unit; 0 at full collapse.
+    """Class-distance normalized variance with the squared distance (k = 0), no unit; 0 at full collapse.
 
     Equation: (σ_c² + σ_c′²) / (2‖μ_c − μ_c′‖²)
     Source: Galanti et al. 2021

@@ -154,7 +154,7 @@ def _plan(run: Run, recipe: Recipe, source: Source, ks: set[int], here: Mapping[
 
 
 def _submit(runs: Sequence[Run], folder: Path, slurm: Mapping[str, Any]) -> dict[str, str]:
-    """Run the work of runs as an array of SLURM jobs, wait for them, and return error messages by name.
+    """Submit a SLURM array with a job per run, wait until all jobs end, and return the errors by the run's name.
 
     Raises:
         UsageError: SLURM is not available on this machine.
