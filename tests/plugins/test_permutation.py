@@ -167,6 +167,7 @@ def test_p_that_no_permutation_reached_is_a_bound():
     first, second = made.records()
     assert (first["column"], first["p"], first["p_is_bound"], first["max_t_p_is_bound"]) == ("b", 0.001, True, True)
     assert (second["column"], second["p_is_bound"]) == ("a", False)
+    assert second["p_error"] == pytest.approx(np.sqrt(second["p"] * (1 - second["p"]) / 999))
     assert made.for_people().rows[0][4:6] == ["≤ 0.003", "≤ 0.003"]
 
 
