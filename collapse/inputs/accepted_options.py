@@ -1,4 +1,4 @@
-"""The options of a collection as keywords of a function, in its signature and docstring."""
+"""Add the options of a collection to the signature and the docstring of a function, as keyword arguments."""
 
 from collections.abc import Callable, Iterable
 from dataclasses import fields
@@ -14,11 +14,13 @@ R = TypeVar("R")
 
 
 def accepts(**refused: str | None) -> Callable[[Callable[P, R]], Callable[P, R]]:
-    """Add the options of a collection as keywords to the signature and docstring of a function with ``**options``.
+    """Return a decorator that adds the options of a collection, as keywords, to a function with ``**options``.
 
-    Descriptions of the options replace ``{options}`` in the docstring. An unknown argument raises a TypeError that
-    suggests similar names. The options in ``refused`` are not added; their values are reasons. If such an option is
-    given, a UsageError states the reason. If the reason is None, a TypeError is raised, as for an unknown argument.
+    The options are added to the function's signature. Their descriptions replace ``{options}`` in the docstring. An
+    unknown argument raises a TypeError that suggests similar names.
+
+    ``refused`` has the options that are not added, each with a reason. If a refused option is given, a UsageError
+    states the reason. If the reason is None, a TypeError is raised, as for an unknown argument.
     """
 
     def accepting(function: Callable[P, R]) -> Callable[P, R]:
@@ -45,7 +47,7 @@ def accepts(**refused: str | None) -> Callable[[Callable[P, R]], Callable[P, R]]
 
 
 NO_PART = "collect the parts, merge them, and measure the store"
-"""What to do instead of giving ``part`` to a function that measures."""
+"""Advice for a user who gives ``part`` to a function that measures."""
 
 
 def options_text(names: Iterable[str]) -> str:

@@ -1,4 +1,4 @@
-"""PEFT adapters: weights that change a base model."""
+"""Apply PEFT adapters, whose weights change a base model."""
 
 import warnings
 from typing import Any
@@ -13,8 +13,8 @@ from collapse.hub.references import ModelReference
 def apply_adapter(model: Any, reference: ModelReference, *, merge: bool) -> Any:
     """Apply a model's adapter after loading; return the model.
 
-    With ``merge``, the adapter's weights are added to the model's weights. Otherwise, additional modules of the model
-    apply them.
+    With ``merge``, the adapter's weights are added to the model's weights. Otherwise, the model gets additional modules
+    that apply the adapter.
     """
     import peft
 

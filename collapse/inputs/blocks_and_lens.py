@@ -1,7 +1,7 @@
-"""Find a loaded model's blocks (their inputs are its layers), and its final norm for the logit lens.
+"""Find the blocks of a loaded model, and its final norm for the logit lens.
 
-stores/layer_names.py turns names such as ``every:4`` into numbers of layers; collection/accumulators.py applies the
-lens. Shapes: B chunks of T tokens, d dimensions.
+The inner layers of a model are the inputs of its blocks. stores/layer_names.py turns names such as ``every:4``
+into numbers of layers; collection/accumulators.py applies the lens. Shapes: B chunks of T tokens, d dimensions.
 """
 
 from collections.abc import Iterator, Sequence
@@ -22,7 +22,10 @@ if TYPE_CHECKING:
 
 @torch.no_grad()
 def find_layers(loaded: "LanguageModel", tokens_BT: Int[Tensor, "B T"], layers: Sequence[str]) -> None:
-    """Run a model on the start of a chunk to set its ``blocks``, and ``lens`` or ``no_lens`` (why there is none)."""
+    """Run a model on the start of a chunk, and set its ``blocks`` and its ``lens``.
+
+    If no module is a lens, ``no_lens`` is set to the reason instead.
+    """
     kind, tokens = type(loaded.model).__name__, tokens_BT[:1, :CHECKED_TOKENS]
     states = getattr(loaded.run(tokens, output_hidden_states=True), "hidden_states", None) or ()
     for blocks in _candidates(loaded):
@@ -53,7 +56,7 @@ def _candidates(loaded: "LanguageModel") -> Iterator[nn.ModuleList]:
 
 
 def _agree(inputs: Sequence[Tensor | None], states: Sequence[Tensor]) -> bool:
-    """Whether the inputs of blocks equal, in order, the first entries of a model's ``hidden_states``."""
+    """Whether ``inputs[i]``, the input of a block, equals ``states[i]``, an entry of ``hidden_states``, for all i."""
     pairs = [*zip(inputs, states, strict=False)]
     return 0 < len(inputs) == len(pairs) and all(each is not None and _equal(each, state) for each, state in pairs)
 
@@ -66,7 +69,10 @@ def _equal(mine: Tensor, theirs: Tensor) -> bool:
 
 
 def _find_lens(loaded: "LanguageModel", tokens: Tensor) -> None:
-    """Set ``lens`` to the module that maps the last block's output to the head's input, or ``no_lens`` if none does."""
+    """Set ``lens`` to the module that maps the last block's output to the head's input.
+
+    If no module does this, set ``no_lens`` to a message that says so.
+    """
     assert loaded.blocks is not None
     of_blocks, outputs, mapped = {*loaded.blocks.modules()}, list[Tensor](), list[tuple[nn.Module, Tensor, Tensor]]()
 

@@ -112,7 +112,9 @@ def _needs_code(reference: ModelReference) -> CollapseError:
 
 
 def loading_error(reference: ModelReference, what: str, error: Exception) -> CollapseError:
-    """Return a one-line error for a library's failure to load a model as ``what``, such as "an image processor".
+    """Return a CollapseError with a one-line message, for an exception of a library that loaded a model.
+
+    ``what`` names what the library loaded, such as "an image processor".
 
     Raises:
         CollapseError: The disk is full.

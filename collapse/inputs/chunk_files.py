@@ -1,4 +1,7 @@
-"""Chunks of token ids that packing.py cuts, and their files: token ids, starts of texts, and a record of the origin."""
+"""Write and read the chunks of token ids that packing.py cuts.
+
+A folder of chunks has three files: the token ids, the starts of the texts, and a record of the text's origin.
+"""
 
 import json
 from collections.abc import Iterator, Mapping
@@ -46,7 +49,10 @@ class Chunks:
 
     @cached_property
     def _begins(self) -> np.ndarray:
-        """Position of each block's first token; a block is a run of whole texts with at least T tokens together."""
+        """Position of each block's first token.
+
+        A block is a sequence of whole texts that together have at least T tokens; the last block may have fewer.
+        """
         begins = [0]
         for start in self.starts.tolist():
             if start >= begins[-1] + self.chunk_length:
@@ -65,7 +71,10 @@ class Chunks:
 
 
 def write_chunks(folder: Path, about: dict[str, Any], chunks: Iterator[tuple[np.ndarray, np.ndarray]]) -> None:
-    """Stream chunks into a folder, then write a record with the fields ``about``; after an error, remove the files."""
+    """Write chunks into a folder one by one, then write the record, which contains the fields ``about``.
+
+    After an error, the files of the chunks are removed.
+    """
     rows, files = 0, [folder / name for name in FILES]
     try:
         with files[0].open("wb") as file, files[1].open("wb") as beside:
@@ -85,7 +94,7 @@ def read_chunks(folder: Path, about: Mapping[str, Any]) -> Chunks | None:
     """Return the chunks in a folder; None if the folder has no complete chunks, or their files were changed.
 
     Raises:
-        UsageError: The chunks were packed from another text, or with other options, than ``about`` contains.
+        UsageError: The chunks' text or options differ from those in ``about``.
     """
     try:
         record = read_json(folder / RECORD)

@@ -1,4 +1,6 @@
-"""A loaded model of ``--task``: find its linear head, and run it up to the head (causal models: language_model.py).
+"""Find the linear head of a loaded model of ``--task``, and compute the inputs of the head.
+
+For causal language models, language_model.py does this.
 
 Shapes: B units (images or texts), T tokens, d dimensions, C classes.
 """
@@ -27,8 +29,8 @@ class Classifier:
         name, head: The head's name in the model, and the head.
         weight: The head's weight, shape (C, d).
         bias: The head's bias, shape (C,), or None.
-        pools: Whether each unit (image or text) has one row of logits, not one per token. Some of these models
-            still run the head on every token, and return the logits of one token.
+        pools: True if the model returns one row of logits per unit (image or text), False if it returns one row per
+            token. Some models with one row per unit run the head on every token, and return the logits of one token.
     """
 
     model: Any
@@ -44,7 +46,10 @@ class Classifier:
 
     @classmethod
     def of(cls, model: Any, batch: Mapping[str, Tensor]) -> "Classifier":
-        """Find the head: the last linear module that the model calls. Check on a batch that it computes the logits."""
+        """Find the head, which is the last linear module that the model calls.
+
+        A batch is run to check that the output of the head is the model's logits.
+        """
         called: list[tuple[str, torch.nn.Module]] = []
         hooks = [
             each.register_forward_hook(lambda module, *_, name=name: called.append((name, module)))
@@ -76,7 +81,11 @@ class Classifier:
 
     @torch.no_grad()  # not inference_mode: a model may keep tensors
     def embed(self, batch: Mapping[str, Tensor]) -> Float[Tensor, "B d"] | Float[Tensor, "B T d"]:
-        """Return the input of the head, without computing logits."""
+        """Return the input of the head: a row per unit if ``pools`` is True, else a row per token.
+
+        If ``pools`` is False, the run stops before the head. If ``pools`` is True, the model also computes logits: when
+        the head runs on every token, they show which token's row to return.
+        """
         outputs, logits = list[Tensor](), list[Tensor]()
 
         def run() -> None:

@@ -1,4 +1,4 @@
-"""A model with a linear head, run on labelled data, as a source."""
+"""Run a model with a linear head on labelled data, as a source."""
 
 import logging
 import shlex

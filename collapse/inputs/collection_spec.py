@@ -18,13 +18,14 @@ from collapse.inputs.tasks import TASKS
 from collapse.stores.layer_names import FORM, TOP
 
 NULLS = ("untrained", "shuffled")
-"""Nulls: the architecture with initial weights from a fixed seed; the embeddings with permuted labels."""
+"""Null baselines: ``untrained`` is the architecture with initial weights, which are drawn with a fixed seed;
+``shuffled`` is the embeddings of the model with permuted labels."""
 
 OF_PACKING = (
     *("validation_text", "split", "validation_split", "text_column", "tokenizer", "chunk_length", "max_chunks"),
     *("max_validation_chunks", "shards", "eos_between", "special_tokens", "trust_remote_code"),
 )
-"""Options on which the chunks of a text depend, besides the text."""
+"""Options that determine, together with ``text``, the chunks of a collection."""
 
 OF_SOURCE = ("without", "recollect", "batch_size", "deterministic", "part")
 """Options of a collection that apply to any source."""
@@ -36,7 +37,10 @@ _NAMES["wanted"] = "one or several names"
 
 
 def _token_ids(value: Any) -> Any:
-    """Return token ids as the identity records them: distinct and ascending, such as "0,5"; anything else unchanged."""
+    """Return token ids as the identity records them, such as "0,5": ascending, each id once.
+
+    A value that does not consist of ids, such as "special", is returned unchanged.
+    """
     words = ",".join(map(str, text_names(value))).replace(" ", "").split(",")
     return ",".join(map(str, sorted({*map(int, words)}))) if all(word.isdecimal() for word in words) else value
 
@@ -224,12 +228,12 @@ class CollectionSpec:
 
     @property
     def of_validation(self) -> "CollectionSpec":
-        """The options for the validation text: ``max_chunks`` is the validation text's own limit, if there is one."""
+        """The options for the validation text: ``max_validation_chunks``, if given, replaces ``max_chunks``."""
         return replace(self, max_chunks=self.max_validation_chunks or self.max_chunks)
 
     @property
     def given(self) -> dict[str, Any]:
-        """Values that differ from their defaults."""
+        """The options whose values differ from their defaults, as a dictionary from name to value."""
         plain = CollectionSpec()
         values = {name: getattr(self, name) for name in options_of()}
         return {name: value for name, value in values.items() if value != getattr(plain, name)}

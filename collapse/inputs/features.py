@@ -1,4 +1,4 @@
-"""Precomputed embeddings as a source: a features file, or arrays.
+"""Make a source from precomputed embeddings, which are in a features file or in arrays.
 
 A features file is safetensors with ``train_features`` (N, d), ``train_labels`` (N,), ``classifier`` (C, d) and,
 optionally, ``classifier_bias`` (C,), ``validation_features`` (n, d), ``validation_labels`` (n,).
@@ -41,7 +41,7 @@ _OPTIONS = ("without", "null", "recollect", "batch_size", "device", "determinist
 
 
 class ArrayPhase(Phase):
-    """Rows of an array, in blocks of 8,192."""
+    """The rows of an array as samples. A unit is a block of 8,192 rows."""
 
     unit = "block"
     out_of_memory = "use a machine with more memory, or store the features in a smaller dtype"
@@ -70,12 +70,12 @@ class ArrayPhase(Phase):
         return 1
 
     def coverage(self) -> dict[str, Any]:
-        """Return only the number of slices, 1: a manifest of features has no chunks."""
+        """Return only the number of slices, which is 1. Numbers of chunks are left out, as features have no chunks."""
         return {"slices": 1}
 
 
 def is_features_file(path: str | Path) -> bool:
-    """Whether a path is the path of a features file rather than of a model or a store."""
+    """Whether a path is a features file: an existing file with the suffix ``.safetensors``."""
     return Path(path).suffix == ".safetensors" and Path(path).is_file()
 
 

@@ -1,4 +1,4 @@
-"""The options with which a store was collected, and options that do not apply to a finished store."""
+"""Find the options with which a store was collected, and reject options that do not apply to a finished store."""
 
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -14,7 +14,7 @@ _HOW = ("shards", "eos_between", "special_tokens", "ignore_tokens", "dtype", "qu
 
 
 def options_held(identity: Mapping[str, Any], given: Mapping[str, Any], *, texts_only: bool = False) -> dict[str, Any]:
-    """Return the options ``given`` and, where none is given, the options with which a store was collected.
+    """Return the options ``given``, and add the options with which a store was collected if they are not given.
 
     Local texts are not added, because the store's ``identity`` holds only their hashes. With ``texts_only``, only
     options of the texts are added: names, splits, column, chunk length and limits.

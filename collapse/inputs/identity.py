@@ -1,4 +1,6 @@
-"""The identity of a collection: everything that affects a stored number and is known without loading the model.
+"""Make the identity of a collection.
+
+The identity contains everything that affects a stored number and is known without loading the model.
 
 Two collections are the same if their identities are equal; ``differences`` in stores/manifest.py names what differs.
 After loading the model, text_source.py and classifier_source.py add the model's attention and head. A features file has
@@ -25,7 +27,10 @@ def identity_of(
 
 
 def recorded_options(spec: CollectionSpec) -> dict[str, Any]:
-    """Return the options that affect a stored number; with --task, the options of packing do not."""
+    """Return the options that affect a stored number.
+
+    With ``--task``, the options of packing are left out, because no text is packed.
+    """
     recorded = {}
     for each in fields(CollectionSpec):
         role, value = each.metadata["option"].role, getattr(spec, each.name)

@@ -30,8 +30,10 @@ class Labelled:
     Attributes:
         name: Name in messages.
         inputs: The input columns. Each is a sequence of texts, lists of words, images, or names of image files.
-        labels: The class of each row, as a number or name, or a list of classes per row; None if they are not read.
-        names: Names of the data's classes, if the labels are numbers of these classes and the data have such names.
+        labels: The class of each row, or a list of classes for each row; None if no labels are read. A class is a
+            number or a name.
+        names: The names of the classes, in the order of their numbers. None if the labels are names themselves, or if
+            the data have no names of classes.
         hashes: The hash of each local image file.
     """
 
@@ -80,7 +82,7 @@ def _are_images(files: Sequence[str]) -> bool:
 
 
 def read_data(corpus: Corpus, task: Task, report: Report | None = None) -> Labelled:
-    """Read data that were found, except images, which are read later, when a batch needs them.
+    """Read the data of a corpus; image files are read later, when a batch needs them.
 
     Raises:
         NoSplit: There is no such split.
@@ -117,7 +119,10 @@ def read_data(corpus: Corpus, task: Task, report: Report | None = None) -> Label
 
 
 def _rows(corpus: Corpus, files: Sequence[str], task: Task) -> Any:
-    """Return the rows of files; ``datasets`` stores them in the user's cache, by a hash of the data's identity."""
+    """Return the rows of files.
+
+    ``datasets`` caches the rows in a folder that is named by a hash of the data's identity.
+    """
     with environment(HF_UPDATE_DOWNLOAD_COUNTS="0"):  # read when datasets is imported
         import datasets
     if not files:
@@ -137,9 +142,10 @@ def _rows(corpus: Corpus, files: Sequence[str], task: Task) -> Any:
 
 
 def class_ids(data: Labelled, classes: Mapping[int, str]) -> list[Any]:
-    """Return the labels of data as numbers of the model's classes, with the same nesting; all 0 if there are no labels.
+    """Return each label of the data as the number of one of the model's classes.
 
-    ``classes`` has the names of the model's classes (``id2label``).
+    If a row has a list of labels, the result has a list of numbers for this row. If the data have no labels, all
+    numbers are 0. ``classes`` has the names of the model's classes (``id2label``).
     """
     if data.labels is None:
         return [0] * len(data.inputs[0])
@@ -164,9 +170,11 @@ def class_ids(data: Labelled, classes: Mapping[int, str]) -> list[Any]:
 
 
 def matched_in_order(data: Labelled, classes: Mapping[int, str]) -> str | None:
-    """Describe how the data's classes match the model's, if they are matched by the order of names; else None.
+    """Describe which class of the data is matched with which class of the model, if they are matched by order.
 
-    They are matched by order if no name matches, but both have equally many classes, as for ImageNet's synsets.
+    Classes are matched by order if no class has the same name in the data and in the model, but data and model have
+    equally many classes. An example is data whose classes have the names of ImageNet's synsets. If classes are not
+    matched by order, return None.
     """
     names = _names(data)
     known, key = _known(classes)
@@ -181,7 +189,7 @@ def _names(data: Labelled) -> Sequence[str] | None:
 
 
 def _numbers(data: Labelled, names: Sequence[str], classes: Mapping[int, str]) -> list[int]:
-    """Return the numbers of a model's classes for the names of the data's classes."""
+    """Return, for each class name of the data, the number of the model's class."""
     known, key = _known(classes)
     lacking = [name for name in names if key(name) not in known]
     if not lacking:

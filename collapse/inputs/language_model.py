@@ -58,8 +58,8 @@ class LanguageModel:
     Attributes:
         model: The transformers model, in evaluation mode. It may be spread over devices, offloaded or quantized.
         weight: The output embedding w, shape (V, d), in the model's dtype.
-        bias: Its bias, shape (V,), or None.
-        input_rows: Number of rows of the input embedding; token ids must be below it.
+        bias: The bias of the output embedding, shape (V,), or None.
+        input_rows: Number of rows of the input embedding; token ids must be smaller than this number.
         attention: Name of the attention implementation, from transformers or a plugin.
         n_layers: Number of blocks, or None if the model's configuration does not state it.
         blocks: The blocks; their inputs are the inner layers. :func:`collapse.inputs.blocks_and_lens.find_layers` sets
@@ -83,7 +83,7 @@ class LanguageModel:
 
     @classmethod
     def of(cls, model: Any) -> "LanguageModel":
-        """Return a transformers model with its classifier.
+        """Make a LanguageModel from a transformers model, and read weight and bias of the model's output embedding.
 
         Raises:
             CollapseError: The model has no output embedding with a weight matrix.
@@ -123,7 +123,7 @@ class LanguageModel:
 
     @property
     def is_quantized(self) -> bool:
-        """Whether some of its weights are quantized."""
+        """Whether some of the model's weights are quantized."""
         return bool(getattr(self.model, "is_quantized", False))
 
     @property
@@ -146,7 +146,7 @@ class LanguageModel:
 
     @cached_property
     def _plain(self) -> Any:
-        """The model; if it is quantized or offloaded, the same architecture without weights."""
+        """The model or, if the model is quantized or offloaded, a copy of its architecture on the meta device."""
         if not self.is_quantized and not any(each.is_meta for each in self.model.parameters()):
             return self.model
         with torch.device("meta"):
@@ -154,7 +154,7 @@ class LanguageModel:
 
     @cached_property
     def _is_sharded(self) -> bool:
-        """Whether its weights are divided among ranks (FSDP). A forward pass must then not stop early."""
+        """Whether the model's weights are divided among ranks (FSDP). If so, a forward pass must not stop early."""
         return any(hasattr(each, "full_tensor") for each in self.model.parameters())
 
     def embeddings(self, tokens_BT: Int[Tensor, "B T"]) -> Float[Tensor, "B T d"]:
@@ -165,10 +165,11 @@ class LanguageModel:
     def embeddings_by_layer(
         self, tokens_BT: Int[Tensor, "B T"], names: Sequence[str], stop: int | None = None
     ) -> dict[str, Float[Tensor, "B S d"]]:
-        """Return h for each layer in ``names``: the input of a block or, for top, of the head.
+        """Return h for each layer in ``names``.
 
-        ``names`` are in order of depth. Without FSDP, the run stops at the last of them. Only the S positions before
-        ``stop`` are returned.
+        For an inner layer, h is the input of a block; for top, h is the input of the head. ``names`` must be in order
+        of depth. Without FSDP, the run stops at the last layer in ``names``. Only the S positions before ``stop`` are
+        returned.
         """
         modules = {}
         for layer in names:
@@ -203,9 +204,9 @@ class LanguageModel:
 def inputs_of(
     modules: Mapping[str, torch.nn.Module], run: Callable[[], object], *, stops: bool = True
 ) -> dict[str, Tensor]:
-    """Run a model, and return the first input tensor of each of its ``modules``, by the modules' keys.
+    """Run a model, and return the first input tensor of each module, with the same keys as ``modules``.
 
-    ``modules`` must be in the order in which the model calls them. With ``stops``, the run ends at the last one.
+    ``modules`` must be in the order in which the model calls them. With ``stops``, the run ends at the last module.
     """
     found: dict[str, Tensor] = {}
     last = [*modules][-1]
@@ -228,7 +229,7 @@ def inputs_of(
 def classifier_of(head: torch.nn.Module, dtype: torch.dtype) -> tuple[Tensor, Tensor | None] | None:
     """Return weight and bias of a linear module, even if they are offloaded, quantized or have an adapter.
 
-    None if the module has no matrix.
+    Return None if the module has no weight matrix.
     """
     with on_device(head):
         weight, bias = whole(getattr(head, "weight", None)), whole(getattr(head, "bias", None))
@@ -259,5 +260,8 @@ def whole(weight: Any) -> Any:
 
 
 def is_plain(weight: Any) -> TypeGuard[Tensor]:
-    """Whether a weight is a plain tensor of floats. Quantizers have their own tensor types, or pack integers."""
+    """Whether a weight is a plain tensor of floats.
+
+    A quantized weight is not plain: it has a tensor type of the quantizer, or holds integers or floats of one byte.
+    """
     return type(weight) in (torch.nn.Parameter, Tensor) and weight.is_floating_point() and weight.element_size() > 1

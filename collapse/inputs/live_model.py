@@ -137,11 +137,11 @@ def _is_name(text: Any) -> bool:
 
 
 def _probe(loaded: LanguageModel, folder: Path | None) -> str:
-    """Return, as text, a hash of the model's configuration, parameters and buffers, followed by some of its outputs.
+    """Return a text that contains a hash of the model and some outputs of the model.
 
-    The outputs are sums of the embeddings of fixed tokens, and of the logits of random embeddings. All summands have
-    random factors from a fixed seed. If the outputs equal those in the folder's probe up to rounding, the folder's
-    outputs are used.
+    The hash is computed from the model's configuration, parameters and buffers. The outputs are sums of the embeddings
+    of fixed tokens, and of the logits of random embeddings. All summands have random factors from a fixed seed. If the
+    folder has a probe whose outputs equal the model's outputs up to rounding, the text contains the folder's outputs.
     """
     h = loaded.embeddings(loaded.probe(_PROBED))[0, -_SUMS:]
     random = torch.Generator().manual_seed(0)
@@ -178,7 +178,7 @@ def _hash_of(model: Any) -> str:
 
 
 def _plain_parts(tensor: torch.Tensor) -> Iterator[torch.Tensor]:
-    """Yield a tensor, gathered from all ranks, or the component tensors of a quantized tensor."""
+    """Yield a tensor; if it is quantized, yield its component tensors instead. FSDP's tensors are gathered first."""
     tensor = whole(tensor)
     if hasattr(tensor, "__tensor_flatten__"):
         for name in tensor.__tensor_flatten__()[0]:
@@ -188,7 +188,7 @@ def _plain_parts(tensor: torch.Tensor) -> Iterator[torch.Tensor]:
 
 
 def _held(folder: Path | None) -> np.ndarray:
-    """Return the outputs in the probe of the collection in a folder; an empty array if there is none."""
+    """Return the outputs in the probe that a folder's collection contains; an empty array if there is no probe."""
     if folder is None:
         return np.empty(0)
     shards = [] if is_store(folder) else shards_in(folder, "train")

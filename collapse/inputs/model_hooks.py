@@ -45,7 +45,7 @@ def speed_up(loaded: "LanguageModel") -> str | None:
 
 
 def _difference(before: Float[Tensor, "1 T d"], after: Float[Tensor, "1 T d"]) -> str | None:
-    """Describe how embeddings differ by more than rounding; None if they do not."""
+    """Describe the difference between embeddings; return None if rounding explains it."""
     if before.dtype != after.dtype:
         return f"{before.dtype} became {after.dtype}"
     moved, allowed = float(change_of(before, after).max()), _TOLERANCE[before.dtype]

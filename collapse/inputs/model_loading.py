@@ -43,7 +43,10 @@ def load_model(reference: ModelReference, spec: CollectionSpec, report: Report |
 def load_pretrained(
     reference: ModelReference, spec: CollectionSpec, report: Report | None = None, task: Task = CAUSAL
 ) -> Any:
-    """Load a model in evaluation mode, with its checkpoint's weights or, for ``--null untrained``, initial weights."""
+    """Load a model in evaluation mode.
+
+    The weights are those of the checkpoint; for ``--null untrained``, they are initial weights.
+    """
     target = pick_device(spec.device)
     arguments = dict(reference.model_args)
     config = {**reference.json("config.json"), **arguments}

@@ -1,4 +1,7 @@
-"""Fields of a dataclass that are options: how each is documented, named on the command line, checked and recorded."""
+"""Define options as fields of a dataclass.
+
+Each field describes how its option is documented, named on the command line, checked and recorded.
+"""
 
 from collections.abc import Callable
 from dataclasses import Field, dataclass, field
@@ -14,7 +17,8 @@ ROLES = {
     "statistics": "nothing: the manifest lists the statistics in `statistics`, outside the identity",
     "layers": "nothing: the manifest lists the files of each layer in `files`, outside the identity",
 }
-"""What a collection's identity records for an option, by its role. Other roles name the identity's fields of hashes."""
+"""For each role of an option, what a collection's identity records. Any other role names fields of the identity, which
+hold hashes or versions of the content that the option selects."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,8 +37,8 @@ class Option:
         read: Function that converts a given value to the value of the field.
         least: Smallest value of an integer.
         choices: All valid values.
-        valid, wanted: If there is neither ``choices`` nor ``least``: a function that returns whether a value is valid;
-            a description of valid values for messages.
+        valid, wanted: Used only if there is neither ``choices`` nor ``least``. ``valid`` is a function that returns
+            whether a value is valid. ``wanted`` describes the valid values in messages.
     """
 
     help: str
@@ -64,7 +68,7 @@ def option(help: str, role: str = "recorded", *, default: Any = None, **how: Any
 
 
 def checked(each: Field[Any], value: Any) -> Any:
-    """Return the value of a field with an :class:`Option`; raise UsageError if it is invalid."""
+    """Return a value for a field with an :class:`Option`; raise UsageError if the value is invalid."""
     about: Option = each.metadata["option"]
     if about.least is not None:
         return at_least(about.least, about.flag_for(each.name), value)

@@ -37,12 +37,14 @@ Tokenize = Callable[[list[str]], Sequence[Sequence[int]]]
 
 
 def maps(counts: Iterable[int], shares: int) -> Iterator[tuple[int, int]]:
-    """Yield (start, stop) of the rows that are grouped together: contiguous shares, each in maps of 1,000 rows.
+    """Yield (start, stop) for each map: rows start to stop − 1, whose token ids are concatenated.
+
+    The rows are split into contiguous shares, and each share into maps of 1,000 rows.
 
     Args:
-        counts: Numbers of rows known at successive moments, ascending; the last is the total. So maps of the first
-            share are yielded before all rows are counted. If only the first rows of a map are known, the map is yielded
-            again later, with more rows.
+        counts: The number of rows counted so far, at successive moments; the last number is the total. So maps of the
+            first share are yielded before all rows are counted. If only the first rows of a map have been counted, the
+            map is yielded again later, with more rows.
         shares: Number of shares.
 
     >>> list(maps([2500], 2))
@@ -159,7 +161,7 @@ def pack(
 
 
 def _packed(text: PackedText, about: Mapping[str, Any], progress: Report | None) -> Chunks:
-    """Read the chunks of a packed text; if fewer chunks are requested, only the first ones."""
+    """Read the chunks of a packed text. If fewer chunks are requested, return only the first chunks."""
     limit, packed = about["max_chunks"], text.record.get("max_chunks")
     is_less = limit is not None and (packed is None or limit < packed)
     ignored = NOT_COMPARED | ({"max_chunks"} if is_less else set())
@@ -219,9 +221,10 @@ def _chunks(
 def _tokenized(
     runs: Iterable[tuple[int, int]], texts: Iterator[str], tokenize: Tokenize, *, ahead: bool
 ) -> Iterator[tuple[int, int, Sequence[Sequence[int]]]]:
-    """Yield (start, stop, token ids) for each (start, stop) in ``runs``; with ``ahead``, tokenize one run ahead.
+    """Yield (start, stop, token ids) for each (start, stop) in ``runs``.
 
-    Token ids of texts that an earlier run has are not repeated.
+    If a run repeats texts of an earlier run, only the token ids of its new texts are yielded. With ``ahead``, the next
+    run is tokenized while the caller uses the current run.
     """
     waiting: deque[tuple[int, int, Future[Sequence[Sequence[int]]]]] = deque()
     with ThreadPoolExecutor(1) as thread:

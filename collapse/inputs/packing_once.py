@@ -1,4 +1,4 @@
-"""Tokenize and pack texts once, into a folder that collections read instead of the texts: :func:`pack`."""
+"""Tokenize and pack texts once, into a folder that collections read instead of the texts."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -37,14 +37,15 @@ text's first id, as int64. `chunks.json` has the origin, the options and the sha
 def pack(
     text: TextNames, *, tokenizer: str | Path, out: str | Path, progress: Report | None = None, **options: Any
 ) -> dict[str, Chunks]:
-    """Tokenize and pack texts into a folder, which ``text=`` of other functions accepts in place of the texts.
+    """Tokenize texts and pack them into a folder.
 
-    If the folder already holds these chunks, nothing is tokenized.
+    Other functions accept this folder as ``text=``, in place of the texts. If the folder already holds these
+    chunks, nothing is tokenized.
 
     Args:
         text: The training text: files, folders, globs or a Hub data set.
-        tokenizer: The tokenizer: the folder or Hub id of a model.
-        out: The folder: new, empty, or of an earlier run with the same options.
+        tokenizer: Folder or Hub id of the model whose tokenizer is used.
+        out: Folder for the chunks. It must be new, empty, or from an earlier run with the same options.
         progress: Called as progress(what, done, total[, note]).
         {options}
 

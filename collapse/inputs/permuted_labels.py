@@ -1,7 +1,7 @@
-"""A permutation of a text's samples, for the null of shuffled labels; it keeps each class's number of samples.
+"""Permute the labels of samples, for the null ``shuffled``; each class keeps its number of samples.
 
-It is computed sample by sample (a Feistel network, Luby & Rackoff 1988) instead of drawn as a whole. So it needs no
-memory, and sample i has the same label in every run, resumed run or part. source.py applies it to texts;
+The permutation is computed sample by sample (a Feistel network, Luby & Rackoff 1988) instead of drawn as a whole. So it
+needs no memory, and sample i has the same label in every run, resumed run or part. source.py applies it to texts;
 :func:`shuffled` applies it to arrays.
 """
 
@@ -18,7 +18,7 @@ _MIX = np.uint64(0xBF58476D1CE4E5B9)  # constant of splitmix64 (Steele, Lea & Fl
 
 
 def permuted(places: Int[Tensor, " n"], total: int, seed: int = 0) -> Int[Tensor, " n"]:
-    """Apply a fixed permutation of the positions 0 to ``total`` − 1 to some of these positions.
+    """Return where a fixed permutation of 0, …, ``total`` − 1 maps each number in ``places``.
 
     >>> permuted(torch.arange(10), 10).sort().values.tolist()
     [0, 1, 2, 3, 4, 5, 6, 7, 8, 9]

@@ -1,4 +1,4 @@
-"""How transformers places a model on devices, and quantizes it: arguments of ``from_pretrained``."""
+"""Make the arguments of ``from_pretrained`` that place a model on devices and quantize it."""
 
 import logging
 from collections.abc import Mapping
@@ -20,9 +20,11 @@ _AUTOMATIC = ("auto", "balanced", "balanced_low_0", "sequential")
 
 
 def placement(spec: CollectionSpec, config: Mapping[str, Any], target: torch.device) -> dict[str, Any]:
-    """Return the arguments of ``from_pretrained`` that place and quantize a model; {} to load it on the CPU.
+    """Return the arguments of ``from_pretrained`` that place and quantize a model.
 
-    A quantized model cannot be moved afterwards: without a device map, it is placed on ``target``.
+    Without a device map and quantization, return {}: transformers then loads the model on the CPU, and the caller moves
+    it to ``target``. A quantized model cannot be moved after loading. So without a device map, the arguments place it
+    on ``target``.
     """
     device_map = _device_map(spec.device_map) or config.get("device_map")
     quantized, already = _quantization(spec), config.get("quantization_config")

@@ -58,10 +58,10 @@ def _request(
 
 
 def find_store(reference: ModelReference, spec: CollectionSpec) -> Store | None:
-    """Find a store, in a model's folder or repository, that makes a collection of the model unnecessary.
+    """Find a store in the model's folder or repository that has what the options request; None if there is none.
 
-    For a model on the Hub, a store may have any text, chunk length and limits if the options specify none of them;
-    stores of whole texts are preferred.
+    If the model is on the Hub, and the options specify no text, chunk length or limit, the store may have any of these.
+    Stores of whole texts are preferred.
     """
     stores: list[Store] = []
     files = reference.files

@@ -1,4 +1,6 @@
-"""Labelled embeddings with their classifier; every source goes through the same two passes.
+"""Define a source: labelled embeddings with their classifier.
+
+Every source goes through the same two passes, training and validation.
 
 Shapes: n samples, d dimensions, V rows of the classifier.
 """
@@ -24,15 +26,16 @@ from collapse.stores.request import Request
 
 
 class Phase(ABC):
-    """The samples of the training or validation pass, in units, such as chunks of a text or blocks of rows.
+    """The samples of one pass, training or validation.
 
-    Methods with ``start`` and ``stop`` are for the units start to stop − 1.
+    The samples are grouped into units, such as chunks of a text or blocks of rows. Methods with ``start`` and ``stop``
+    are for the units start to stop − 1.
 
     Attributes:
         name: "train" or "validation".
         units: Number of units; all but the last one have the same size.
-        slice_units: Units per slice, independent of the batch size; runs resume and parts begin only at the start
-            of a slice.
+        slice_units: Number of units per slice; it does not depend on the batch size. A run resumes, and a part
+            begins, only at the start of a slice.
         unit_samples: Samples per unit; the last unit may have fewer.
         n_samples: Number of samples in all units.
         unit: Name of a unit, such as "chunk".
@@ -56,7 +59,7 @@ class Phase(ABC):
 
     @abstractmethod
     def embeddings(self, start: int, stop: int, layers: Sequence[str]) -> dict[str, Float[Tensor, "n d"]]:
-        """Return the embeddings of the units from ``start`` to ``stop − 1`` by layer, a row per sample, in order."""
+        """Return, for each layer, the embeddings of units ``start`` to ``stop − 1``: a row per sample, in order."""
 
     @abstractmethod
     def labels_at(self, places: Int[Tensor, " n"]) -> Int[Tensor, " n"]:
@@ -71,22 +74,23 @@ class Phase(ABC):
 
     @abstractmethod
     def batch_units(self, asked: int | str) -> int:
-        """Return the initial number of units per batch for the batch size of :func:`collapse.collect`.
+        """Return the initial number of units per batch.
 
-        Return 1 if the last unit is shorter: a batch must not mix units of different lengths.
+        ``asked`` is the ``batch_size`` of :func:`collapse.collect`. Return 1 if the last unit is shorter: a batch must
+        not mix units of different lengths.
         """
 
     def samples(
         self, start: int, stop: int, layers: Sequence[str] = (TOP,)
     ) -> tuple[dict[str, Float[Tensor, "n d"]], Int[Tensor, " n"]]:
-        """Return the embeddings of the units by layer, and their labels, both without excluded samples."""
+        """Return, for each layer, the embeddings of the units, and return their labels; leave out excluded samples."""
         found, y_n, kept_n = self.embeddings(start, stop, layers), self.labels(start, stop), self.kept(start, stop)
         if kept_n is None:
             return found, y_n
         return {layer: h_nd[kept_n.to(h_nd.device)] for layer, h_nd in found.items()}, y_n[kept_n]
 
     def kept(self, start: int, stop: int) -> Bool[Tensor, " n"] | None:
-        """Whether each sample of the units is kept; None if all samples are kept."""
+        """Return a mask that is True for samples that are not excluded; None if no labels are excluded."""
         return None if self.ignored is None else ~torch.isin(self.labels(start, stop), self.ignored)
 
     def labels(self, start: int, stop: int) -> Int[Tensor, " n"]:
@@ -122,8 +126,9 @@ class Source:
     """Labelled embeddings and their classifier.
 
     Attributes:
-        identity: Everything that affects a stored number, except the statistics, as JSON: hashes or versions of the
-            weights, of the training data (``corpus``) and of the validation data (``validation``), and options.
+        identity: Everything that affects a stored number, except the choice of statistics, as JSON. It has options,
+            and hashes or versions of the weights, the training data (``corpus``) and the validation data
+            (``validation``).
         model, corpus: Two entries of the manifest. ``model`` has the model's ``name`` and, if known, ``n_params`` and
             the names of its ``classes``, a list or a dictionary by number. ``corpus`` has the ``name`` of the training
             data and, as ``validation``, the name of the validation data if it differs.
@@ -188,7 +193,10 @@ class Source:
 
 
 def source_request(source: Source, spec: CollectionSpec, folder: Path | None) -> Request:
-    """Return the request for an open source; ``folder`` is the store's folder, or None for a store in memory."""
+    """Return the request for a source that is already loaded.
+
+    ``folder`` is the store's folder, or None for a store in memory.
+    """
     return Request(
         identity=source.identity,
         shown_names={"model": source.model["name"], "corpus": source.corpus["name"]},

@@ -21,8 +21,8 @@ _HEAD_TOLERANCE = {torch.float64: 1e-10, torch.float32: 1e-4, torch.bfloat16: 1e
 TOLERANCE = {torch.float64: 1e-8, torch.float32: 1e-4, torch.bfloat16: 2e-2, torch.float16: 5e-3}
 """Largest relative change of an embedding that rounding can cause, for example if experts are grouped differently."""
 _QUANTIZED_TOLERANCE = 0.25
-"""The same for quantized models. LLM.int8 also rounds activations, depending on outliers in the whole batch. This
-changed the embeddings of a Llama with 16 blocks by 0.07."""
+"""Largest relative change of an embedding that rounding can cause in a quantized model. LLM.int8 also rounds
+activations, depending on outliers in the whole batch. This changed the embeddings of a Llama with 16 blocks by 0.07."""
 CHECKED_TOKENS, _PROBED_TOKENS = 256, 8
 
 
@@ -30,8 +30,9 @@ CHECKED_TOKENS, _PROBED_TOKENS = 256, 8
 def find_logits(loaded: "LanguageModel", tokens_BT: Int[Tensor, "B T"]) -> Logits:
     """Find the scale and the cap of a model's logits: run its code with known numbers as the output of its head.
 
-    The model's code rounds to its dtype. So if a number in the model's configuration, or the reciprocal of such a
-    number, equals the result up to rounding, this exact number replaces the result: it is the same in every dtype.
+    The model's code rounds to its dtype. So scale and cap are compared with the numbers in the model's configuration;
+    the scale is also compared with their reciprocals. A number that is equal up to rounding replaces the scale or cap
+    that was found. So the result is the same in every dtype.
     """
     given: list[Tensor] = []
 
@@ -71,14 +72,14 @@ def _numbers(config: Any) -> Iterator[float]:
 
 
 def _exact(measured: float, numbers: Iterable[float], rounding: float) -> float:
-    """Return the known number that equals a measured one up to rounding; without such a number, the measured one."""
+    """Return the nearest of ``numbers`` if it equals ``measured`` up to rounding; else return ``measured``."""
     nearest = min(numbers, key=lambda each: abs(each - measured), default=measured)
     return nearest if abs(nearest - measured) <= rounding * abs(measured) else measured
 
 
 @torch.no_grad()
 def check_model(loaded: "LanguageModel", tokens_BT: Int[Tensor, "B T"]) -> None:
-    """Raise CollapseError if a model, run on the start of a chunk, is not causal or has no linear head."""
+    """Run a model on the start of a chunk; raise CollapseError if the model is not causal or has no linear head."""
     tokens = tokens_BT[:1, :CHECKED_TOKENS]
     h = loaded.embeddings(tokens)
     if torch.isfinite(h).all():  # otherwise the passes report the chunk and the sample
@@ -101,7 +102,7 @@ def _check_causal(loaded: "LanguageModel", tokens: Tensor, h: Tensor) -> None:
 
 
 def _check_head(loaded: "LanguageModel", tokens: Tensor, h: Tensor) -> None:
-    """Compare h·Wᵀ + b, with the scale and cap that were found, with the model's own logits."""
+    """Check that h·Wᵀ + b, after scaling and capping, equals the model's own logits up to rounding."""
     logits = loaded.run(tokens).logits.to(h.device)
     ours = F.linear(h, loaded.weight, loaded.bias)
     allowed = rounding_of(ours, logits, quantized=loaded.is_quantized)
@@ -125,12 +126,15 @@ def _not_linear(loaded: "LanguageModel") -> CollapseError:
 
 
 def change_of(h: Float[Tensor, "... d"], other: Float[Tensor, "... d"]) -> Float[Tensor, "..."]:
-    """Return the distance of each embedding in ``h`` to that in ``other``, relative to the norm of the former."""
+    """Return ‖h − other‖ / ‖h‖ for each embedding."""
     before = h.double()
     return (before - other.double()).norm(dim=-1) / before.norm(dim=-1).clamp(min=1e-300)
 
 
 def rounding_of(head: Tensor, logits: Tensor, *, quantized: bool = False) -> float:
-    """Return the largest relative rounding error of logits, due to the dtypes of head and logits, or quantization."""
+    """Return the largest relative error of logits that rounding can cause.
+
+    It depends on the dtypes of ``head`` and ``logits``. If ``quantized``, it is the error of bfloat16.
+    """
     dtypes = [torch.bfloat16] if quantized else [head.dtype, logits.dtype]
     return max(_HEAD_TOLERANCE[each] for each in dtypes)

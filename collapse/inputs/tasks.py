@@ -1,4 +1,7 @@
-"""The heads of models that can be measured: transformers' Auto class of each, and the data on which it runs."""
+"""Define the tasks: the kinds of heads of models that can be measured.
+
+A task has an Auto class of transformers, which loads the model, and the columns and file formats of its data.
+"""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -7,7 +10,7 @@ from typing import Any
 from collapse.hub.textfiles import KINDS, TABLES
 
 IMAGES = dict.fromkeys((".png", ".jpg", ".jpeg", ".webp", ".bmp", ".gif", ".tif", ".tiff", ".ppm"), "image")
-"""Suffixes of images, and their format."""
+"""The suffixes of image files, each with the format "image"."""
 _ROWS = {**TABLES, ".csv": "csv"}
 
 

@@ -23,8 +23,8 @@ class Texts:
         training: The training text. None if a store of any text is accepted, or if the existing store determines the
             text.
         validation: The validation text, or None.
-        may_be_absent: Whether the data set may lack the validation split. This is so if the options do not name the
-            split, but the training data set or the existing store determines it.
+        may_be_absent: Whether the data set may lack the validation split. True if the options do not name this split,
+            and the split follows from the training data set or the existing store.
     """
 
     training: Corpus | None
@@ -70,7 +70,10 @@ class Texts:
 
 
 def find_texts(spec: CollectionSpec) -> Texts:
-    """Find the texts of a spec; if it names no validation text, take the validation split of its data set."""
+    """Find the training and validation text of a spec.
+
+    If the spec names no validation text, the validation split of the training data set is used, if any.
+    """
     assert spec.text is not None
     training = find_corpus(spec.text, split=spec.split, text_column=spec.text_column)
     named = spec.validation_text or (None if training.files else spec.text)

@@ -1,4 +1,4 @@
-"""Make the request for a model on texts: find its identity without loading the model or tokenizing texts."""
+"""Make the request for running a model on texts. This neither loads the model nor tokenizes the texts."""
 
 import logging
 from collections.abc import Mapping
@@ -52,8 +52,8 @@ def text_request(
     Args:
         reference: The model.
         spec: The options.
-        folder: Folder of the store, or None. If there is already a store in it, its texts and limits are used where
-            ``spec`` gives none.
+        folder: Folder of the store, or None. If this folder already has a store, the texts and limits that ``spec``
+            does not give are taken from that store.
         accept_any_text: Accept a store with any texts, chunk length and limits, if ``spec`` gives none of these.
     """
     store = Store.load(folder) if folder and is_store(folder) and not spec.recollect else None

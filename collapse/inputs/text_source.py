@@ -1,4 +1,4 @@
-"""A model run on texts as a source: the embedding at each position, labelled with the next token.
+"""Run a model on texts, as a source. A sample is the embedding at one position; its label is the next token.
 
 Shapes: B chunks of T tokens, d dimensions; T−1 samples per chunk.
 """
@@ -107,7 +107,10 @@ class TextPhase(Phase):
         check_model(self.model, self.tokens(0, 1))
 
     def coverage(self) -> dict[str, Any]:
-        """Return the manifest's entry for the phase; if samples are excluded, it has the number of the kept samples."""
+        """Return the manifest's entry for the phase.
+
+        With ``--ignore-tokens``, the entry also has the number of samples that are not excluded.
+        """
         about = super().coverage()
         if self.ignored is None:
             return about
@@ -188,7 +191,7 @@ def open_texts(
 
 
 def _find_logits_and_layers(model: LanguageModel, tokens_BT: Tensor, layers: Sequence[str]) -> None:
-    """Find how a model makes logits and, if inner layers are wanted, its blocks."""
+    """Set ``logits`` of a model. If inner layers are wanted, also find the model's blocks and lens."""
     model.logits = find_logits(model, tokens_BT)
     if len(layers) > 1:
         find_layers(model, tokens_BT, layers)
@@ -237,10 +240,11 @@ def _check_ids(chunks: Chunks, tokenizer: Any, model: LanguageModel, name: str) 
 
 
 def slice_length(chunks: int, chunk_length: int) -> int:
-    """Return the chunks per slice, independent of the batch size: a multiple of the largest ``auto`` batch.
+    """Return the number of chunks per slice.
 
-    There are at most 1,024 chunks per slice, unless that batch is larger (T ≤ 8). A text of at least 16 chunks has at
-    least 16 slices, or at least 8 if a slice holds at most 2,048 tokens.
+    It is a multiple of the largest ``auto`` batch, and does not depend on ``batch_size``. It is at most 1,024, unless
+    the largest ``auto`` batch is larger (possible only if T ≤ 8). A text of at least 16 chunks has at least 16
+    slices, or at least 8 if a slice holds at most 2,048 tokens.
 
     >>> slice_length(229_367, 2048), slice_length(20, 512), slice_length(730, 512), slice_length(190, 128)
     (1024, 2, 32, 16)
@@ -250,10 +254,10 @@ def slice_length(chunks: int, chunk_length: int) -> int:
 
 
 def largest_batch(chunks: int, chunk_length: int, tokens: int = _GPU_TOKENS) -> int:
-    """Return the largest ``auto`` batch, in chunks: a power of two.
+    """Return the number of chunks in the largest ``auto`` batch. The number is a power of two.
 
-    Unless it is one chunk, it has at most ``tokens`` tokens, and is at most 1/16 of the text (1/8 if it has at most
-    2,048 tokens). A slice has at least one batch, so this limit gives the text several slices.
+    A batch of several chunks has at most ``tokens`` tokens. It has at most 1/16 of the text's chunks, or at most 1/8 if
+    it has at most 2,048 tokens. A slice has at least one batch, so this limit gives the text several slices.
     """
     batch = 1
     while batch * 2 * chunk_length <= tokens:

@@ -30,7 +30,7 @@ MASKED, MASKING_SEED = 0.15, 0
 
 
 class Images:
-    """Images, read when they are needed."""
+    """Images of labelled data. An image is read when a batch needs it."""
 
     def __init__(self, data: Labelled, processor: Any, config: Any) -> None:
         self.data, self.processor = data, processor
@@ -102,7 +102,7 @@ Units = Images | Tokenized
 
 
 def prepare(task: Task, reference: ModelReference, config: Any, *, trust_remote_code: bool) -> Any:
-    """Load a model's processor or tokenizer; return a function from :class:`Labelled` to :class:`Units`."""
+    """Load a model's processor or tokenizer; return a function that converts :class:`Labelled` to :class:`Units`."""
     if task.name == "image-classification":
         processor = load_processor(reference, trust_remote_code=trust_remote_code)
         return lambda data: Images(data, processor, config)
@@ -134,7 +134,10 @@ def prepare(task: Task, reference: ModelReference, config: Any, *, trust_remote_
 
 
 def _texts(called: str, column: Sequence[Any], *, of_words: bool) -> list[Any]:
-    """Return a column as a list; raise UsageError if a row is not a text or, with ``of_words``, not a list."""
+    """Return a column as a list; raise UsageError if a row has the wrong type.
+
+    With ``of_words``, each row must be a list; otherwise, each row must be a text.
+    """
     rows = list(column)
     for number, row in enumerate(rows, 1):
         if not (isinstance(row, list) if of_words else isinstance(row, str)):

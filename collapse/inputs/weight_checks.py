@@ -71,10 +71,10 @@ def _of_other_heads(unexpected: Iterable[str], model: Any) -> set[str]:
 
 
 def _of_draft_layers(unexpected: Iterable[str], model: Any) -> set[str]:
-    """Return the tensors of the multi-token-prediction layers that the model's configuration states.
+    """Return the unused tensors of multi-token-prediction layers, if the model's configuration states such layers.
 
-    They are in modules named mtp, or in layers after the model's last layer. Such an additional layer counts
-    only if it has a module that no layer of the model has. Without such a module, it may be an ordinary layer that
+    These tensors are in modules named mtp, or in layers after the model's last layer. A layer after the last layer
+    counts only if it has a module that no layer of the model has. Otherwise, it may be an ordinary layer that
     ``num_hidden_layers`` does not count.
     """
     config = model.config.get_text_config()
