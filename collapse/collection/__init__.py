@@ -1,1 +1,1 @@
-"""Collect a model and a text, or features, into a store, in two passes; measure models and null baselines."""
+"""Collect statistics of a model on a text, or of features, into a store; measure models and null baselines."""

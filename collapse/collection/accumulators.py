@@ -1,4 +1,4 @@
-"""What the passes accumulate for each layer: class moments, then decisions and loss."""
+"""Accumulate, for each layer, class moments in the training pass, and decisions and loss in the validation pass."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -76,7 +76,10 @@ class Validation:
         self.plugin_statistics = next(iter(self.tallies.values())).plugin_statistics  # as in Training
 
     def add(self, h: Mapping[str, Tensor], y_n: Tensor, first: int, units: int) -> None:
-        """Add the samples of adjacent units: ``first`` is the index of the first unit, ``units`` their number."""
+        """Add the samples of adjacent units (chunks of a text, or blocks of rows).
+
+        ``first`` is the index of the first unit, and ``units`` is the number of units.
+        """
         for layer, tally in self.tallies.items():
             with _naming(layer):
                 tally.add(h[layer], y_n, first, units, None if layer == TOP else self._through_lens(h[layer]))
@@ -92,7 +95,7 @@ class Validation:
 
 
 def deciders_of(store: Store, source: Source, layers: Iterable[str]) -> dict[str, Decider]:
-    """Return a :class:`Decider` for each of these layers, from the store's class means; all use the same head."""
+    """Return a :class:`Decider` for each layer, from the store's class means; all deciders use the same head."""
     exact = source.exact_loss
     top = Decider(store.statistics(), source.weight, source.bias, logits=source.logits, exact_loss=exact)
     return {layer: top if layer == TOP else top.of_layer(store.statistics(layer)) for layer in layers}

@@ -1,7 +1,9 @@
-"""Run a phase in batches, which are halved when memory runs out, and save its state after some slices.
+"""Run a phase (the training or validation pass) in batches, and save its state after some slices.
 
-Slices are fixed ranges of units (chunks, blocks of rows). ``gaps`` in stores/shards.py finds the missing slices, and
-``dealt`` in stores/dealing_slices.py divides them among ranks.
+The batch size is halved when memory runs out.
+
+Slices are fixed ranges of units; a unit is a chunk of a text or a block of rows. ``gaps`` in stores/shards.py finds the
+missing slices, and ``dealt`` in stores/dealing_slices.py divides them among ranks.
 
 Slices depend only on the source, never on the batch size, and no batch crosses the border of a slice. A run that was
 killed resumes after the last saved slice, and gives the same bytes as an uninterrupted run.
@@ -60,7 +62,7 @@ def run_slices(
         add: Called with embeddings (n, d) by layer, labels (n,), the index of the first unit, and the number of units.
         save: Called with the index of the next slice, and the batch size in use.
         layers: The layers to run.
-        report: Called as report(what, units done, units).
+        report: Called as report(what, units done, total units).
 
     Returns:
         The result of the last call of ``save``.

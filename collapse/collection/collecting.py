@@ -86,8 +86,8 @@ def collect(
             loaded model, give ``tokenizer``, which may be a loaded tokenizer; texts may be lists of strings. Or a
             :class:`collapse.Source` of your own, for which only the options ``batch_size``, ``deterministic``,
             ``part``, ``recollect`` and ``without`` apply.
-        store: Folder of the store. None means the local cache or, for a features file, a loaded model or a source, a
-            store in memory.
+        store: Folder of the store. If None, the store is in the local cache; but for a features file, a loaded model or
+            a source, the store is in memory.
         name: A loaded model's name in tables; None for the last part of ``model.name_or_path``.
         progress: Called as progress(what, done, total[, note]).
         {options}

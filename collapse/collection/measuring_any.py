@@ -62,8 +62,8 @@ def measure(
             as metrics. None means all measurements, except those of opt-in plugins.
         min_count: Keep the classes with at least this many samples; μ̄ is the mean over the kept classes. NC4 is not
             affected.
-        classes_of: Keep only the classes that this store (or each of these stores) also has. This makes texts of
-            unequal length comparable.
+        classes_of: A store, or several stores. Only classes that each of these stores also has are kept. This makes
+            texts of unequal length comparable.
         ood_text: An out-of-distribution text for NC5; the model's embeddings of this text are also collected. Or the
             store or :class:`collapse.EmbeddingStatistics` of such a text.
         device: Device for the model and the computation. None means "auto" for the model, and the device of the

@@ -83,10 +83,11 @@ def rows_of_layers(
     Args:
         opened: The store.
         asked: The layers, as ``--layers`` names them.
-        before: Store and layer of the previous row, by key; updated by this call. The key is the layer if
+        before: Dictionary with the store and layer of the previous row; this call updates it. The key is the layer if
             ``of_models``, otherwise "".
         ood: The store of an out-of-distribution text.
-        of_models: The previous row is the same layer of another model or checkpoint, not another layer of this model.
+        of_models: Whether the previous row is the same layer of another model or checkpoint. If False, the previous row
+            is another layer of this model.
         **how: Arguments of :func:`collapse.measurement.measuring.row_and_results`.
     """
     store: Store = open_measurable(opened, Store)
@@ -138,7 +139,8 @@ def trajectory(
 
     Args:
         model: A Hub id, to measure its branches and tags; or a folder, to measure its subfolders.
-        revisions: Names of revisions, or patterns such as ``"step*"``; several as one text with commas, or as a list.
+        revisions: A name of a revision, or a pattern such as ``"step*"``. Give several in a list, or in one string,
+            separated by commas.
         store: Folder of the stores, one for each checkpoint; None for the local cache, where checkpoints with equal
             weights share a store.
         metrics, min_count, ood_text: As in :func:`collapse.measure`.
@@ -148,7 +150,7 @@ def trajectory(
         {options}
 
     Returns:
-        A row per checkpoint and layer, in the order of their steps.
+        A row per checkpoint and layer, in the order of the checkpoints' steps.
 
     Raises:
         UsageError: A pattern matches nothing, or an option is invalid.
@@ -173,5 +175,8 @@ def trajectory(
 
 
 def of_revision(row: Row, name: str) -> Row:
-    """Return a revision's row; if it has no step and ``name`` is ``id@revision``, ``name`` becomes the row's model."""
+    """Return the row of a checkpoint, with another model name if needed.
+
+    If the row has no step and ``name`` is ``id@revision``, ``name`` becomes the row's model.
+    """
     return replace(row, model=name) if row.step is None and "@" in name else row

@@ -85,7 +85,10 @@ def open_or_collect_named(name: str, *, store: str | None, progress: Report | No
 
 
 def place_among(model: str, folder: str) -> str:
-    """Return the subfolder of ``folder``, the given ``--store``, for the store of one of several models."""
+    """Return the folder for the store of ``model``, which is one of several models.
+
+    The result is a subfolder of ``folder``, the value of ``--store``.
+    """
     if is_store(folder):
         raise UsageError(f"{folder} is a store: for several models, give a folder of stores with --store")
     path = Path(os.path.abspath(expanded(model)))  # "." and ".." are not names
@@ -95,7 +98,7 @@ def place_among(model: str, folder: str) -> str:
 def check_options(name: str, options: Mapping[str, Any], *, null: bool, ood_text: Any = None) -> None:
     """Raise UsageError if options of :func:`open_or_collect_named` do not apply, or if ``ood_text`` does not exist.
 
-    ``null``: null baselines are requested, so a store is an error too.
+    ``null`` is true if null baselines are requested; a store is then an error too.
     """
     if is_store(name):
         if null:

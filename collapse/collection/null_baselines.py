@@ -1,4 +1,4 @@
-"""Measure null baselines beside a model: the same model before training, and its embeddings with shuffled labels.
+"""Measure a model beside its null baselines: the model before training, and the embeddings with shuffled labels.
 
 inputs/permuted_labels.py permutes the labels.
 """
@@ -74,7 +74,10 @@ def with_nulls(row: Row, nulls: Mapping[str, Store | str], how: Mapping[str, Any
 def collect_nulls(
     store: Store, model: str | Path, options: Mapping[str, Any], progress: Report | None
 ) -> dict[str, Store | str]:
-    """Collect a store's null baselines on the same text; return each store, or why there is none, by name."""
+    """Collect the null baselines of a store on the same text.
+
+    Return a dictionary from the name of each null baseline to its store, or to the reason why it has none.
+    """
     if is_features_file(model):
         return {"untrained": _NO_MODEL, "shuffled": collect(model, null="shuffled", progress=progress)}
     given = {name: value for name, value in options.items() if value is not None and name not in ("part", "null")}

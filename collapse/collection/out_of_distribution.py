@@ -1,4 +1,7 @@
-"""The store of an out-of-distribution text, which NC5 compares with the text of another store of the same model."""
+"""Open or collect the store of an out-of-distribution text.
+
+NC5 compares this text with the text of another store of the same model.
+"""
 
 import re
 from collections.abc import Mapping
@@ -40,7 +43,7 @@ def check_ood(model: Any, ood_text: Any, options: Mapping[str, Any]) -> None:
 def open_ood(
     store: Store | EmbeddingStatistics, model: Any, ood_text: Any, options: Mapping[str, Any], report: Report | None
 ) -> Store | EmbeddingStatistics | None:
-    """Open the store of an out-of-distribution text, or collect embeddings of it; return None without such a text.
+    """Open the store of an out-of-distribution text, or collect such a store; return None if no text is given.
 
     Args:
         store: The store to compare with.

@@ -1,4 +1,4 @@
-"""The two passes of a collection: class moments of training samples, decisions and loss of validation samples.
+"""Run the two passes of a collection: class moments of training samples, decisions and loss of validation samples.
 
 A pass collects the slices that no shard in the folder holds; stores/dealing_slices.py divides them among ranks, and
 batches.py runs them. Shards that cover the text are folded into the store.
@@ -43,7 +43,7 @@ NewAccumulator = Callable[[StatisticTypes, SavedState | None], Training | Valida
 
 @dataclass
 class Collection:
-    """A running collection; this process holds the lock of the store or of its part.
+    """A running collection; this process holds the lock of the store's folder or, with ``part``, of the part.
 
     Attributes:
         source: The samples.
@@ -65,8 +65,8 @@ class Collection:
     def run(self, store: Store | None = None) -> Store | Part:
         """Run the passes that the store does not hold yet, for the layers that lack them; return the store.
 
-        If other parts have not yet collected their training slices, return the given store unchanged, or a Part if
-        there is none. If only validation slices are missing, return a store with the training pass alone.
+        If training slices of other parts are missing, return ``store`` unchanged, or a Part if ``store`` is None. If
+        only validation slices are missing, return a store that is trained but not completely validated.
         """
         keep_freed_memory()
         source = self.source
@@ -121,7 +121,7 @@ class Collection:
             return fold_validation(shards, self.statistic_types, store=store)
 
     def _store_folded_by_another(self, phase_name: str, layers: Sequence[str]) -> Store | None:
-        """Return the store if another part has meanwhile folded a phase's shards of these layers into it."""
+        """Return the store if another part has already folded the shards of this phase and these layers; else None."""
         if self.folder is None or self.part is None or not is_store(self.folder):
             return None
         store = Store.load(self.folder)
@@ -153,9 +153,9 @@ class Collection:
         The list is empty if another part has meanwhile folded the phase.
 
         The ranks divide the slices to collect. Each range of adjacent slices is collected by one accumulator, which may
-        continue a shard. ``identity`` and, in validation, ``trained_hash`` (of the training pass) enter the shard's
-        header. If the store already holds this phase for the layer top (other layers are added), only plugin statistics
-        that the store has are collected.
+        continue a shard. The shard's header records ``identity`` and, in validation, ``trained_hash``, the hash of the
+        training files. If the store already holds this phase for the layer top, this pass adds other layers, and
+        collects only plugin statistics that the store has.
         """
         fields: dict[str, Any] = {"identity": identity} | ({} if trained_hash is None else {"trained": trained_hash})
         fields |= {"model": self.source.model, "corpus": self.source.corpus, "coverage": phase.coverage()}
@@ -188,7 +188,7 @@ class Collection:
         return sorted(by_start.values(), key=lambda each: each.start)
 
     def _shards_unless_folded(self, phase_name: str, layers: Sequence[str]) -> list[Shard] | None:
-        """Return the shards of a phase in the folder; None if another part has meanwhile folded it."""
+        """Return the shards of a phase in the folder; None if another part has already folded these shards."""
         with exclusively(self.folder, self.part):
             if self._store_folded_by_another(phase_name, layers):
                 return None

@@ -59,7 +59,9 @@ The licence of the text applies to data derived from it.
 
 
 def card(store: "Store", name: str) -> str:
-    """Return the card with its metadata: the store's model, text and measurements, and how to load and collect it.
+    """Return the card of a store, with metadata.
+
+    The card shows the model, text and measurements of the store, how to load it, and how it was collected.
 
     Args:
         store: The store.
@@ -77,7 +79,7 @@ def card(store: "Store", name: str) -> str:
 
 
 def eval_results(measurements: Mapping[str, float | None], corpus: str) -> "list[EvalResult] | None":
-    """Convert measurements to the Hub's evaluation results; None if there are none."""
+    """Convert measurements to the Hub's evaluation results; return None if no measurement has a value."""
     from huggingface_hub import EvalResult
 
     task, on = "text-generation", visible(corpus)

@@ -1,7 +1,8 @@
 """Names of repositories on the Hugging Face Hub, and clear errors for failed requests.
 
-The library huggingface_hub, called the client, downloads, retries, caches and commits. Its downloads are not checked,
-except files of a store: their sha256 must be that in the store's manifest. Imports neither torch nor transformers.
+The client is the library huggingface_hub, which downloads, retries, caches and commits. Its downloads are not checked,
+except files of a store: the sha256 of such a file must be the sha256 in the store's manifest. This module imports
+neither torch nor transformers.
 """
 
 import re

@@ -26,7 +26,7 @@ def create_repo(repo: str, *, private: bool) -> None:
 
 
 def read_branch(repo: str, revision: str | None = None) -> Remote:
-    """Return the head of a branch, to base a commit on; it is always read from the Hub, never from the cache."""
+    """Read the head of a branch from the Hub, never from the cache; the next commit is based on this head."""
     remote = reach(f"{repo}@{revision}" if revision else repo)
     if not remote.online:
         raise CollapseError(

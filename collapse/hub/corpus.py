@@ -48,7 +48,7 @@ class Corpus:
         sha256: Hash of the files' contents.
         split, remote: Split and repository of a Hub data set.
         packed: The packed text, if ``collapse pack`` made it; otherwise None.
-        known: The suffixes of files that are read, and their formats.
+        known: The suffixes of files that can be read, each with its format.
         hashes: Hash of each file.
     """
 
@@ -97,7 +97,7 @@ def find_corpus(
         split: Split of a data set; None for "train", or "validation" for a validation text.
         text_column: Column that holds the text; None for "text".
         validation: Whether this is a validation text.
-        known: The suffixes of files that are read, and their formats.
+        known: The suffixes of files that can be read, each with its format.
 
     Raises:
         UsageError: No file matches, the files are of several kinds, a split is given for local files, the split or
@@ -177,9 +177,9 @@ def _split(name: str) -> tuple[str, str, str | None]:
 def opened(
     corpus: Corpus, *, whole: bool = True, progress: Report | None = None
 ) -> Iterator[tuple[Iterator[int], Iterator[str]]]:
-    """Yield two iterators: one of the number of texts counted so far (ascending), and one of the texts.
+    """Yield two iterators: the first yields the number of texts counted so far, the second yields the texts.
 
-    The last of these numbers is the number of all texts. Texts are read, and the files of a data set are downloaded,
+    The last number is the number of all texts. Texts are read, and the files of a data set are downloaded,
     only when the iterators reach them, so the first texts can be packed before the others are counted.
 
     Args:
@@ -212,7 +212,7 @@ def check_unchanged(corpus: Corpus) -> None:
 
 
 def _counts(files: Iterator[Iterator[tuple[str, str]]]) -> Iterator[int]:
-    """Yield the number of texts so far after every 1,000 texts and after each file."""
+    """After every 1,000 texts and after each file, yield the number of texts counted so far."""
     count = 0
     for texts in files:
         for count, _ in enumerate(texts, count + 1):  # noqa: B020
@@ -222,7 +222,10 @@ def _counts(files: Iterator[Iterator[tuple[str, str]]]) -> Iterator[int]:
 
 
 def _encodable(texts: Iterator[tuple[str, str]]) -> Iterator[str]:
-    r"""Replace lone surrogates, which JSON may hold as ``\ud83d`` but no tokenizer encodes; warn about the first."""
+    r"""Yield the texts with every lone surrogate replaced; log a warning for the first one.
+
+    JSON may contain a lone surrogate, such as ``\ud83d``, but no tokenizer can encode it.
+    """
     noted = False
     for row, text in texts:
         try:
@@ -244,8 +247,8 @@ _SELECTING = (("filters", None), ("sample_by", "line"))
 def files_of_split(corpus: Corpus, remote: Remote) -> tuple[str, ...]:
     """Return the file names of a data set's split, in the order in which the files are read.
 
-    ``datasets`` chooses the files of each split by their names. Here it gets a temporary folder with an empty file for
-    each file of the repository, so that its choice does not depend on the cache.
+    ``datasets`` chooses the files of each split by their names. Here, ``datasets`` gets a temporary folder with an
+    empty file for each file of the repository, so that the choice does not depend on the cache.
     """
     configuration = _split(corpus.name)[1]
     names, cached = remote.listed(), remote.download(_READ_TO_CHOOSE)

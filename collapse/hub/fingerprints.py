@@ -136,7 +136,10 @@ def weight_files(files: Files, model_args: Arguments) -> list[str]:
 
 
 def weights_fingerprint(files: Files, model_args: Arguments) -> str:
-    """Return one ``sha256:…`` of a GGUF file, or of the files of :func:`weight_files` and the model's config.json."""
+    """Return the fingerprint of a model's weights, one ``sha256:…``.
+
+    For a GGUF file, only this file is hashed; otherwise, the files of :func:`weight_files` and the config.json.
+    """
     prefix, gguf_file = inside(model_args), model_args.get("gguf_file")
     config = f"{prefix}config.json"
     # with peft, transformers would load the adapter and the base model that the adapter names

@@ -11,7 +11,10 @@ from collapse.core.extras import missing_package
 from collapse.errors import CollapseError, first_line, some
 
 _SCALES = ("rope.scaling.factor", "rope.scale_linear", "rope.scaling.attn_factor")
-"""Scales of rotary angles that llama.cpp also uses in a file without ``rope.scaling.type``; 0 and 1 change nothing."""
+"""Fields that scale rotary angles. llama.cpp uses them even if a file has no ``rope.scaling.type``.
+
+The values 0 and 1 change nothing.
+"""
 
 
 def gguf_context(file: Path) -> int | None:

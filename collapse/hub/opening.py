@@ -72,8 +72,8 @@ def find_published(name: str) -> tuple[Remote, str]:
 def open_named(name: str) -> Store | None:
     """Open the store with this name on the Hub.
 
-    Return None if the name cannot be a repository's or, for a name without a folder, if the repository holds a model,
-    has no store, or is not available.
+    Return None if the name cannot be the name of a repository. For a name without a folder, also return None if the
+    repository holds a model, has no store, or is not available.
     """
     if not names_repo(name):
         return None
@@ -90,7 +90,11 @@ def open_named(name: str) -> Store | None:
 
 
 def _only_store(remote: Remote, folder: str) -> str:
-    """Return the store in this folder of a repository, or the repository's only store if ``folder`` is ""."""
+    """Return the folder of a store in a repository.
+
+    If ``folder`` is "", the repository must have only one store. Otherwise, the store must be in ``folder``, which may
+    be given without the prefix ``collapse/``.
+    """
     stores = remote.stores()
     # FOLDER can be left out of the name
     matching = [each for each in stores if folder in ("", each, each.removeprefix(f"{FOLDER}/"))]
@@ -103,6 +107,6 @@ def _only_store(remote: Remote, folder: str) -> str:
 
 
 def names_repo(name: str) -> bool:
-    """Whether a name can be that of a repository, or of a store in a repository."""
+    """Whether a name can be the name of a repository, or of a store in a repository."""
     repo = split_name(name)[0].partition("@")[0]
     return is_repo_id(repo) and "/" in repo

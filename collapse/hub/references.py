@@ -211,14 +211,17 @@ def find_tokenizer(name: str, model_args: Mapping[str, Any] = {}) -> ModelRefere
 
 
 def remember_tokenizer(reference: ModelReference) -> None:
-    """Write a tokenizer's folder path to the cache, by fingerprint. Stores omit the path: they may be published."""
+    """Write the path of a tokenizer's folder to the cache, under the tokenizer's fingerprint.
+
+    A store does not record this path, because a store may be published.
+    """
     if reference.is_local and reference.loaded_tokenizer is None:
         with suppress(CollapseError):  # an unwritable cache is not an error
             write_atomic(_remembered(reference.tokenizer), bytes(Path(reference.location).resolve()), shared=True)
 
 
 def known_tokenizer(tokenizer: str) -> Path | None:
-    """Return the folder that :func:`remember_tokenizer` noted for a fingerprint, or None; its files can differ now."""
+    """Return the folder that :func:`remember_tokenizer` wrote for a fingerprint, or None; its files may differ now."""
     with suppress(OSError):
         return Path(_remembered(tokenizer).read_text())
     return None

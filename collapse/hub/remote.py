@@ -114,7 +114,7 @@ class Remote:
         return self.files[path] or sha256_file(self.fetch(path))
 
     def fetch(self, path: str, report: Report | None = None) -> Path:
-        """Return a file in the client's cache, downloading it if necessary.
+        """Return the path of a file in the client's cache, and download the file if necessary.
 
         Args:
             path: The file's name.
@@ -201,10 +201,10 @@ class Remote:
 
 
 def reach(name: str, kind: str = "model") -> Remote:
-    """Find a repository by its name, ``user/repo`` or ``user/repo@revision``, on the Hub or, offline, in the cache.
+    """Find a repository on the Hub or, if the Hub cannot be reached, in the cache.
 
     Args:
-        name: The name.
+        name: ``user/repo`` or ``user/repo@revision``.
         kind: "model" or "dataset".
 
     Raises:

@@ -105,7 +105,7 @@ def pull(name: str, folder: str | Path) -> Store:
 
     Raises:
         StoreError: The folder holds another store, or the store on the Hub is incomplete.
-        CollapseError: The store is not available, or another process writes to the folder.
+        CollapseError: The store is not available, or the folder cannot be written.
     """
     remote, place = find_published(name)
     store = remote.open(place)

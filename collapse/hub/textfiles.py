@@ -31,7 +31,7 @@ _BATCH = 1000
 
 
 def text_names(value: Any) -> tuple[Any, ...]:
-    """Convert one name, several names or None to a tuple of names, and paths to strings."""
+    """Return a tuple of names, given one name, several names or None; paths are converted to strings."""
     some = value if isinstance(value, Iterable) and not isinstance(value, str) else () if value is None else (value,)
     return tuple(os.fspath(each) if isinstance(each, os.PathLike) else each for each in some)
 
@@ -88,7 +88,7 @@ def show_names(files: Sequence[str]) -> str:
 
 
 def read_texts(file: str, column: str) -> Iterator[tuple[str, str]]:
-    """Yield each row's place, such as ``line 3 of a.jsonl``, and its text.
+    """Yield a pair for each row: its location, such as ``line 3 of a.jsonl``, and its text.
 
     Only the column or key that holds the text is read; .txt files have the column ``text``.
     """
@@ -124,7 +124,7 @@ def _text_of(row: Any, column: str, where: str) -> str:
 
 
 def _rows(file: str, column: str) -> Iterator[tuple[str, Any]]:
-    """Yield the rows of a file, each with its place, such as ``line 3``."""
+    """Yield a pair for each row of a file: its location, such as ``line 3``, and the row."""
     kind = kind_of(file)
     if kind == ".parquet":
         yield from ((f"row {number:,}", row) for number, row in enumerate(_parquet_rows(file, column), 1))

@@ -1,4 +1,4 @@
-"""The progress of a collection by phase and part, for ``collapse status`` and for local launches."""
+"""Compute the progress of a collection by phase and part, for ``collapse status`` and for ``--launcher local``."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -17,9 +17,9 @@ class Covered:
 
     Attributes:
         phase: "train" or "validation".
-        part: The k-th of n parts; None for the whole phase.
+        part: (k, n) for part k of n; None for the whole phase.
         done, slices: Numbers of saved slices and of all slices; ``slices`` is None if it is not known yet.
-        running: Whether a process collects it now.
+        running: Whether a process collects the phase or part now.
         rate: Chunks per second of the last run; None if nothing is saved, or for a features file.
         seconds_left: Estimated time for the missing slices; None if no process collects them or no slice is saved.
     """
@@ -36,8 +36,8 @@ class Covered:
 def covered(folder: Path, parts: int | None = None) -> list[Covered]:
     """Return the progress of the collection in a folder, by phase and part.
 
-    Nothing in the folder is changed. ``parts`` is the number of parts, or None for whole phases; it is used only if no
-    part is running.
+    Nothing in the folder is changed. ``parts`` is the number of parts, or None for whole phases. If a part is
+    running, ``parts`` is ignored, because the running part determines the number.
     """
     running = running_parts(folder)
     n = running[0][1] if running else parts

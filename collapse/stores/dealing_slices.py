@@ -1,10 +1,10 @@
-"""Ranges of slices: those of a part, and those dealt to each rank."""
+"""Compute which ranges of slices belong to a part, and which of them each rank collects."""
 
 from collections.abc import Iterable, Sequence
 from itertools import pairwise
 
 Range = tuple[int, int]
-"""Adjacent slices, as a half-open range."""
+"""Adjacent slices: index of the first slice, and index after the last slice."""
 
 
 def dealt(ranges: Sequence[Range], n_ranks: int) -> list[list[Range]]:
@@ -19,7 +19,7 @@ def dealt(ranges: Sequence[Range], n_ranks: int) -> list[list[Range]]:
 
 
 def adjacent(ranges: Iterable[Range]) -> list[Range]:
-    """Return ordered ranges with adjacent ones joined.
+    """Join adjacent ranges; ``ranges`` are in ascending order.
 
     >>> adjacent([(0, 1), (1, 3), (4, 5)])
     [(0, 3), (4, 5)]
@@ -42,7 +42,9 @@ def spans(ranges: Sequence[Range]) -> str:
 
 
 def slices_of_part(slices: int, part: tuple[int, int] | None) -> Range:
-    """Return the slices of part k of n, as a half-open range. It can be empty if n is larger than the number of slices.
+    """Return the range of slices of a part; ``part`` is (k, n) for part k of n, or None for all slices.
+
+    The range can be empty if n is larger than the number of slices.
 
     >>> slices_of_part(10, None), slices_of_part(10, (1, 3)), slices_of_part(10, (3, 3))
     ((0, 10), (0, 3), (6, 10))

@@ -33,14 +33,15 @@ def sha256_of(value: Any) -> str:
 
 
 def sha256_file(path: Path, *, remember: bool = True) -> str:
-    """Return the sha256 of all bytes of a regular file, cached in the user's cache by size, times and inode.
+    """Return the sha256 of a regular file; a cached hash is used while the file's size, times and inode are unchanged.
 
     The times include the change time, which no program can set back. So a changed byte is detected even if the
     modification time was restored. Only writes through a memory map during and after the hashing can be missed.
 
     Args:
         path: The file.
-        remember: Use the cached hash, or cache a new one; only for files of at least 1 MiB. If False, read the file.
+        remember: Whether to use the cached hash, or to cache a new hash if there is none. If False, the file is read.
+            Files smaller than 1 MiB are always read.
 
     Raises:
         OSError: The file cannot be read.

@@ -1,4 +1,4 @@
-"""Fold shards into a store: class moments of training, decisions and loss of validation."""
+"""Fold (merge) shards into a store: class moments from training shards, decisions and loss from validation shards."""
 
 import logging
 from collections.abc import Mapping, Sequence
@@ -39,7 +39,7 @@ log = logging.getLogger("collapse")
 StatisticTypes = Sequence[type[Statistic]]
 
 _ABOUT = ("identity", "model", "corpus", "coverage", "statistics", "statistics_by")
-"""Fields of a manifest beside its files."""
+"""Fields of a manifest that :func:`build` receives as ``about``."""
 
 
 def fold_training(
@@ -49,10 +49,10 @@ def fold_training(
     *,
     store: Store | None = None,
 ) -> Store:
-    """Make a store, not yet validated, from the shards of a training pass, or add their layers to a store.
+    """Make a store from the shards of a training pass; if ``store`` is given, add the shards' layers to it instead.
 
-    The shards cover the text, in the order of their slices, and the caller has locked the folder. Without a folder, the
-    store is in memory; with ``store``, the layers are added to it in place. Last, the shards in the folder are removed.
+    A new store is not yet validated. If ``folder`` is None, the new store is in memory. The shards cover the text and
+    are in the order of their slices. The caller has locked the folder. Last, the shards in the folder are removed.
     ``statistic_types`` are the statistics to fold; None for all that are registered.
     """
     by_layer, head = _merged_statistics_and_head(shards, _mergeable_statistics(shards, statistic_types))
@@ -107,7 +107,10 @@ def fold_validation(shards: Sequence[Shard], statistic_types: StatisticTypes | N
 def _extended(
     store: Store, about: Mapping[str, Any], files: Mapping[str, Tensors], provenance: Mapping[str, Any]
 ) -> Store:
-    """Return a store with ``files`` added, on disk if it has a folder; ``about`` has the fields of its new manifest."""
+    """Add ``files`` to a store, on disk if the store has a folder, and return the extended store.
+
+    ``about`` has the fields of the new manifest.
+    """
     held = store.manifest
     kept = held["files"]
     if store.path is None:  # no files to keep: pass the store's own tensors again
@@ -155,7 +158,7 @@ def build(
 
 
 def training_hash(store: Store, layers: Sequence[str]) -> str:
-    """Return a hash of the files of some layers' training statistics and of the classifier.
+    """Return one hash of two kinds of files: the training statistics of ``layers``, and the classifier.
 
     A validation uses the class means of these layers and the classifier, so its shards record this hash.
     """
@@ -211,9 +214,10 @@ def _merged_statistics_and_head(
 def continuable(
     statistic_types: StatisticTypes, held_by: Mapping[str, Any]
 ) -> tuple[list[type[Statistic]], dict[str, str]]:
-    """Return the statistics that installed plugins can continue; and, by name, why the others cannot be continued.
+    """Return the list of statistics that can be continued, and a dictionary that says why the others cannot.
 
-    ``held_by`` is the header of a shard or the manifest of a store.
+    The keys of the dictionary are names of statistics. ``held_by`` describes the state to continue: it is the header of
+    a shard or the manifest of a store.
     """
     fit, unfit = [], {}
     for kind in statistic_types:
@@ -228,7 +232,10 @@ def continuable(
 
 
 def _mergeable_statistics(shards: Sequence[Shard], known: StatisticTypes | None = None) -> list[type[Statistic]]:
-    """Return the known statistics that all shards hold; warn about statistics that are excluded."""
+    """Return the statistics that all shards hold and that can be merged; log a warning for each excluded statistic.
+
+    ``known`` are the statistics to choose from; None for all that are registered.
+    """
     installed = plugins().statistics if known is None else {kind.name: kind for kind in known}
     held = sorted({name for shard in shards for name in shard.header["statistics"]})
     unfit = {name: "no installed plugin can merge it" for name in held if name not in installed}

@@ -11,9 +11,9 @@ from collapse.errors import UsageError
 
 TOP = "top"
 FOLDER = re.compile(rf"{TOP}|\d+")
-"""Names of the folders of layers in a store."""
+"""Matches the name of a layer's folder in a store."""
 FORM = re.compile(rf"all|every:[1-9]\d*|(-?\d+|{TOP})(,(-?\d+|{TOP}))*")
-"""Values of ``--layers``."""
+"""Matches a valid value of ``--layers``."""
 
 V = TypeVar("V")
 
@@ -53,7 +53,7 @@ def by_depth(layers: Iterable[str]) -> list[str]:
 
 
 def joined_states(states: Mapping[str, Mapping[str, V]]) -> dict[str, V]:
-    """Join the states of layers: top's tensors keep their names, names of other layers' tensors get a prefix.
+    """Join the states of layers: tensors of ``top`` keep their names, and those of layer 4 get the prefix ``4/``.
 
     >>> joined_states({"4": {"counts": 1}, "top": {"counts": 2}})
     {'4/counts': 1, 'counts': 2}
@@ -66,7 +66,9 @@ def joined_states(states: Mapping[str, Mapping[str, V]]) -> dict[str, V]:
 
 
 def state_of(layer: str, state: Mapping[str, V]) -> dict[str, V]:
-    """Return one layer's state from joined states. Prefixes are numbers, which no statistic has as its name.
+    """Return one layer's state from the result of :func:`joined_states`.
+
+    A prefix is a number. No statistic is named by a number, so a prefix is not confused with a name.
 
     >>> state_of("top", {"4/counts": 1, "seen/total": 2}), state_of("4", {"4/counts": 1, "counts": 2})
     ({'seen/total': 2}, {'counts': 1})

@@ -43,8 +43,8 @@ def locked(
         beside_parts: Lock the folder even while other processes collect parts into it.
 
     Raises:
-        InUseError: ``wait`` is false, and another process or thread holds the lock or, unless ``part`` or
-            ``beside_parts`` is given, collects a part.
+        InUseError: ``wait`` is false, and another process or thread holds the lock. If neither ``part`` nor
+            ``beside_parts`` is given, a process that collects a part also counts as a holder of the lock.
         CollapseError: The folder cannot be written.
     """
     made = [each for each in (folder, *folder.parents) if not each.exists()]
@@ -70,7 +70,7 @@ def _name(part: tuple[int, int] | None) -> str:
 
 
 def _acquire(lock: BaseFileLock, folder: Path, wait: bool, *, without_parts: bool) -> None:
-    """Acquire a lock; if it is not available, wait or, if ``wait`` is false, raise InUseError.
+    """Acquire a lock. If the lock is not available: wait if ``wait`` is true, otherwise raise InUseError.
 
     With ``without_parts``, the lock is also not available while a process collects a part into the folder.
     """
@@ -101,7 +101,7 @@ def _release(lock: BaseFileLock) -> None:
 
 
 def running_parts(folder: Path) -> list[tuple[int, int]]:
-    """Return the parts k of n that processes are collecting into a folder."""
+    """Return the parts that processes are collecting into a folder; part k of n is the pair (k, n)."""
     names = (re.fullmatch(rf"{re.escape(LOCK)}-(\d+)-of-(\d+)", each.name) for each in folder.glob(f"{LOCK}-*"))
     parts = sorted((int(name[1]), int(name[2])) for name in names if name)
     return [part for part in parts if is_locked(folder, part)]

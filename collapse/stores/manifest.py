@@ -1,4 +1,4 @@
-"""The manifest of a store, ``collapse.json``: sealed, written, read and compared. Format version 3.
+"""Build, read and compare the manifest of a store, ``collapse.json``. The format version is 3.
 
 Its fields are ``identity`` (built in inputs/identity.py), ``model``, ``corpus`` and ``coverage`` (from the source),
 ``statistics``, ``files`` and ``provenance`` (folding_shards.py), and ``digest`` and ``checksum`` (:func:`sealed`).
@@ -25,7 +25,7 @@ OF_VALIDATION = frozenset({"validation", "max_validation_chunks"})
 """Fields of an identity that describe the validation text. They are not compared if a store has no validation yet."""
 
 NO_LENS = "no_lens"
-"""Key in the manifest's ``model``: why the model's final norm and head cannot be applied to its inner layers."""
+"""Key in the manifest's ``model``; the value says why the final norm and head cannot be applied to inner layers."""
 
 SHARDS = "shards"
 """Subfolder of a store's folder with the state of an unfinished collection."""
@@ -150,20 +150,20 @@ def name_of(file: str) -> str:
 
 
 def layer_of(file: str) -> str:
-    """Return the layer of a tensor file, the name of its folder."""
+    """Return the layer of a tensor file, which is the name of the file's folder."""
     return file.split("/")[0]
 
 
 def shape_of(manifest: Mapping[str, Any]) -> tuple[int, int]:
-    """Return the shape of the class means: C and d."""
+    """Return the shape (C, d) of the class means."""
     classes, dim = manifest["files"][file_of("train")]["tensors"]["means"]["shape"]
     return classes, dim
 
 
 def why_absent(manifest: Mapping[str, Any], layer: str = TOP) -> dict[str, str]:
-    """Return, by name, why a layer may lack an input of metrics, and which command adds this input.
+    """Return a dictionary that maps an input of metrics to the reason why a layer may lack this input.
 
-    The texts contain no paths, because they are published.
+    Some reasons also say how to add the input. The reasons contain no paths, because they are published.
     """
     identity, no_lens = manifest["identity"], manifest["model"].get(NO_LENS)
     what = "data" if "task" in identity else "text"

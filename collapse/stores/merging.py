@@ -1,5 +1,6 @@
-"""Merge the parts of one collection into a store: check and order the shards, which folding_shards.py combines.
+"""Merge the parts of one collection into a store.
 
+This module checks and orders the shards of the parts; folding_shards.py combines the shards.
 If parts are collected into one folder, the process that finishes last folds them (collection/passes.py).
 """
 
@@ -18,7 +19,10 @@ from collapse.stores.store import Store, another_store
 from collapse.stores.store_folder import locked_store_folder
 
 Parts = str | Path | Part | Iterable[Part | str | Path]
-"""Parts of a collection or their folders; or, as one text, the folder that holds them or names joined by commas."""
+"""Parts of a collection, or their folders.
+
+A single path is the folder that holds all parts, or the parts' folders joined by commas.
+"""
 
 
 @outside_inference_mode
@@ -28,7 +32,7 @@ def merge(parts: Parts, *, store: str | Path) -> Store:
     The store lacks the statistics of the validation text: to add them, collect into the store's folder.
 
     Args:
-        parts: Two or more parts, their folders, or the folder that holds them.
+        parts: At least two parts, or their folders. Or the folder that holds all parts.
         store: Folder of the result. If it already holds this result, with or without a validation, nothing is
             written.
 
@@ -59,9 +63,9 @@ def merge(parts: Parts, *, store: str | Path) -> Store:
 
 
 def joined(parts: Parts) -> Part:
-    """Return one part with the shards of all given parts, in order; its folder is that of the first part.
+    """Return one part with the shards of all given parts, in the order of their slices.
 
-    Nothing is written. Slices may be missing.
+    The folder of the result is the folder of the first given part. Nothing is written. Slices may be missing.
 
     Raises:
         UsageError: There are fewer than two parts.

@@ -1,4 +1,4 @@
-"""The names by which a store's model is shown and found."""
+"""Determine the names by which a store's model is shown and found."""
 
 from collections.abc import Mapping
 from copy import copy
@@ -41,7 +41,7 @@ class Named:
 
     @property
     def found_at(self) -> tuple[str, dict[str, Any]]:
-        """The model's folder or repository, and its arguments, which together locate it."""
+        """The model's folder or repository, and the model's arguments; together, they locate the model."""
         return _place(str(self.about["model"]["name"]), self.identity.get("model_args") or {}, self.revision)
 
     @property

@@ -1,4 +1,4 @@
-"""Provenance of a store: versions of the code and its libraries, the machine, and what is recorded of a command.
+"""Record how a store was made: versions of collapse and of the libraries, the machine, and the command.
 
 Manifests are published, so they contain no absolute path and no user name.
 """
@@ -80,8 +80,9 @@ def device_name(device: "torch.device | str") -> str:
 def shown_arguments(arguments: Mapping[str, Any]) -> dict[str, Any]:
     """Return arguments for a library as a manifest records them: without secrets, because manifests are published.
 
-    Numbers, booleans, and texts of arguments that hold no secrets are recorded unchanged. An absolute path is recorded
-    as its last part and a hash. Any other value (a token, a proxy with its password, a header) is recorded as a hash.
+    Numbers and booleans are recorded unchanged, and so are texts of known arguments that hold no secrets. If such a
+    text is an absolute path, only its last part and a hash are recorded. Any other value (a token, a proxy with its
+    password, a header) is recorded as a hash.
 
     >>> shown_arguments({"gguf_file": "x.Q4_1.gguf", "proxies": {"https": "http://ann:secret@host"}})
     {'gguf_file': 'x.Q4_1.gguf', 'proxies': '#4b52d4915ffc'}

@@ -47,9 +47,9 @@ class Request:
     Attributes:
         identity: Everything that affects a stored number and is known without loading a model.
         shown_names: Names, revision and steps, as in :attr:`collapse.Store.named`; not part of the identity.
-        load: Returns the samples, a :class:`collapse.inputs.source.Source`. :func:`collapse.collect` calls it while the
-            folder is locked, with two arguments: the store that lacks its validation or some layers, or None; and a
-            progress callback, or None.
+        load: Returns the samples, a :class:`collapse.inputs.source.Source`. :func:`collapse.collect` calls ``load``
+            while the folder is locked. The first argument is the store that lacks its validation or some layers, or
+            None if there is no store yet. The second argument is a progress callback, or None.
         validates: Whether there is a validation text.
         split_may_be_absent: Whether the validation split is a default, which the data set may lack.
         open_fields: Fields of the identity for which a published store may have any value.
@@ -77,7 +77,7 @@ class Request:
         return self.folder is not None and is_store(self.folder)
 
     def with_default_folder(self) -> "Request":
-        """Return this request for a store in the user's cache, unless it has a folder."""
+        """Return this request with a folder in the user's cache; a folder that the request already has is kept."""
         return replace(self, folder=self.folder or home() / "stores" / sha256_of([VERSION, self.identity])[:40])
 
     def identity_differences(self, identity: Mapping[str, Any], *, not_validated: bool = False) -> list[str]:
@@ -86,8 +86,8 @@ class Request:
         Args:
             identity: The stored identity.
             not_validated: Whether the store has no validation yet. Fields of the validation text are then ignored,
-                because the store can still be validated on any text. Otherwise, they are ignored if the store has no
-                validation text and the request does not require one.
+                because the store can still be validated on any text. If False, these fields are ignored only if the
+                store has no validation text and the request does not require a validation text.
         """
         ignored = KNOWN_LATER | self.open_fields
         if not_validated or (identity.get("validation") is None and (self.split_may_be_absent or not self.validates)):
@@ -95,7 +95,7 @@ class Request:
         return differences(identity, self.identity, ignoring=ignored)
 
     def lacks_validation(self, store: Store) -> bool:
-        """Whether a requested layer of a store is not validated although the request asks for its validation."""
+        """Whether the request asks for a validation, and a requested layer of the store is not validated yet."""
         # an earlier collection did not find the split
         absent = self.split_may_be_absent and store.manifest["corpus"].get("validation") is None
         layers = layers_of(self.layers, store.n_layers)
@@ -116,7 +116,7 @@ class Request:
 
     @contextmanager
     def claimed(self) -> Iterator["Claim"]:
-        """Yield a claim. If nothing must be collected, it has the finished store or part; else the locked folder.
+        """Yield a claim: the finished store or part if nothing must be collected, otherwise the locked folder.
 
         With ``recollect``, the claimed folder is a subfolder. At the end of the ``with`` block, the store in the
         subfolder replaces the store in the folder.
@@ -148,7 +148,8 @@ class Request:
     def result(self, done: Store | Part) -> Store | Part:
         """Return ``done`` with the names in this request.
 
-        First, remove shards that the store already holds. :meth:`claimed` does not, if it finds the store at once.
+        First, remove shards whose content the store already holds. :meth:`claimed` does not remove them if it finds a
+        complete store before it locks the folder.
         """
         if self.folder is not None and isinstance(done, Store):
             done = Store.load(self.folder) if self.recollect else done
@@ -177,7 +178,9 @@ class Request:
         return missing
 
     def _folder_to_recollect(self, folder: Path) -> Path:
-        """Return the subfolder of a locked folder for the new store; it may hold unfinished work to resume.
+        """Return the subfolder of a locked folder into which the new store is collected.
+
+        The subfolder may hold an unfinished collection, which is then resumed.
 
         Raises:
             StoreError: The folder holds another store, or an unfinished collection of another store.
@@ -220,9 +223,10 @@ class Request:
         return None if self.lacking_layers(store) or self.lacks_validation(store) else store
 
     def _part_if_done(self, folder: Path) -> Store | Part | None:
-        """Return what a locked folder holds if the requested part is complete but its phase is not; otherwise None.
+        """Return the store or part in a locked folder if the requested part is complete but the whole phase is not.
 
-        The result is the store if there is one (the part is then of its validation or of new layers), else the part.
+        Otherwise, return None. The result is the store if the folder holds a store: the part is then a part of the
+        validation or of new layers. If the folder holds no store, the result is the part.
 
         Raises:
             StoreError: The folder has shards collected with other options; this is checked even without ``--part``.
@@ -236,7 +240,7 @@ class Request:
         return None if missing else store or Part(folder, shards)
 
     def _differences_in(self, folder: Path) -> list[str]:
-        """Describe how the store in a folder, or else its training shards, differ from the request."""
+        """Describe how the store in a folder (if there is none, its training shards) differs from the request."""
         if is_store(folder):
             return self.store_differences(Store.load(folder).check())
         return self._shard_differences(shards_in(folder, "train"), None)

@@ -1,11 +1,12 @@
-"""Shards: the mergeable state of some slices of the training or validation pass (the phase), a safetensors file each.
+"""Read and write shards: a shard is a safetensors file with the mergeable state of some slices of a phase.
 
-(Not the shards of ``--shards``, into which packing.py splits a text.)
+A phase is the training or the validation pass. (Not the shards of ``--shards``, into which packing.py splits a text.)
 
 A running collection saves its state as a shard. A part (``--part k/n``) is a folder of shards, and a store is made by
 folding shards. The file is ``shards/<phase>-<first slice>.safetensors``, where slices count from 1; it is replaced
-atomically as the collection proceeds. Its header describes the shard, and has a sha256 of this description and the
-tensors. Both are in one metadata field, because the order of several fields would vary.
+atomically as the collection proceeds. The file's header has a description of the shard, and a sha256 of the
+description and the tensors. The description and the sha256 are in one metadata field, because the order of several
+fields would vary.
 """
 
 import json
@@ -33,7 +34,7 @@ log = logging.getLogger("collapse")
 
 @dataclass(frozen=True)
 class Shard:
-    """The state of the slices [start, stop) of a phase, that is of the training or validation pass.
+    """The state of the slices [start, stop) of a phase; a phase is the training or the validation pass.
 
     Attributes:
         phase: "train" or "validation".
@@ -94,7 +95,7 @@ class Shard:
         return tensors
 
     def write(self, folder: Path) -> "Shard":
-        """Write the shard into a folder, replacing the shard that it extends; return it with its ``path``."""
+        """Write the shard into a folder, replacing a file with the same start; return a copy with its ``path``."""
         assert self.held is not None  # only shards in memory are written
         path = folder / SHARDS / f"{self.phase}-{self.start + 1}.safetensors"
         field = canonical({"about": self._stored, "sha256": hash_of(self._stored, self.held)})
@@ -146,13 +147,16 @@ class Part(Named):
 
 
 def fields_to_compare(header: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the fields of a :attr:`Shard.header` that all shards of a pass must share, by their names in messages."""
+    """Return the fields of a shard's header that must be equal for all shards of a pass; messages show the keys."""
     layers = ", ".join(header["layers"])
     return {**header["identity"], "layers": layers, "slices": header["coverage"], "training": header.get("trained")}
 
 
 def gaps(shards: Sequence[Shard], window: Range | None = None) -> list[Range]:
-    """Return the slices of a window, or of the whole phase, that no ordered shard holds, as half-open ranges."""
+    """Return the slices that no shard holds, as half-open ranges.
+
+    The shards are in the order of their slices. Only slices in ``window`` are returned; None for the whole phase.
+    """
     start, stop = window or (0, shards[0].slices_in_phase)
     missing = []
     for shard in shards:
@@ -185,7 +189,8 @@ def shards_in(folder: Path, phase: str) -> list[Shard]:
 def set_damaged_shards_aside(folder: Path, part: tuple[int, int] | None = None) -> None:
     """Check the shards in a collection's folder; rename damaged ones, with a warning.
 
-    With ``part``, only the headers of other parts' shards are checked, because other processes may be writing them.
+    With ``part``, shards of this part are checked completely. For shards of other parts, only the headers are checked,
+    because other processes may be writing these shards.
     """
     for path in (folder / SHARDS).glob("*.safetensors"):
         try:

@@ -215,7 +215,7 @@ class Store(Named):
         return self
 
     def save(self, path: str | Path) -> "Store":
-        """Copy this store into a folder, with its address on the Hub; do nothing if the folder already holds it.
+        """Copy this store and its address on the Hub into a folder; if the folder already holds this store, do nothing.
 
         Raises:
             StoreError: The folder holds something else.

@@ -1,4 +1,4 @@
-"""Describe a store: the columns of a row that identify it, and its last measurements."""
+"""Return the columns of a row that identify a store, and the store's last measurements."""
 
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
@@ -17,7 +17,7 @@ CUT = {"shards": 2, "eos_between": False, "special_tokens": True, "ignore_tokens
 """Options of a collection that determine how a text becomes samples, with their defaults."""
 _SAME = ("chunk_length", "max_chunks", "max_validation_chunks", "dtype", "tokenizer")  # as in the identity
 FEATURES = "features:"
-"""Prefix of the fingerprint of a features file, which replaces the fingerprint of weights."""
+"""Prefix of a features file's fingerprint. In a row, this fingerprint replaces the fingerprint of the weights."""
 
 
 def row_columns(store: "Store", layer: str = TOP) -> dict[str, Any]:
@@ -72,7 +72,7 @@ def _weights(identity: Mapping[str, Any]) -> str | None:
 
 
 def _text_id(identity: Mapping[str, Any], text: str) -> str | None:
-    """Return a hash of a text of an identity; None without this text.
+    """Return a hash of one text of an identity ("corpus" or "validation"), or None if there is no such text.
 
     The hash also covers the options by which the text is cut into chunks; options with default values are omitted.
     """

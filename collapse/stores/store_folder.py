@@ -1,4 +1,4 @@
-"""The folder of a store: how it is locked and written, and how ``--recollect`` replaces its content.
+"""Lock and write the folder of a store, and replace its content for ``--recollect``.
 
 A store's tensor files are written first and its manifest last, each atomically: a folder without a manifest is not a
 store. ``--recollect`` completes the new store in a subfolder before it replaces the old one.
@@ -71,7 +71,10 @@ def exclusively(folder: Path | None, part: tuple[int, int] | None) -> AbstractCo
 
 
 def _other_things(folder: Path) -> list[str]:
-    """List the files in a folder that are not from collapse; nothing if it holds a store. Hidden files are ignored."""
+    """List the files in a folder that collapse did not write; hidden files are ignored.
+
+    If the folder holds a store, the list is empty.
+    """
     if not folder.is_dir() or is_store(folder) or is_store(folder / RECOLLECTED):
         return []
     found = {each.name for each in folder.iterdir()}
@@ -84,7 +87,7 @@ def _other_things(folder: Path) -> list[str]:
 
 @contextmanager
 def new_files(folder: Path) -> Iterator[Callable[[str, bytes], None]]:
-    """Yield a function that writes a file, given name and data; if the ``with`` block raises, remove these files."""
+    """Yield a function ``write(name, data)``; if the ``with`` block raises, remove the files that it wrote."""
     written: list[Path] = []
     folders: set[Path] = set()
 

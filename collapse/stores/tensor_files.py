@@ -18,7 +18,7 @@ _REMEDY = "pull the store again, or run the command that collected it again, wit
 
 
 def tensor_bytes(tensors: Mapping[str, "Tensor"], metadata: str | None = None) -> bytes:
-    """Serialize tensors as safetensors, with at most one metadata field, as the order of several would vary."""
+    """Serialize tensors as safetensors, with at most one metadata field: the order of several fields would vary."""
     import torch
     from safetensors.torch import save
 
@@ -31,7 +31,7 @@ def tensor_bytes(tensors: Mapping[str, "Tensor"], metadata: str | None = None) -
 
 
 def hash_of(about: Any, tensors: Mapping[str, "Tensor"]) -> str:
-    """Return the sha256 of a description, and of tensors with their names, dtypes and shapes."""
+    """Return one sha256 of a description and of tensors, including the tensors' names, dtypes and shapes."""
     import torch
 
     described = {}

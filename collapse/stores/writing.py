@@ -21,7 +21,7 @@ _ELSEWHERE = "another folder (--store, --output, --out, COLLAPSE_HOME or HF_HOME
 
 @contextmanager
 def replacing(path: Path, *, shared: bool = False) -> Iterator[Path]:
-    """Yield the path of a temporary file in the same folder, which replaces the file at the end of the ``with`` block.
+    """Yield the path of a temporary file in the same folder; it replaces ``path`` at the end of the ``with`` block.
 
     Args:
         path: The file to replace. After an error it is unchanged, and the temporary file is removed.
@@ -99,7 +99,7 @@ def write_error(path: str | Path, error: BaseException, size: int = 0) -> Collap
 
 
 def _number(error: BaseException) -> int:
-    """Return the errno of an error, also if only the message has it; 0 if there is none."""
+    """Return the errno of an error, from the exception or else from its message; 0 if neither has an errno."""
     if isinstance(error, OSError) and error.errno:
         return error.errno
     said = str(error)
@@ -110,7 +110,10 @@ def _number(error: BaseException) -> int:
 
 
 def raise_if_full(error: BaseException, folder: str | Path) -> None:
-    """If a full disk caused an error, directly or not, raise the error of :func:`write_error` for the folder."""
+    """If a full disk caused an error, directly or through other exceptions, raise the error of :func:`write_error`.
+
+    The message names the file in the exception or, if there is none, ``folder``.
+    """
     cause: BaseException | None = error
     while cause is not None:
         if _number(cause) in _FULL:
