@@ -1,1 +1,1 @@
-"""Measure a store with metrics; rows, results tables, column expressions."""
+"""Measure a store with metrics, and read, write and compare the results."""

@@ -52,7 +52,9 @@ def analyzed(found: Analysis, table: Results, **options: Any) -> Table:
 
 
 def attempted(called: str, declared: Declared, make: Callable[[], T]) -> T:
-    """Call ``make``, which runs a plugin's function, and return its result; ``called`` names the function in messages.
+    """Call ``make``, which runs a function of a plugin, and return the result of this function.
+
+    Error messages name the function by the text ``called``.
 
     Raises:
         PluginError: The function failed.

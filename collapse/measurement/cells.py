@@ -1,4 +1,4 @@
-"""The values of a table as text: rounded numbers, and LaTeX."""
+"""Format the values of a table as text: round numbers, escape for LaTeX, convert for JSON."""
 
 import math
 import re
@@ -27,10 +27,10 @@ _NUMBERS = re.compile(r"(≤ )?([−–∞\-\d.,e+]+( to |$))*")  # the output o
 
 
 def number(value: float | int | None) -> str:
-    """Format a number: with four significant digits; from 1,000 on, with one decimal; whole numbers in full.
+    """Format a number for a table.
 
-    None and NaN become –. From 10⁹ on, numbers have four significant digits again; whole numbers are in full up to
-    10¹².
+    Whole numbers below 10¹² are written in full. Other numbers have one decimal from 1,000 up to 10⁹, and four
+    significant digits outside this range. None and NaN become –.
 
     >>> [number(value) for value in (0.000106839, 1.1, 29233, 36599.66, None, float("-inf"))]
     ['0.0001068', '1.100', '29,233', '36,599.7', '–', '−∞']
@@ -93,7 +93,11 @@ def _power(digits: str, exponent: str) -> str:
 
 
 def plain(value: Any) -> Any:
-    """Convert a value for JSON: NumPy numbers to Python numbers, infinite and missing values to None, rest to text."""
+    """Convert a value for JSON.
+
+    Arrays and NumPy numbers become lists and Python numbers. Infinite numbers and NaN become None. The values in a list
+    or mapping are converted one by one. Other numbers and None stay unchanged; any other object becomes text.
+    """
     if hasattr(value, "tolist"):  # an array, a tensor, or a NumPy number
         value = value.tolist()
     if isinstance(value, Mapping):

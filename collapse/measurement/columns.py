@@ -1,4 +1,4 @@
-"""Columns of a results table, given by name or by arithmetic over names, and globs that choose its rows."""
+"""Read columns of a results table by name or by arithmetic over names, and choose rows with globs."""
 
 import re
 from collections.abc import Sequence
@@ -48,10 +48,13 @@ class Column:
 
 
 def split_columns(columns: str | Sequence[str], frame: "pd.DataFrame") -> dict[str, bool]:
-    """Split lists of columns at commas, except inside the exact name of a column, and expand prefixes.
+    """Split lists of columns at commas, and expand each prefix to the columns that begin with it.
+
+    A text that is exactly the name of a column is not split.
 
     Returns:
-        The columns in order, and whether each was given by its own name rather than a prefix.
+        The names of the columns in order, each with True if the column was given by its own name, and False if it was
+        found by a prefix.
 
     >>> import pandas as pd
     >>> split_columns("a, b/a, nc1", pd.DataFrame(columns=["a", "b", "nc1.cdnv", "nc1.trace_ratio"]))
@@ -73,8 +76,9 @@ def read_column(frame: "pd.DataFrame", text: str) -> Column:
     Args:
         frame: A results table.
         text: The column. Names may have dots; names with other characters need backticks. Arithmetic has
-            ``+ - * / **``, unary signs, numbers, parentheses, ``log(…)`` (natural) and ``reachable(measurement)``: the
-            reachable value of a measurement in each row, for C and d from the columns ``classes`` and ``dim``.
+            ``+ - * / **``, unary signs, numbers, parentheses, ``log(…)`` (natural) and ``reachable(measurement)``.
+            The last is the reachable value of a measurement in each row, for C and d from the columns ``classes`` and
+            ``dim``.
 
     Raises:
         UsageError: A column does not exist or holds text, or the arithmetic is not supported.
@@ -143,7 +147,9 @@ def _reachable(measurement: str, classes: Floats, dims: Floats) -> Floats:
 
 
 def choose_rows(frame: "pd.DataFrame", where: str | Sequence[str] | None) -> "pd.DataFrame":
-    """Return the rows that match every ``column=glob``; case matters, whole numbers match as integers (4, not 4.0).
+    """Return the rows that match every filter ``column=glob``.
+
+    Case matters. A glob for a whole number is written without a decimal point (4, not 4.0).
 
     Raises:
         UsageError: A filter has no ``=`` or an unknown column, or matches no row (the message shows some values).
@@ -202,8 +208,8 @@ def direction(column: Column, frame: "pd.DataFrame", one_width: bool) -> int | N
     """Return 1 if lower values are better (nearer to full collapse), −1 if higher values are, None if unknown.
 
     The direction depends on the column's expression, not on its label. The logarithm of a measurement has the same
-    direction. A measurement in units of h has no direction unless ``one_width``: models of several widths have
-    different units. C and d are read from ``frame``.
+    direction. A measurement that depends on the scale of the embeddings has no direction unless ``one_width`` is true,
+    because this scale cannot be compared between models of different widths. C and d are read from ``frame``.
     """
     known, logarithm = plugins().measurements(), LOGARITHM.fullmatch(column.expression)
     name = logarithm[1] if logarithm else column.expression
@@ -224,7 +230,10 @@ def direction(column: Column, frame: "pd.DataFrame", one_width: bool) -> int | N
 
 
 def one_width(frame: "pd.DataFrame", groups_n: Any = None) -> bool:
-    """Whether all rows, or all rows of each group, have the same width and so the same unit of h; False if unknown."""
+    """Whether all rows have the same width; with ``groups_n``, whether the rows of each group have the same width.
+
+    Embeddings of the same width have the same unit. The result is False if the width of a row is unknown.
+    """
     name = next((each for each in ("dim", "width") if each in frame), None)
     if name is None or frame[name].isna().any():
         return False
@@ -232,7 +241,10 @@ def one_width(frame: "pd.DataFrame", groups_n: Any = None) -> bool:
 
 
 def _limits(towards: Limit, frame: "pd.DataFrame") -> Floats | float | None:
-    """Return the limit of each row; None if there is no limit, or if it needs C and d and the table lacks them."""
+    """Return the value ``towards`` at full collapse: one number, or a number per row if it depends on C and d.
+
+    Return None if a row has no such value, or if the value depends on C and d and the table lacks C or d.
+    """
     if not callable(towards):
         return None if towards is None else float(towards)
     if not {"classes", "dim"} <= set(frame) or frame[["classes", "dim"]].isna().any(axis=None):

@@ -1,4 +1,4 @@
-"""Names that distinguish rows, and remarks on rows that cannot be compared."""
+"""Give each row a name that distinguishes it from other rows, and remark on rows that cannot be compared."""
 
 from collections.abc import Container, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -27,25 +27,25 @@ COMPARED = {
     "group": "groups of classes (--group-by)",
     "ood": "out-of-distribution texts",
 }
-"""Texts and settings that must be equal to compare rows, by their columns in a table."""
+"""Columns whose values must be equal to compare rows: for each, the name of its values in remarks."""
 ONE_TEXT = {
     **{name: COMPARED[name] for name in ("corpus_id", "validation_id", "tokenizer")},
     **{name: COMPARED[name] for name in ("chunk_length", "max_chunks", _OWN_LIMIT)},
     **{name: f"--{name.replace('_', '-')}" for name in CUT},
 }
-"""What must be equal in two stores of the same text."""
+"""Columns whose values must be equal in two stores of the same text: for each, the name of its values in messages."""
 _NAMES = {"corpus_id": "corpus", "validation_id": "validation"}  # columns with the names of hashed texts
 _NONE_COUNTS = {"max_chunks": "chunk_length", _OWN_LIMIT: "validation_id"}
 _NONE_COUNTS |= {"class_set": "min_count", "group": "min_count", "ignore_tokens": "chunk_length"}
-"""Pairs of fields. If a row has the second field, a missing first field means the whole text, all classes or tokens."""
+"""Pairs of fields. If a row has the second field, a missing first field means no limit, all classes or all tokens."""
 SAME_TEXTS = "the training and the validation text are the same: loss and NC4 are training-set values"
 """The remark for a store whose training and validation texts are the same."""
 MATCHED_IN_ORDER = "data and model share no class name: check the classes, which are matched in order: %s"
-"""The remark for a store whose labels were matched by the order of names; ``%s`` is for some of the pairs."""
+"""The remark for a store if the classes of data and model were matched by order; ``%s`` stands for some matches."""
 
 
 def same_texts(identity: Mapping[str, Any]) -> bool:
-    """Whether training and validation text of an identity are the same; False for a features file."""
+    """Whether the training text and the validation text of a store's identity are equal; False for a features file."""
     return bool(identity.get("corpus")) and identity["corpus"] == identity.get("validation")
 
 
@@ -53,8 +53,8 @@ def distinct(rows: Sequence["Row"]) -> list[str]:
     """Return a name for each row.
 
     The name is the model's. If several stores have the same model name, the start of the store's digest is added. The
-    layer is added if the rows have several layers, the group if the row has one, and ``--min-count`` if the row's store
-    was measured with several.
+    layer is added if the rows have several layers. The group is added if the row has a group. The value of
+    ``--min-count`` is added if the row's store was measured with several values.
     """
     stores: dict[str, set[str]] = {}
     for row in rows:
@@ -74,7 +74,7 @@ def limit_of(row: "Row") -> str:
 
 
 def is_crossed(rows: Sequence["Row"]) -> bool:
-    """Whether each store was measured with several values of ``--min-count``, the same for all stores."""
+    """Whether stores were measured with several values of ``--min-count``, and every store with all these values."""
     limits = list(_limits(rows).values())
     return all(each == limits[0] and len(set(each)) > 1 for each in limits)
 
@@ -106,7 +106,9 @@ def mixed(rows: Iterable["Row | dict[str, Any]"], *, apart: Container[str] = ())
 
 
 def differing(records: Iterable[Mapping[str, Any]], names: Iterable[str]) -> dict[str, dict[str, int]]:
-    """Return the fields in which records differ: for each, its values as texts, and how many records have each value.
+    """Return the fields in which records differ.
+
+    The result maps each such field to a dictionary from a value, as text, to the number of records with this value.
 
     >>> differing([{"min_count": 1}, {"min_count": 2.0}, {}], ["min_count"])
     {'min_count': {'1': 1, '2': 1}}

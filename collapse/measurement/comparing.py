@@ -1,4 +1,4 @@
-"""Compare two stores of one text: measurements of both, differences, their standard errors and their meanings."""
+"""Compare the measurements of two stores of one text: differences, standard errors, and what a difference means."""
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
@@ -47,19 +47,19 @@ def compare(
 ) -> Table:
     """Compare two stores of one text: each measurement of A and of B, B − A, and its standard error.
 
-    Measurements of the validation text have a standard error over its blocks (adjacent whole texts with at least a
-    chunk's tokens together). If A and B have the same blocks, they are paired: a block's effect on both models cancels.
-    Measurements of the training text have a standard error if both stores were also collected in ``parts``: the
-    jackknife of B − A over the K parts.
+    Measurements of the validation text have a standard error over blocks of this text. A block consists of adjacent
+    whole texts that have at least a chunk's tokens together. If A and B have the same blocks, the blocks are paired, so
+    the effect of a block on both models cancels. Measurements of the training text have a standard error if both stores
+    were also collected in ``parts``. This error is the jackknife of B − A over the K parts.
 
     Args:
         a, b: Stores or their folders.
         metrics: Measurement names or prefixes, as in :func:`collapse.measure`; None means all.
-        min_count: Keep the classes with at least this many samples. The jackknife counts samples without the excluded
-            part.
-        classes_of: Keep the classes that A, B and this store (or each of these stores) all have.
-        parts: All parts (``--part 1/K`` to ``K/K``) of A, and all parts of B; for each of the two, give the folder
-            that holds all its parts, or a list of the parts or of their folders.
+        min_count: Keep the classes with at least this many samples. When the jackknife excludes a part, the samples of
+            this part are not counted.
+        classes_of: A store or several stores. Keep the classes that A, B and all these stores have.
+        parts: Two items, the first for A and the second for B. Each item has all parts (``--part 1/K`` to ``K/K``) of
+            the store: the folder that holds the parts, or a list of parts or of their folders.
         seeds: A results table, or its file or name, with models that differ from A and B only in their seed. "paper",
             for example, has 21 published models of 2 layers and width 768. With None, there is no column seeds_sd.
         anyway: Compare stores of different texts too; their blocks are not paired.
@@ -69,8 +69,7 @@ def compare(
     Returns:
         A row per measurement with the columns measurement, A, B, difference (B − A), standard_error, t (difference ÷
         standard error), seeds_sd (standard deviation over ``seeds``), meaning (whether B is better, worse, higher or
-        lower than A, if B − A is larger than the noise) and caveats. A value that is not available is None; a caveat
-        says why.
+        lower than A, or why this is not known) and caveats. A value that is not available is None; a caveat says why.
 
     Raises:
         UsageError: A name is unknown, or the parts are not parts of A and B.
@@ -134,7 +133,10 @@ def _table(rows: Sequence[Row], yardsticks: Errors, different: Mapping[str, str]
 def _errors_of_blocks(
     stores: Sequence[Store], influences: Sequence[Mapping[str, Tensor]], *, one_text: bool
 ) -> dict[str, Error]:
-    """Return the standard errors of differences of validation measurements, paired for equal texts and equal blocks."""
+    """Return the standard errors of B − A for measurements of the validation text.
+
+    The blocks of A and B are paired if both stores have the same text and equal blocks.
+    """
     errors: dict[str, Error] = {}
     names = influences[0].keys() & influences[1].keys()
     blocks = [store.tensors("validation")["block_totals"][:, [0, 4]] for store in stores if names]

@@ -1,4 +1,4 @@
-"""How measurements converge with the amount of text: measure growing merges of the parts of a collection."""
+"""Measure growing merges of the parts of a collection, to see how measurements converge with more text."""
 
 from collections.abc import Iterable
 
@@ -25,13 +25,13 @@ def convergence(
     A part that several ranks collected counts as several parts, because each rank writes its own shard.
 
     Args:
-        parts: Two or more parts, their folders, or the folder that holds them; they need not cover the text.
+        parts: Two or more parts, their folders, or the folder that holds them. Parts of the text may be missing.
         metrics, min_count: As in :func:`collapse.measure`.
         progress: Called as progress(what, done, total[, note]).
 
     Returns:
-        A table with a row per merge. Its columns are parts, samples, classes, and the measurements that have a number.
-        ``frame()`` returns it as a pandas DataFrame.
+        A table with a row per merge. Its columns are parts, samples, classes, and each measurement that has a number in
+        at least one row. ``frame()`` returns the table as a pandas DataFrame.
 
     Raises:
         UsageError: There are fewer than two parts, or a metric is unknown.

@@ -13,7 +13,10 @@ from collapse.stores.writing import write_atomic
 
 
 def kept_row(store: Store) -> Row | None:
-    """Return the last measurements of a store, or None; a file that is damaged, or of an older state, is ignored."""
+    """Return the last measurements of a store, or None if there are none.
+
+    The file of measurements is ignored if it is damaged, or if the store has changed since the file was written.
+    """
     row = kept_results(store)
     return None if row is None else Row.from_dict(row)
 

@@ -1,4 +1,4 @@
-"""What the difference of two models means: a word and caveats per measurement, and notes that explain them."""
+"""Say in a word what the difference of two models means for each measurement, and add caveats and notes."""
 
 import math
 from collections.abc import Container, Iterable, Mapping, Sequence
@@ -14,10 +14,13 @@ from collapse.measurement.row_tables import remarks_by_text
 from collapse.plugin.plugin_manager import plugins
 
 Errors = Mapping[str, Mapping[str, Error]]
-"""By yardstick, then measurement. For NOISE: standard error of B − A. For SEEDS: standard deviation over seeds."""
+"""The errors that B − A is compared with: for each yardstick (NOISE or SEEDS), an error for each measurement.
+
+For NOISE, an error is the standard error of B − A. For SEEDS, it is the standard deviation over seeds.
+"""
 NOISE, SEEDS = "noise", "seed noise"
 _YARDSTICKS = {NOISE: (1.0, "|t| ≤ {:.1f}"), SEEDS: (math.sqrt(2), "|B−A| ≤ {:.1f} seeds' sd")}
-"""By yardstick: the factor that converts its errors to standard errors of B − A, and how notes show its limit."""
+"""For each yardstick, the factor from its errors to standard errors of B − A, and the text for its limit in notes."""
 
 _SAID = {
     "better": "better, worse: beyond noise; better is nearer to full collapse, or less loss",
@@ -30,10 +33,11 @@ _ROUNDING = 1e-6  # losses are exact to a millionth, and embeddings have 24 bits
 
 
 def meaning_of(name: str, rows: Sequence[Row], yardsticks: Errors, different: Container[str]) -> str | None:
-    """Return whether B is better, worse, higher or lower than A, or why that is not known.
+    """Return a word that says whether B is better, worse, higher or lower than A, or why this is not known.
 
-    If the difference is within the limit of a yardstick (noise or seeds), return the yardstick's name. Return None for
-    a measurement of the validation text if the tokenizers differ. ``different`` has the fields in which A and B differ.
+    If the difference is within the limit of a yardstick, the word is the yardstick's name ("noise" or "seed noise").
+    Return None for a measurement of the validation text if the tokenizers differ. ``different`` has the fields in which
+    A and B differ.
     """
     import pandas as pd
 

@@ -1,4 +1,4 @@
-"""Measure a store with metrics: the result is a row, or the values of the classes.
+"""Measure a store with metrics: return a row with one number per measurement, or one value per class.
 
 If a metric fails, only its own measurements are missing.
 
@@ -47,7 +47,7 @@ Classes = Store | str | Path | Sequence[Store | str | Path]
 """One or several stores, or their folders, whose classes are kept."""
 
 Other = tuple[Store | EmbeddingStatistics, str]
-"""A store that metrics read beside the measured one, and its layer."""
+"""A second store (or statistics) that metrics read in addition to the measured store, and the layer to read."""
 
 
 def measure_store(store: Measurable, **options: Any) -> Row:
@@ -75,9 +75,9 @@ def row_and_results(
 
     Args:
         layer: The layer of a store, one of :attr:`collapse.Store.layers`.
-        group: The name of a group of classes, and their ids: keep only these.
-        others: Other stores that metrics read, each with a layer, by name
-            (:data:`collapse.plugin.names.OF_OTHERS`); None for a store that is not available.
+        group: The name of a group of classes, and the ids of the classes in the group. Keep only these classes.
+        others: Other stores that metrics read: for each name in :data:`collapse.plugin.names.OF_OTHERS`, a store and
+            its layer, or None if the store is not available.
         device: Device for the computation; None for the device of the statistics.
         by_class, top: As in :func:`collapse.numerics.evaluating_metrics.evaluate`.
 
@@ -110,7 +110,7 @@ def row_and_results(
 def _row(
     opened: Store | EmbeddingStatistics, layer: str, wanted: Chosen, found: Evaluation, asked: Mapping[str, Any]
 ) -> Row:
-    """Return the row of a layer; ``asked`` has the columns that name the caller's options."""
+    """Return the row of a layer; ``asked`` has the row's fields ``group`` and ``ood``."""
     made, s = numbers_of(found), found.s
     if isinstance(opened, Store):
         note_store(made, opened)
@@ -137,7 +137,7 @@ def _row(
 
 
 class Vector(NamedTuple):
-    """Token ids, and one value for each."""
+    """Token ids, and one value for each id."""
 
     ids: Tensor
     values: Tensor
@@ -220,10 +220,12 @@ def _name_of(other: Other | None) -> str | None:
 
 
 def _class_set(classes_of: Classes, tokenizer: str | None) -> tuple[Tensor | None, str | None]:
-    """Return the ids of the classes that all given stores have, and the stores' digests; without stores, None twice.
+    """Return the ids of the classes that all given stores have, and the stores' digests.
+
+    Return (None, None) if no store is given.
 
     Raises:
-        UsageError: A store has another tokenizer than ``tokenizer``, or there is no such class.
+        UsageError: A store has another tokenizer than ``tokenizer``.
     """
     given = [classes_of] if isinstance(classes_of, Store | str | Path) else classes_of
     others = [each if isinstance(each, Store) else Store.load(each) for each in given]

@@ -1,4 +1,4 @@
-"""Add columns with the values in models' names to a table: depth, width, epochs, or others that a plugin reads."""
+"""Read values such as depth, width and epochs from models' names, and add them to a table as columns."""
 
 from typing import TYPE_CHECKING
 
@@ -13,7 +13,9 @@ ARCHITECTURE, RECIPE = "architecture", "recipe"
 
 
 def parts_of(model: str) -> dict[str, int | float | str]:
-    """Return the values in a model's name, from the first plugin that knows the name; else its training step, or {}.
+    """Return the values in a model's name, as the first plugin that knows the name reads them.
+
+    If no plugin knows the name, return the training step in the name, or {} if the name has no training step.
 
     Raises:
         PluginError: A plugin failed.

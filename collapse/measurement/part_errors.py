@@ -1,8 +1,8 @@
-"""Standard errors of differences of training measurements, from the parts (``--part 1/K`` to ``K/K``) of two stores.
+"""Compute standard errors of B − A for measurements of the training text, from the parts of two stores A and B.
 
-The delete-one jackknife measures the text without each part in turn. It does not measure single parts, because many
-measurements, such as those of class means, differ much between a part and the whole text. Source: Efron &
-Tibshirani 1993, ch. 11.
+The parts are those of ``--part 1/K`` to ``K/K``. The delete-one jackknife measures the text without each part in
+turn. It does not measure single parts, because many measurements, such as those of class means, differ much between a
+part and the whole text. Source: Efron & Tibshirani 1993, ch. 11.
 """
 
 import math
@@ -56,7 +56,7 @@ def errors_of_parts(
 
 
 def _shards_of_parts(store: Store, parts: Parts) -> list[list[Shard]]:
-    """Return the shards of each part of a store; they must cover its training text."""
+    """Return the shards of each part of a store; all parts together must cover the store's training text."""
     part = joined(parts)
     differ = differences(store.identity, part.identity, ignoring=OF_VALIDATION, sides=("store", "part"))
     if differ:

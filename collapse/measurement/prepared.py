@@ -29,7 +29,7 @@ SIZES = (ARCHITECTURE, "n_params", "dim")
 
 
 def prepared(results: Results) -> "pd.DataFrame":
-    """Return a table with the values in its models' names as columns.
+    """Return a results table as a DataFrame, with the values in models' names as additional columns.
 
     In the result, ``depth`` is the depth of models. An existing column with the depth of layers is renamed
     ``layer_depth``.
@@ -71,6 +71,9 @@ def size_of(frame: "pd.DataFrame") -> str | None:
 
 
 def sizes_said(frame: "pd.DataFrame") -> str:
-    """Return how many sizes the models have, as a clause; "" for one. Models of several sizes are not exchangeable."""
+    """Return a clause that says how many sizes the models have, or "" if the models do not differ in size.
+
+    Models of several sizes are not exchangeable.
+    """
     size = size_of(frame)
     return f"the models have {frame[size].nunique()} values of {size}" if size else ""

@@ -1,4 +1,4 @@
-"""Results tables, with a row per model and a column per measurement: read, write, join, pass to analyses."""
+"""Read, write and join results tables, which have a row per model and a column per measurement."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import fields
@@ -23,17 +23,17 @@ if TYPE_CHECKING:
 
 _NAMES = ("model", "corpus")  # columns of names: a model may be called NA
 _MISSING = ["", "NA", "N/A", "n/a", "#N/A", "<NA>", "NaN", "nan", "null", "NULL", "None"]
-"""Texts that mean a missing value, except in columns of text."""
+"""Texts that mean a missing value, except in the columns ``_NAMES``."""
 _TEXTS = {each.name: str for each in fields(Row) if each.name in ABOUT and each.type in (str, str | None)}
-"""Columns of text, even if a hash or a name looks like a number."""
+"""Columns that are read as text, even if a hash or a name in them looks like a number."""
 
 
 class Results:
     """A results table: rows measured by collapse, or a table from elsewhere.
 
     Attributes:
-        lines: For each line of the :meth:`frame`, its row; None for a line of a CSV or Parquet file, or of a table from
-            elsewhere.
+        lines: For each line of the :meth:`frame`, its :class:`collapse.Row`; None for a line of a CSV or Parquet file,
+            or of a table from elsewhere.
     """
 
     def __init__(self, rows: Iterable[Row] = ()) -> None:
@@ -62,7 +62,11 @@ class Results:
         return str(self.frame()._repr_html_())
 
     def frame(self) -> "pd.DataFrame":
-        """Return a pandas DataFrame: identifying columns, one column per measurement, ``versions`` as JSON text."""
+        """Return a pandas DataFrame.
+
+        Rows of collapse have identifying columns, one column per measurement, and ``versions`` as JSON text. A table
+        from elsewhere has its own columns.
+        """
         return frame_of(self.rows) if self._frame is None else self._frame
 
     @classmethod
@@ -145,12 +149,15 @@ def join(
     parts: bool = False,
     where: str | Sequence[str] | None = None,
 ) -> Results:
-    """Join tables: return one table with all rows, in order; a column that a table lacks has missing values there.
+    """Join tables into one table that has all their rows, in order.
+
+    The rows of a table have missing values in each column that this table lacks.
 
     Args:
         tables: Tables or their files; ``paper`` names the published measurements.
         columns: Columns to add, each with one value for all rows.
-        parts: Add the values in models' names: depth, width, epochs, decay, seed, checkpoint, architecture, recipe.
+        parts: Add the values in models' names as columns: depth, width, epochs, decay, seed, checkpoint, architecture,
+            recipe.
         where: Keep the rows whose column matches a glob, such as ``width=64``; several filters must all match.
 
     Raises:
@@ -179,13 +186,16 @@ def join(
 
 
 def chosen(results: Results, kept: Iterable[Any]) -> Results:
-    """Return a table of only the rows at some positions."""
+    """Return a table of only the rows at the positions ``kept``."""
     places = list(kept)
     return _beside(results.frame().iloc[places], results.lines, places)
 
 
 def _beside(frame: "pd.DataFrame", lines: Sequence[Row | None], places: Iterable[Any]) -> Results:
-    """Return the rows at ``places`` as a table; if one has no :class:`Row`, use ``frame``, which has these rows."""
+    """Return a table of the rows at the positions ``places`` of ``lines``.
+
+    If one of these lines is None, make the table from ``frame``, which has exactly these rows.
+    """
     found = [lines[int(at)] for at in places]
     if found and None not in found:
         return Results(row for row in found if row is not None)
@@ -252,7 +262,10 @@ def _read_json(path: Path) -> Results:
 
 
 def _read_csv(path: Path) -> "pd.DataFrame":
-    """Read a .csv file with exact floats; names and the columns of text in ``_TEXTS`` stay unchanged.
+    """Read a .csv file with exact floats.
+
+    The columns in ``_TEXTS`` are read as text. In the columns ``_NAMES``, a text such as NA is a name, not
+    a missing value.
 
     Raises:
         ValueError: The file is not CSV in UTF-8, or a row has more values than the heading.

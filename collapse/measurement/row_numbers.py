@@ -1,4 +1,4 @@
-"""The numbers, notes and exclusions of a row, from the results of its metrics."""
+"""Compute the numbers, notes and exclusions of a row from the results of its metrics."""
 
 import math
 from dataclasses import dataclass, field
@@ -63,7 +63,7 @@ def numbers_of(found: Evaluation) -> Numbers:
 
 
 def _number(made: Numbers, each: MetricResult, measure: Measure, reasons: dict[str, str]) -> int | float | None:
-    """Return a measurement's number, or None if it has none, and note why."""
+    """Return a measurement's number. If the measurement has no number, return None, and add a note that says why."""
     name = measure.name
     if each.failure is not None:
         made.note(name, "error", _failure(each.metric, each.failure))
@@ -93,7 +93,10 @@ def _number(made: Numbers, each: MetricResult, measure: Measure, reasons: dict[s
 
 
 def _has_a_value(made: Numbers, name: str, tally: Tally, left_out: int, noun: str) -> bool:
-    """Whether a number uses at least one class or pair. Record how many it excludes; add a note if it uses none."""
+    """Whether a number was computed from at least one class or pair.
+
+    Record how many classes or pairs the number excludes. If it excludes all, add a note.
+    """
     # of a class metric, a note already counts the classes without a finite value
     if excluded := left_out - (tally.nan + tally.infinite if noun == "class" else 0):
         made.excluded[name] = excluded
@@ -152,7 +155,10 @@ def _note_singletons(made: Numbers, found: Evaluation) -> None:
 
 
 def _failure(metric: Metric, error: Failed) -> str:
-    """Return a note on a failure: plugin, function, remedy. Paths keep only their last part: notes are published."""
+    """Return the text of a note on a failure: the plugin, its function, and what the user can do.
+
+    Paths keep only their last part, because notes are published.
+    """
     plugin = plugins().owner(error.module)
     if not plugin.origin:  # the function is of another module, or of torch
         plugin = plugins().owner(metric.module)
@@ -160,7 +166,7 @@ def _failure(metric: Metric, error: Failed) -> str:
 
 
 def note_store(numbers: Numbers, store: Store) -> None:
-    """Note what is special in a store, for example that both texts are equal or that logits are capped."""
+    """Add notes on what is special in a store, such as equal training and validation texts, or capped logits."""
     identity, provenance, head = store.identity, store.manifest["provenance"], store.identity.get("head", {})
     if same_texts(identity):
         numbers.note("*", "same_texts", SAME_TEXTS)

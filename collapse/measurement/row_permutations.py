@@ -1,4 +1,4 @@
-"""Correlations with permuted rows: the null distribution of the permutation test."""
+"""Compute correlations with permuted rows, which are the null distribution of the permutation test."""
 
 import itertools
 import math
@@ -26,7 +26,7 @@ def unit(values: Floats, groups_n: Groups | None = None) -> Floats:
 
 
 def orders(rows: int, groups_n: Groups | None = None) -> int:
-    """Return the number of permutations of n rows: n! or, within groups, the product of n! over the groups.
+    """Return the number of permutations of n rows, n!. With groups, return the product of n! over groups of n rows.
 
     >>> orders(4), orders(4, np.array([0, 0, 1, 1]))
     (24, 4)
@@ -48,7 +48,7 @@ def permuted(y_n: Floats, x_nk: Floats, *, n: int, groups_n: Groups | None = Non
         groups_n: (rows,) the group of each row; None for one group.
 
     Yields:
-        r, shape (permutations of a block, k), for one block of permutations after the other.
+        r, shape (permutations of a block, k). The permutations are divided into blocks to limit the memory.
     """
     codes = np.zeros(len(y_n), dtype=np.int64) if groups_n is None else groups_n
     places = [np.flatnonzero(codes == group) for group in np.unique(codes)]

@@ -21,7 +21,7 @@ from collapse.plugin.plugin_manager import plugins
 from collapse.stores.layer_names import TOP
 
 ERROR = "± standard error"
-"""Heading of the line below a measurement, which has its standard error."""
+"""Heading of a line with standard errors, which is below the line of the measurement."""
 _KEYS = ("step", "tokens", "layer", "group")
 """Columns that distinguish the rows of one model."""
 _MOST_NOTES = 8
@@ -31,10 +31,11 @@ _MOST_NOTES = 8
 def whole_table_of(
     rows: Sequence[Row], shown: Collection[str] | None = None, *, more: str = "--all, or --metrics NAMES"
 ) -> Table:
-    """Return a table of rows with the same measurements: a title per model, the values, and all notes except errors.
+    """Return a table of the measurements of rows, with a title per model, and all notes except those on errors.
 
     Args:
-        rows: A row per model. If a row has null baselines, the last columns are their values.
+        rows: A row per model; all rows have the same measurements. If a row has null baselines, the last columns are
+            the values of these baselines.
         shown: The measurements to show; None for all. CSV and JSON always have all.
         more: Text for a note: how to see the other measurements.
     """
@@ -47,7 +48,9 @@ def whole_table_of(
 
 
 def table_by_step(rows: Sequence[Row], shown: Collection[str] | None = None) -> Table:
-    """Return a table with a row per checkpoint or layer, a column per measurement, and notes, except of failed metrics.
+    """Return a table with a row per checkpoint or layer, and a column per measurement.
+
+    The table has notes, but none on failed metrics.
 
     Args:
         rows: A row per checkpoint and layer, in order.
@@ -111,7 +114,10 @@ def _columns_and_lines(
 
 
 def by_property(names: Iterable[str]) -> list[str]:
-    """Sort measurements as tables show them: by property, headline measurements first in each, then by name."""
+    """Sort measurements by property, as tables show them.
+
+    Within a property, the headline measurements come first; the others are sorted by name.
+    """
     known = plugins().measurements()
     places = {name: place for place, name in enumerate(plugins().headlines())}
     ranks = {name: _rank(known[name][0].property_of(name)) for name in names}
@@ -129,7 +135,10 @@ def notes_of(rows: Sequence[Row], shown: Collection[str] | None = None) -> list[
 
 
 def notes_on_reachable(names: Iterable[str]) -> list[str]:
-    """Return a line for each kind of reachable value that is not a bound: its measurements, and what attains it."""
+    """Return a line for each kind of reachable value that is not a bound.
+
+    The line names the measurements, and the points that have this value, such as "uniform random points".
+    """
     known = plugins().measurements()
     kinds: dict[str, list[str]] = {}
     for name in names:
@@ -148,9 +157,10 @@ def _on_limits(rows: Sequence[Row], limits: Mapping[str, Sequence[float | str]])
 
 
 def remarks_of(rows: Sequence[Row]) -> list[str]:
-    """Return remarks on differences because of which rows cannot be compared.
+    """Return a remark for each text or setting in which rows differ, so that the rows cannot be compared.
 
-    Different values of ``--min-count`` are allowed if every store was measured with the same set of values.
+    Layers and groups may differ. Different values of ``--min-count`` are allowed if every store was measured with the
+    same set of values.
     """
     return mixed(rows, apart=("layer", "group", "min_count") if is_crossed(rows) else ("layer", "group"))
 
@@ -196,7 +206,10 @@ def _notes(row: Row, shown: Collection[str] | None) -> list[str]:
 
 
 def remarks_by_text(row: Row, shown: Collection[str] | None, *, errors: bool = False) -> dict[str, list[str]]:
-    """Return each note's text and its measurements, ``*`` for the whole row; reasons for missing numbers come first."""
+    """Return the text of each note, with the measurements that the note is about (``*`` for the whole row).
+
+    Reasons for missing numbers come first.
+    """
     known, grouped = plugins().measurements(), dict[str, list[str]]()
     given = {name for name, value in row.measurements.items() if value is not None} | {"*"}
     for note in sorted(row.notes, key=lambda each: each.measurement in given):
@@ -211,7 +224,10 @@ def remarks_by_text(row: Row, shown: Collection[str] | None, *, errors: bool = F
 
 
 def _limits(rows: Sequence[Row], name: str) -> tuple[list[float | None], list[float | None]]:
-    """Return each row's value at full collapse, and its reachable value; [] if the two are equal in all rows."""
+    """Return two lists: the value at full collapse of each row, and the reachable value of each row.
+
+    The second list is empty if both lists are equal.
+    """
     metric, measure = plugins().measurements()[name]
     # errors in limits are reported in the row's notes
     limits = [limits_of(metric, measure, row.classes, row.dim, row.measurements)[0] for row in rows]
@@ -230,6 +246,9 @@ def _ends(limits: Sequence[float | None]) -> float | str:
 
 
 def _rank(property_name: str) -> tuple[float, int, str]:
-    """Return a property's sort key: by number, then shorter names first (NC1, NC2, GNC2, NC3); others come last."""
+    """Return a property's sort key: the number in its name, then the length of its name (NC1, NC2, GNC2, NC3).
+
+    Properties without a number come last.
+    """
     found = re.search(r"\d+", property_name)
     return (float(found[0]) if found else math.inf, len(property_name), property_name)

@@ -30,7 +30,7 @@ class Note:
 
 @dataclass(frozen=True)
 class Row(Mapping[str, float | None]):
-    """The measurements of one store, and a mapping of their names to numbers.
+    """The measurements of one store. A row is also a mapping: ``row[name]`` is the number of a measurement.
 
     Attributes:
         model: Name of the model, or file name of a features file.
@@ -45,8 +45,8 @@ class Row(Mapping[str, float | None]):
         measurements: One number per measurement, or None if it is not available (a note says why).
         versions: Version of each measurement's definition.
         excluded: By measurement, the number of excluded pairs of classes, if any. For a class metric, the number of
-            classes that its measure skips (a mean of logarithms skips zeros); a note counts the classes without a
-            finite value.
+            classes that its measure skips (a mean of logarithms skips zeros). Classes without a finite value are not
+            counted here, but in a note.
         notes: Remarks.
         origin: The store's address on the Hub, ``user/repo/folder@commit``, or None for a local store.
         validation: Name of the validation text, or None.
@@ -58,7 +58,8 @@ class Row(Mapping[str, float | None]):
         tokenizer: Fingerprint of the tokenizer.
         corpus_id: Hash of the training text's identity; equal for equal texts.
         validation_id: Hash of the validation text's identity.
-        made_by: For each measurement, the distribution and version, or the user's file or module, that defines it.
+        made_by: For each measurement, the Python package (with its version) or the user's file or module that defines
+            the measurement.
         layer: The layer that was measured: ``top``, or l for the input of block l.
         depth: The number of the layer; for ``top`` the number of blocks; None if it is unknown.
         step: The training step of the model, if it is known.
@@ -143,7 +144,7 @@ class Row(Mapping[str, float | None]):
         return frame_of([self])
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the row as a dictionary for JSON; infinite numbers become None, because JSON has none."""
+        """Return the row as a dictionary for JSON; infinite numbers become None, because JSON has no infinity."""
         values: dict[str, Any] = plain(asdict(self))
         return values
 

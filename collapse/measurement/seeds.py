@@ -1,4 +1,4 @@
-"""How much measurements vary between models that differ only in their seed, to judge a difference."""
+"""Compute how much measurements vary between models that differ only in their seed, to judge a difference."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -21,8 +21,8 @@ def spread_of_seeds(
 ) -> tuple[dict[str, Error], list[str]]:
     """Return the standard deviation of each measurement over seeds of given models, and notes.
 
-    A row belongs to a model if it has the same d, number of parameters and, except for seeds, the same values in its
-    name (``collapse_model_parts``). The deviations of different models are pooled.
+    A row belongs to a model if it has the model's d and number of parameters, and if the values in both names
+    (``collapse_model_parts``) are equal, except for seeds. The deviations of different models are pooled.
 
     Args:
         seeds: The table, its file, or its name.

@@ -27,8 +27,8 @@ class Table:
             this table.
         keys: Number of leading columns that name a row; they are repeated when a wide table is divided.
         average: A row with the average over all classes, if ``rows`` show only some of them; otherwise None.
-        source: The complete results table, if this table shows a part of it; CSV, JSON and Parquet files contain it
-            instead.
+        source: The complete results table, if this table shows only a part of it. CSV, JSON and Parquet files then
+            contain the complete table.
     """
 
     title: str
@@ -117,7 +117,10 @@ class Table:
         return "\n".join([*above, *begin, heading, r"\midrule", *rows, *end, *below])
 
     def _as_texts(self, escape: Callable[[str], str]) -> tuple[list[str], list[list[str]], list[str], list[bool]]:
-        """Return title lines, heading and rows, and notes, all escaped; and whether each column is aligned right."""
+        """Return the escaped texts of the table, and whether each column is aligned right.
+
+        The texts are the lines of the title, the lines of the table (first the heading, then the rows), and the notes.
+        """
         shown = self.for_people()
         cells = [[text(value) for value in row] for row in shown.rows]
         columns = list(zip(*cells, strict=True)) or [("0",)] * len(shown.columns)

@@ -1,1 +1,1 @@
-"""Figures as files, and the HTML report; both use the same theme and are rendered without a network."""
+"""Save figures as files, and write the HTML report; both use the same theme and are rendered without a network."""

@@ -21,7 +21,10 @@ from collapse.stores.store import Store
 
 Source = Results | Row | Store | Part | str | Path
 _SAME = ("store", "min_count", "class_set", "layer", "group", "ood", "step")
-"""Columns that identify rows of one store. Checkpoints with equal weights share a store."""
+"""Columns whose values are equal in duplicate rows.
+
+``step`` is one of these columns, because checkpoints with equal weights share a store.
+"""
 
 
 @dataclass(frozen=True)
@@ -29,7 +32,7 @@ class Material:
     """The opened sources of figures and reports.
 
     Attributes:
-        results: A row per model of all sources, without duplicates; empty if all sources are parts.
+        results: The rows of all sources, without duplicates; empty if all sources are parts.
         stores: The stores, in the given order.
         parts: Parts of collections, which have no row.
         origins: For each source, its kind, its name without folders, and its content.
@@ -43,7 +46,7 @@ class Material:
     def drawn(
         self, figures: Sequence[Figure], progress: Report | None = None
     ) -> Iterator[tuple[Figure, Drawing | None, str]]:
-        """Yield each figure, its drawing or None, and the reason why it was not drawn or "".
+        """Yield each figure with its drawing and "", or with None and the reason why it was not drawn.
 
         An error in one figure does not stop the other figures.
         """
@@ -66,7 +69,9 @@ def gather(
     *,
     where: str | Sequence[str] | None = None,
 ) -> Material:
-    """Open all sources. Measure each store whose saved measurements are not those of exactly the installed metrics.
+    """Open all sources, and measure each store that has no current measurements.
+
+    Saved measurements are current if they were made by exactly the installed metrics, with ``min_count`` 1.
 
     Parts of a collection are not measured, because numbers from a part of the text differ from those of the whole text.
     The arguments are those of :func:`collapse.report` and :func:`collapse.save_figures`.

@@ -1,4 +1,4 @@
-"""The findings of a report: correlations with validation loss, and sentences about what stands out in its rows."""
+"""Make the findings of a report: correlations with validation loss, and sentences about what stands out in the rows."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -39,7 +39,7 @@ class Associations:
         tables: Tables of analyses by name. ``correlation`` and ``permutation`` are over all rows; names that end in
             ``-within`` are within models of one size, and ``correlation-log-within`` uses log(val_loss).
         size: The column with the models' sizes, or None if sizes do not repeat.
-        trained: The column that shows how models of one size were trained differently, or None.
+        trained: The column in which the training of models of one size differs, such as ``checkpoint``, or None.
         lacking: Reasons why analyses are not shown.
     """
 
@@ -52,14 +52,15 @@ class Associations:
 def associations(results: Results) -> Associations:
     """Run the variants of the analyses ``permutation`` and ``correlation`` that are valid for the rows.
 
-    ``correlation`` is always run. If each model has another size, ``permutation`` is run too, unless the models were
-    trained differently (checkpoints).
+    ``correlation`` is always run. If the rows do not form several groups of models of one size, ``permutation`` is run
+    too, unless the models were trained differently (checkpoints).
 
-    If models share sizes, rows are not exchangeable: ``correlation`` treats each size as a cluster, and
-    ``correlation-within`` subtracts the effect of size. If the models of a size were trained alike,
-    ``permutation-within`` permutes rows only within a size. Otherwise, ``correlation-within`` also subtracts the effect
-    of training, its p-values come from permuting the sizes (all rows of a size move together), and
-    ``correlation-log-within`` does the same for log(val_loss).
+    If the rows form such groups, they are not exchangeable. ``correlation`` then treats each size as a cluster, and
+    ``correlation-within`` subtracts the effect of size. The other analyses depend on the training:
+
+    - If the models of a size were trained alike, ``permutation-within`` permutes rows only within a size.
+    - Otherwise, ``correlation-within`` also subtracts the effect of training. Its p-values come from permuting the
+      sizes (all rows of a size move together). ``correlation-log-within`` does the same for log(val_loss).
     """
     named = with_parts(results.frame())
     size = next((name for name in SIZES if _repeats(named, name)), None)
@@ -169,7 +170,7 @@ def _in_training(frame: "pd.DataFrame") -> Iterator[str]:
 
 
 def _over_all(tested: Table) -> Iterator[str]:
-    """Describe the largest correlation with loss over all rows, and correlations that have the opposite sign."""
+    """Describe the largest correlation with loss over all rows, and correlations with another sign than predicted."""
     records = _of_collapse(tested)
     if all(each["p"] is None for each in records):  # too few sizes: every column that varies with size has a large R²
         return
@@ -188,7 +189,7 @@ def _over_all(tested: Table) -> Iterator[str]:
 
 
 def _by_size(frame: "pd.DataFrame", tests: Associations, tested: Table) -> Iterator[str]:
-    """Describe how many sizes there are, and which correlations hold or reverse within them (Simpson's paradox)."""
+    """Describe how many sizes there are, and which correlations hold or reverse within a size (Simpson's paradox)."""
     if tests.size is None:
         return
     sizes = with_parts(frame)[tests.size].value_counts()

@@ -32,7 +32,7 @@ from collapse.stores.writing import check_output_place, write_output
 from collapse.version import VERSION
 
 Tokens = Callable[..., Table]
-"""A function that makes the table of a store's tokens: :func:`collapse.tokens`, or this with a given tokenizer."""
+"""A function that makes the table of a store's tokens, such as :func:`collapse.tokens`."""
 _TEXT = 11.0  # size of figure labels in pixels
 _MOST_TOKENS = 2_000
 _FOLDER = resources.files("collapse.showing")
@@ -54,9 +54,9 @@ def report(
     correlations with validation loss, and the methods. Needs the extra ``report``.
 
     Args:
-        sources: Results tables or their files (.csv, .json, .parquet), rows, stores or their folders, or names of
-            stores on the Hub; or one of these. Stores without current measurements are measured. Parts of a collection
-            have no row, but give a curve of convergence.
+        sources: One source or several: results tables, their files (.csv, .json, .parquet), rows, stores, the folders
+            of stores, or their names on the Hub. Stores without current measurements are measured. Parts of a
+            collection have no row, but give a curve of convergence.
         output: The .html file; an existing file is replaced.
         title: Title of the report; by default it names the sources.
         figures: Names of the figures to draw; the report then has no correlations. None for all figures that the

@@ -1,4 +1,4 @@
-"""The tables of a report: measurements, and how they were made."""
+"""Make the tables of a report: the measurements, and how the measurements were made."""
 
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
@@ -47,7 +47,10 @@ def layer_table(frame: "pd.DataFrame") -> Table:
 
 
 def _side_by_side(results: Results) -> Table:
-    """Return the table that ``collapse measure`` prints, with full names in every row, because readers sort rows."""
+    """Return the table that ``collapse measure`` prints, with the names of property and measurement in every row.
+
+    Each row needs the names, because readers sort the rows.
+    """
     rows, known = results.rows, plugins().measurements()
     shared = [name for name in rows[0].measurements if name in known and all(name in row.measurements for row in rows)]
     table, made = whole_table_of(rows, shared), []
@@ -76,7 +79,7 @@ def definition_table(frame: "pd.DataFrame") -> Table:
 
 
 def row_table(frame: "pd.DataFrame") -> Table:
-    """Return the columns that identify each row."""
+    """Return a table of the columns that identify each row."""
     about = frame[[name for name in ABOUT if name in frame]]
     return table_of_frame("What was measured", about.dropna(how="all", axis=1))
 
@@ -107,6 +110,6 @@ def _flat(value: Any) -> Any:
 
 
 def store_table(store: Store) -> Table:
-    """Return the identity and the provenance in the manifest of a store."""
+    """Return a table of the identity and the provenance in a store's manifest."""
     state = {"store": store.digest, "state": store.state, "model": store.model, **store.manifest["corpus"]}
     return manifest_table(f"Store of {shortened(store.model)}", state, store.manifest)

@@ -27,7 +27,7 @@ class SavedFigure:
     Attributes:
         name: Name of the figure.
         files: The written files.
-        problem: Why it was not drawn, or "".
+        problem: Why the figure was not drawn, or "".
         title: Title of the figure.
         caption: What is drawn, from which data.
         notes: Remarks, such as excluded rows.
@@ -54,8 +54,9 @@ def save_figures(
     """Draw figures of results and stores, as wide as a printed column or page, and write them into a folder.
 
     Args:
-        sources: Results tables or their files, which are joined; stores, their folders, or their names on the Hub; or
-            parts of collections (``--part k/n``), only for figures that draw parts, such as ``convergence``.
+        sources: One source or several: results tables or their files, which are joined; stores, their folders, or their
+            names on the Hub; or parts of collections (``--part k/n``). Parts are drawn only by figures of parts, such
+            as ``convergence``.
         folder: Folder for a file per figure and format, such as ``loss.pdf``, and for ``figures.json`` with titles and
             captions. Existing files are replaced.
         formats: "pdf", "svg", "png" (300 pixels per inch), or "csv" for the drawn numbers.

@@ -1,1 +1,1 @@
-"""The classes as tokens: their texts, their measurements, their closest pairs, and classes of equal frequency."""
+"""Treat classes as tokens: find their texts, measure them, find close pairs, and compare classes of similar count."""

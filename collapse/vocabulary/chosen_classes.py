@@ -47,8 +47,8 @@ def choose(
 ) -> Chosen:
     """Choose classes of a store by their texts and ids, as :func:`collapse.tokens` does, before any measurement.
 
-    With ``variants``, the class of each text with a leading space added or removed is also chosen; with ``every``, all
-    classes are chosen if neither tokens nor ids are given.
+    With ``variants``, each text is also looked up with a leading space added, or removed if it has one. With ``every``,
+    all classes are chosen if neither tokens nor ids are given.
 
     Raises:
         UsageError: No token is given, an id is not a class, none of the texts is a class, or texts are given but no

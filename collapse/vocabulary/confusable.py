@@ -52,7 +52,8 @@ def confusable_pairs(
         progress: Called as progress(what, done, total[, note]).
 
     Returns:
-        A row per pair: ids, texts and counts of both, the value, ‖μ_c − μ_c′‖ and the cosine of the centred means.
+        A row per pair: ids, texts and counts of both classes, the value of ``by``, ‖μ_c − μ_c′‖ and the cosine of the
+        centred means.
 
     Raises:
         UsageError: There is no such pair measurement.
@@ -102,8 +103,8 @@ def neighbours(
         min_count: As in :func:`collapse.measure`.
 
     Returns:
-        A row per token and neighbour: its kind (``nearest`` or ``interfering``), its rank, the distance and cosine of
-        the centred means, and the pair's CDNV, None for equal means.
+        A row per token and neighbour: the kind of neighbour (``nearest`` or ``interfering``), its rank, the distance
+        and cosine of the centred means, and the CDNV of the pair. The CDNV is None for equal means.
 
     Raises:
         UsageError: A token or id is unknown.

@@ -13,7 +13,7 @@ from collapse.stores.store import Store
 
 
 def find_tokenizer_of(store: Store | None, given: Any = None) -> tuple[Any, str | None]:
-    """Return the tokenizer that gives a store's classes their texts, and a remark on it, or None.
+    """Return the tokenizer that decodes a store's classes to texts, and a remark on this tokenizer or None.
 
     A store records the fingerprint of its tokenizer and, if the tokenizer is on the Hub, the address there. A local
     tokenizer is found if a collection on this machine used its folder, or if the store names its model by the relative
@@ -24,8 +24,8 @@ def find_tokenizer_of(store: Store | None, given: Any = None) -> tuple[Any, str 
         given: A folder, a GGUF file, a Hub id, or a tokenizer of transformers; None for the store's own.
 
     Returns:
-        The tokenizer (for a classifier, the list of its classes' names), or None if no tokenizer is found; and the
-        remark, which then says why.
+        The tokenizer and the remark. For a classifier, the list of its classes' names replaces the tokenizer. If no
+        tokenizer is found, the first value is None and the remark says why.
 
     Raises:
         UsageError: There is no such tokenizer.
@@ -70,7 +70,11 @@ def _own(store: Store, arguments: Mapping[str, Any], held: str) -> ModelReferenc
 
 
 def _named(name: str, arguments: Mapping[str, Any], held: str) -> ModelReference:
-    """Find a tokenizer by name; for a folder, use ``arguments`` (GGUF) if the fingerprint is then ``held``."""
+    """Find a tokenizer by name.
+
+    For a folder, ``arguments`` (such as the name of a GGUF file) are used only if the tokenizer that they give has the
+    fingerprint ``held``.
+    """
     if arguments and expanded(name).is_dir():
         found = find_tokenizer(name, arguments)
         if found.tokenizer == held:

@@ -1,4 +1,4 @@
-"""Measure groups of classes: by count, by patterns of their texts, or from a file.
+"""Measure groups of classes, which are formed by count, by regular expressions for texts, or by a file.
 
 Shapes: C classes.
 """
@@ -51,9 +51,9 @@ def measure_groups(
 
     Args:
         store: A store or its folder, or an :class:`collapse.EmbeddingStatistics`.
-        by: ``"count"`` for four groups of about equally many classes, from the rarest to the most frequent. Or regular
-            expressions: for each, the classes whose text contains a match are a group. Or a .csv, .json or .parquet
-            file with the columns ``id`` and ``group``.
+        by: ``"count"`` for four groups of about equally many classes, from the rarest to the most frequent. Or one or
+            more regular expressions; each makes a group of the classes whose text contains a match. Or a .csv, .json or
+            .parquet file with the columns ``id`` and ``group``.
         layer: The layer of a store.
         metrics, min_count: As in :func:`collapse.measure`.
         tokenizer: As in :func:`collapse.tokens`; only for regular expressions.
@@ -94,7 +94,7 @@ def measure_groups(
 
 
 def grouping(by: str | Path | Iterable[str]) -> "pd.DataFrame | list[re.Pattern[str]] | None":
-    """Read ``--group-by``: the table of a file, regular expressions, or None for ``count``.
+    """Read ``--group-by``. Return the table in a file, a list of regular expressions, or None for ``count``.
 
     Raises:
         UsageError: A file lacks a column, a regular expression is invalid, or ``count`` or a file is combined with
@@ -134,7 +134,10 @@ def grouping(by: str | Path | Iterable[str]) -> "pd.DataFrame | list[re.Pattern[
 
 
 def _by_count(ids: Tensor, counts: Tensor) -> dict[str, Tensor]:
-    """Split classes at quartiles of their counts. Classes of equal count share a group; a group has at least two."""
+    """Split classes at the quartiles of their counts.
+
+    Classes of equal count are in the same group. A group has at least two classes.
+    """
     rising = counts.sort().values
     borders = rising[torch.arange(1, _BINS) * len(rising) // _BINS - 1].unique()
     groups, last = {}, 0

@@ -42,12 +42,14 @@ def frequency_matched(
     """Compare the mean of some tokens, such as names or homonyms, with the mean of classes of similar count.
 
     Each token is matched with the ``matches`` classes of nearest count, and with all classes that tie with the last of
-    these. The given tokens are never matched. A least-squares line in the log count is fitted to the matched classes
-    of a token (a constant for fewer than five classes or if all counts are equal). The difference is the mean, over
-    tokens, of a token's value minus the line's value at the token's count. The standard error comes from the
-    variance about the line. p (two-sided) is the share of permutations of residuals with at least the observed absolute
-    difference. p assumes that ordinary classes of similar count differ from the line by exchangeable noise. Each column
-    has its own test, without a correction for several columns.
+    these. The given tokens are never matched.
+
+    For each token, a least-squares line in the log count is fitted to the values of the matched classes. If there are
+    fewer than five classes, or if all counts are equal, the line is a constant. The difference is the mean over tokens
+    of y − ŷ, where y is the token's value, and ŷ is the line's value at the token's count. The standard error comes
+    from the variance about the line. p (two-sided) is the share of permutations of residuals with at least the observed
+    absolute difference. p assumes that ordinary classes of similar count differ from the line by exchangeable noise.
+    Each column has its own test, without a correction for several columns.
 
     Args:
         store: A store, its folder or name on the Hub, or an :class:`collapse.EmbeddingStatistics`.
@@ -96,9 +98,10 @@ def _said_of_absent(compared: "Mapping[str, _Compared | None]", tokens: int) -> 
 
 
 def matched_classes(counts_C: NDArray[np.int64], at: NDArray[np.int64], matches: int) -> list[NDArray[np.int64]]:
-    """Return, for each token, the ascending positions of the ``matches`` classes nearest in count, and of all ties.
+    """Return the matched classes of each token: the ``matches`` classes of nearest count, and ties with the last.
 
-    The tokens, given by their positions, are not matched.
+    Tokens (``at``) and classes are given by their positions; the result is ascending. The given tokens are never
+    matched.
 
     Raises:
         UsageError: There is no other class.
@@ -123,7 +126,10 @@ def matched_classes(counts_C: NDArray[np.int64], at: NDArray[np.int64], matches:
 def _compare(
     values_C: Values, counts_C: NDArray[np.int64], at: NDArray[np.int64], matched: Sequence[NDArray[np.int64]]
 ) -> "_Compared | None":
-    """Compare the tokens that have a value with the matched classes that have one; None if no token can be compared."""
+    """Compare tokens with their matched classes; return None if no token can be compared.
+
+    Tokens and classes without a value are excluded.
+    """
     having = [each[~np.isnan(values_C[each])] for each in matched]
     kept = [(i, each) for i, each in zip(at, having, strict=True) if len(each) and not math.isnan(values_C[i])]
     if not kept:
@@ -154,7 +160,7 @@ def _compare(
 
 @dataclass(frozen=True)
 class _Compared:
-    """Some tokens compared with their matched classes.
+    """The result of comparing some tokens with their matched classes.
 
     Attributes:
         tokens: Number of tokens.
@@ -191,7 +197,10 @@ class _Compared:
 
 
 def _centred(x: Values, fewest: int) -> tuple[float, Values, float]:
-    """Return x̄, x − x̄, Σ(x − x̄)²; with fewer than ``fewest`` or only equal values, the last two are zeros and 1."""
+    """Return x̄, x − x̄ and Σ(x − x̄)².
+
+    If x has fewer than ``fewest`` values, or only equal values, return x̄, zeros and 1.
+    """
     mean = float(x.mean())
     if len(x) < fewest or not np.ptp(x):
         return mean, np.zeros(len(x)), 1.0
@@ -199,7 +208,7 @@ def _centred(x: Values, fewest: int) -> tuple[float, Values, float]:
 
 
 def _residuals(x: Values, y: Values) -> tuple[Values, float]:
-    """Return the standardized residuals of y about its least-squares line in x, and the standard deviation about it."""
+    """Fit y by a least-squares line in x; return the standardized residuals and the standard deviation about it."""
     _, centred, spread = _centred(x, _FEWEST + 1)
     leverage = 1 / len(x) + centred**2 / spread
     left = y - y.mean() - centred * (centred @ y) / spread

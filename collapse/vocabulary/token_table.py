@@ -1,4 +1,4 @@
-"""A table with a row of measurements per token: the columns of Tables 4 and 5 of the paper."""
+"""Make a table with a row of measurements per token, with the columns of Tables 4 and 5 of the paper."""
 
 import math
 from collections.abc import Iterable, Sequence
@@ -79,14 +79,14 @@ def tokens(
     """Measure tokens: a row per class of a store, with its text and its values of NC1 to NC4.
 
     The columns are those of the paper's Tables 4 and 5, named as measurements: ``count`` (N_c), ``nc2.norm`` (‖μ_c −
-    μ̄‖), ``nc2.scaled_norm`` (its square / √d), ``nc1.cdnv`` and ``nc2.interference`` (means over the C−1 other
+    μ̄‖), ``nc2.scaled_norm`` (‖μ_c − μ̄‖² / √d), ``nc1.cdnv`` and ``nc2.interference`` (means over the C−1 other
     classes), ``nc3.self_duality`` (cosine of w_c and μ_c − μ̄), ``nc4.agreement`` and ``val_loss`` (of the validation
     samples with this label). One pass over the pairs of classes computes all pairwise columns.
 
     Args:
         store: A store, its folder or name on the Hub, or an :class:`collapse.EmbeddingStatistics`.
-        tokens: Texts, verbatim. ``" Tim"`` and ``"Tim"`` are different tokens; if you give one, the
-            table has a row for each of the two.
+        tokens: Texts, verbatim. ``" Tim"`` and ``"Tim"`` are different tokens; if you give only one of the two texts,
+            the table also has a row for the other.
         ids: Token ids. Without tokens, ids, top and least, the table has all classes.
         top, least: How many classes to show with the largest (``top``) or smallest (``least``) values of ``by``.
         by: What ``top`` and ``least`` rank by: ``count``, or a measurement with a value per class, which becomes a
@@ -137,7 +137,7 @@ def tokens(
 
 
 def positions(s: EmbeddingStatistics, ids: Sequence[int]) -> list[int]:
-    """Return the positions of classes, given by their ids."""
+    """Return the positions in ``s`` of the classes with these token ids."""
     at = {each: index for index, each in enumerate(s.classes.tolist())}
     return [at[each] for each in ids]
 
