@@ -33,7 +33,7 @@ class PluginError(CollapseError):
 
 
 def at_least(least: int, name: str, value: Any) -> int:
-    """Return the value of an integer option; raise UsageError if it is not an integer or too small."""
+    """Return the value of an integer option; raise UsageError if it is not an integer, or is less than ``least``."""
     if not isinstance(value, SupportsIndex):
         raise UsageError(f"{name} must be an integer, got {value!r:.40}")
     if index(value) < least:

@@ -47,9 +47,9 @@ def command(
 ) -> None:
     """Compare two stores of one text.
 
-    For each measurement, the table has A, B, the difference B − A, its standard error, and its meaning (such as better
-    or worse, if B − A is larger than the noise). A and B are stores: folders, names on the Hub or, for a store in the
-    cache, its digest or its model.
+    For each measurement, the table has A, B, the difference B − A, the standard error of the difference, and its
+    meaning (such as better or worse, if B − A is larger than the noise). Give A and B as the folder of a store, the
+    name of a store on the Hub, or the digest or the model of a cached store.
     Measurements of the validation text have a standard error over its texts. Measurements of the training text have a
     standard error only if both stores were also collected in parts (--part 1/8 to 8/8) and --parts gives the parts.
 

@@ -18,7 +18,7 @@ _NO_KEYS = ("config", "save_config", "version", "help")
 
 
 def with_config(cli: click.Group, words: list[str]) -> list[str]:
-    """Return a command line with the values of its ``--config`` file added; write its ``--save-config`` file."""
+    """Add the values of the ``--config`` file to a command line and return it; write the ``--save-config`` file."""
     own, _, _ = cli.make_parser(_context(cli, "collapse")).parse_args(list(words))
     path, save = own.get("config"), own.get("save_config")
     if not (path or save):

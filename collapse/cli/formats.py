@@ -30,7 +30,8 @@ prints_a_table = with_options(
         help="Also write a file: all values (.csv, .json, .parquet), or the printed table (.md, .tex).",
     ),
 )
-"""Add ``--format``, ``--json`` and ``--output``; the first two set ``format_``, in which None means "table"."""
+"""Add the options ``--format``, ``--json`` and ``--output`` to a command. ``--format`` and ``--json`` set the parameter
+``format_``; None means "table"."""
 
 
 def deliver(format_: str | None, output: str | None, table: Table) -> None:

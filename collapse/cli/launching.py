@@ -28,7 +28,7 @@ from collapse.inputs.collection_spec import CollectionSpec
 from collapse.stores.writing import write_atomic
 
 JOBS = ".jobs"
-"""Subfolder of a store's folder with the files and logs of its jobs."""
+"""Subfolder of a store's folder that has the files and logs of the jobs that collect the store."""
 
 _RECORD = "jobs.json"
 _SLURM_ONLY = ("partition", "hours", "slurm")
@@ -100,7 +100,7 @@ def run_or_submit_jobs(
 
 
 def jobs_of(store: Path) -> tuple[Mapping[str, Any], str, bool]:
-    """Return the record of a store's last jobs, a description of their states, and whether any still wait or run.
+    """Return the record of a store's last jobs, a description of their states, and whether any job waits or runs.
 
     The keys of the record are "parts" (number of parts per store), "jobs" (ids of the jobs) and "command" (words of the
     command line).
@@ -158,9 +158,10 @@ def _launch_slurm(places: Mapping[str, str], parts: int, given: Mapping[str, Any
 
 
 def _submit(stages: Sequence[Sequence[Sequence[str]]], about: Mapping[str, Any], folder: Path) -> None:
-    """Submit an array of jobs for each stage, a list of command lines; record the jobs together with ``about``.
+    """Submit an array of jobs for each stage, and write the record of the jobs together with ``about``.
 
-    A stage begins when the previous stage has ended, even if jobs failed.
+    A stage is a list of command lines, with one job each. It begins when the previous stage has ended, even if jobs of
+    the previous stage failed.
     """
     options = click.get_current_context().params
     words = [each.strip("-").partition("=") for each in options["slurm"]]

@@ -1,4 +1,4 @@
-"""Collect the parts of a store in parallel processes on this machine. They end when this process ends."""
+"""Collect the parts of a store in parallel processes on this machine, which end when this process ends."""
 
 import multiprocessing
 import os
@@ -20,15 +20,16 @@ def run_parts(
     """Run the command lines of parts in parallel and wait for them; return how each part ended.
 
     Args:
-        commands: Words of the command lines by part. Each process gets an equal share of the threads, and one GPU if
-            there are several.
+        commands: The command line of each part, as words, by the part's number. Each process gets an equal share of
+            the threads and, if there are several GPUs, one GPU.
         store: Folder of the store.
         phase: The phase that the parts collect; its progress is shown.
         parts: Number of parts.
         folder: Folder to which the processes write their logs.
 
     Returns:
-        The last error message of each part or, without one, its exit status. This does not say which parts failed.
+        For each part, the last error message or, if there is none, the exit status. This does not say which parts
+        failed.
     """
     import torch
 

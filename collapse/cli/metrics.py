@@ -26,7 +26,8 @@ def command(
     """List all measurements.
 
     NAME is a measurement or a prefix (gnc2), or several separated by commas. Limits and reachable values are for C
-    classes in d dimensions; by default, C counts TinyStories' distinct next tokens, and d is the paper's largest width.
+    classes in d dimensions. By default, C is the number of distinct next tokens of TinyStories, and d is the largest
+    width of the paper's models.
     """
     from collapse.measurement.listing import metrics
 

@@ -1,7 +1,7 @@
 """Print tables in the width of the terminal, without cutting a name or a number.
 
 A table that is too wide is divided into several tables that repeat its first columns. Headings wrap after ``.``, ``_``,
-``-`` and ``/``, texts at spaces.
+``-`` and ``/``; texts wrap at spaces.
 """
 
 import os
@@ -66,7 +66,7 @@ def print_rows(rows: Sequence["Row"], shown: Collection[str], *, more: str) -> N
     Args:
         rows: A row per model, with the same measurements.
         shown: The measurements to print.
-        more: Text for a note: how to see the other measurements.
+        more: Text of a note that says how to see the other measurements.
     """
     from collapse.measurement.row_tables import whole_table_of
 

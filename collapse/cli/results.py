@@ -66,10 +66,11 @@ def _named(text: str) -> tuple[str, str | int | float]:
 
 
 def _chosen(columns: str | None, frame: "pd.DataFrame", added: list[str]) -> list[str]:
-    """Return the columns to print. By default: model, ``added`` and headlines, or all columns if there is no headline.
+    """Return the names of the columns to print.
 
-    With the headlines, ``step``, ``layer`` and ``group`` are added if rows have them, and ``min_count`` if rows differ
-    in it.
+    By default, these are ``model``, the columns in ``added``, and the headlines. They also include ``step``, ``layer``
+    and ``group`` if rows have values there, and ``min_count`` if its values differ. If the table has no headline, all
+    columns are printed.
     """
     from collapse.measurement.columns import split_columns
     from collapse.plugin.names import OF_OTHERS

@@ -1,4 +1,4 @@
-"""Commands on several models or revisions of a model; a model that fails does not stop the others."""
+"""Run a command on several models, or on several revisions of a model. A model that fails does not stop the others."""
 
 import logging
 from collections.abc import Callable, Sequence

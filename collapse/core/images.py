@@ -10,7 +10,7 @@ from collapse.errors import CollapseError, UsageError, first_line
 Format = Literal["pdf", "svg", "png"]
 
 WIDTHS = {"column": 3.25, "page": 6.75}
-"""Widths in inches: a column of a two-column paper, and its page."""
+"""Widths in inches of a column and of a page, in a two-column paper."""
 
 _POINTS = 72  # points per inch; Vega's pixels become points
 _PPI = 300
@@ -24,10 +24,10 @@ _SIZE = re.compile(r'(<svg[^>]*?) width="([\d.]+)" height="([\d.]+)"')
 
 
 def inches(width: str | float) -> float:
-    """Convert a width to inches; it is a number of inches, or a name in :data:`WIDTHS`.
+    """Return a width in inches. ``width`` is a number of inches, or a name in :data:`WIDTHS`.
 
     Raises:
-        UsageError: The width is neither.
+        UsageError: The width is neither a number nor a known name.
 
     >>> inches("column"), inches("5")
     (3.25, 5.0)
@@ -48,7 +48,7 @@ def vl_convert() -> Any:
 
 
 def converted(svg: str, form: Format) -> bytes:
-    """Return an SVG of :func:`svg_of` in the format ``form``: "svg", "pdf" or "png" (300 pixels per inch).
+    """Convert an SVG picture of :func:`svg_of` to the format ``form``: "svg", "pdf" or "png" (300 pixels per inch).
 
     Raises:
         CollapseError: vl-convert cannot render the picture, or is not installed.
@@ -60,13 +60,14 @@ def converted(svg: str, form: Format) -> bytes:
 
 
 def svg_of(spec: dict[str, Any], *, width: float = WIDTHS["column"]) -> str:
-    """Render a Vega-Lite specification, which contains its data, to SVG; ``width`` is the printed width in inches.
+    """Render a Vega-Lite specification that contains its data to SVG.
 
-    The width of the panels is chosen so that the whole picture has this width and, if possible, text keeps its size.
-    At the width of a column, ``columns`` of the specification is reduced to at most 2; at the width of a page, to 4.
+    ``width`` is the printed width of the whole picture in inches. The width of the panels is chosen to fit. Text
+    becomes smaller only if the panels cannot become narrow enough. The specification's ``columns`` (panels side by
+    side) is reduced to at most 2 if ``width`` is less than 4.5 inches, otherwise to at most 4.
 
     Raises:
-        CollapseError: vl-convert cannot render it, or is not installed.
+        CollapseError: vl-convert cannot render the specification, or is not installed.
     """
     goal = width * _POINTS
     spec = themed(spec)

@@ -20,7 +20,9 @@ def near_folders(name: str) -> str | None:
 
 
 def near_paths(name: str, beside: Iterable[str]) -> str | None:
-    """Return "did you mean …?" with the names in ``beside`` similar to the last part of ``name``, or None.
+    """Return "did you mean …?" with the names in ``beside`` that are similar to the last part of ``name``.
+
+    Return None if no name is similar.
 
     >>> near_paths("runs/smal", ["small", "large"]), near_paths("nothere.jsonl", ["r.jsonl"])
     ('did you mean runs/small?', None)

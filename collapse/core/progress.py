@@ -94,7 +94,7 @@ def shows_progress(function: Callable[P, R]) -> Callable[P, R]:
 
 
 def _somebody_looks() -> bool:
-    """Whether the program runs on a terminal, or in a notebook that can show a bar."""
+    """Return whether the program runs on a terminal, or in a notebook that can show a bar."""
     if "ipykernel" in sys.modules:
         return find_spec("ipywidgets") is not None
     return sys.stderr is not None and sys.stderr.isatty()

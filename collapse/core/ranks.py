@@ -1,8 +1,8 @@
 """Ranks: processes that run one command together, as ``torchrun`` starts them.
 
-Ranks exchange objects at meetings: every rank calls :func:`meet`, and all ranks do so equally often. An exception of
-one rank is raised in all ranks at the next meeting. A process that did not call :func:`join` counts as the only rank,
-and its meetings do nothing. dealing_slices.dealt divides slices among ranks, and pairs.sweep divides tiles.
+Ranks exchange objects at meetings: every rank calls :func:`meet`, and all ranks call it the same number of times. An
+exception of one rank is raised in all ranks at the next meeting. A process that did not call :func:`join` counts as the
+only rank, and its meetings do nothing. dealing_slices.dealt divides slices among ranks, and pairs.sweep divides tiles.
 """
 
 import logging
@@ -42,7 +42,7 @@ class _Joined:
         store: torch's key-value store, which all ranks share.
         meetings: Number of its meetings so far.
         failing: Whether the last meeting raised an error.
-        looked: When :func:`raise_others_error` last checked, in seconds.
+        looked: Time of the last check by :func:`raise_others_error`, in seconds.
     """
 
     rank: int

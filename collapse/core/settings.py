@@ -30,8 +30,9 @@ def environment(**variables: str) -> Iterator[None]:
 def quiet(*libraries: str, bars: bool = False) -> Iterator[None]:
     """Suppress log lines of the given libraries below the level ERROR (for datasets, CRITICAL).
 
-    Also suppress progress bars of the given libraries transformers, datasets and huggingface_hub, unless ``bars`` is
-    True. The libraries still raise exceptions for errors, and collapse reports these.
+    Unless ``bars`` is True, also suppress the progress bars of the given libraries that have such bars (transformers,
+    datasets and huggingface_hub). The libraries still raise exceptions for errors, and collapse reports these
+    exceptions.
     """
     if "transformers" in libraries:  # transformers shows bars of huggingface_hub
         libraries = ("huggingface_hub", *libraries)

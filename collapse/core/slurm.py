@@ -1,4 +1,4 @@
-"""Arrays of SLURM jobs, submitted through submitit. A job that is pre-empted or runs out of time is queued again."""
+"""Submit arrays of SLURM jobs with submitit. A job that is pre-empted or runs out of time is queued again."""
 
 import getpass
 import io
@@ -15,10 +15,11 @@ _REQUEUED = 20  # how often a job that runs out of time is queued again
 
 
 def submit(job: Callable[[Any], Any], arguments: Sequence[Any], folder: Path, *, name: str, **parameters: Any) -> Any:
-    """Submit a :class:`submitit.helpers.Checkpointable` for each argument, as one array; return submitit's jobs.
+    """Submit one SLURM job for each argument, all in one array, and return submitit's jobs.
 
-    The files and logs of the jobs are written to ``folder``. ``parameters`` are passed to
-    ``submitit.AutoExecutor.update_parameters``.
+    Each SLURM job calls ``job`` with its argument; ``job`` has the methods of a
+    :class:`submitit.helpers.Checkpointable`. The files and logs of the jobs are written to ``folder``. ``parameters``
+    are passed to ``submitit.AutoExecutor.update_parameters``.
 
     Raises:
         UsageError: SLURM is not available on this machine.
@@ -43,7 +44,7 @@ def submit(job: Callable[[Any], Any], arguments: Sequence[Any], folder: Path, *,
 
 
 def queued(jobs: Collection[str]) -> dict[str, str]:
-    """Return the states of those of the given job ids that wait or run, such as ``{"123_4": "RUNNING"}``.
+    """Return the states of the given jobs that wait or run, by job id, such as ``{"123_4": "RUNNING"}``.
 
     Raises:
         CollapseError: The queue cannot be read.

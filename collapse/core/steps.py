@@ -30,7 +30,7 @@ def run_and_step(model: str) -> tuple[str, int | None]:
 
 
 def tokens_of(model: str) -> int | None:
-    """Return the number of training tokens that follows the step at the end of a model's name, or None.
+    """Return the number of training tokens that a model's name gives after the step; None without such a number.
 
     >>> tokens_of("owner/name@stage1-step1000-tokens3B"), tokens_of("run/checkpoint-100")
     (3000000000, None)
@@ -40,7 +40,9 @@ def tokens_of(model: str) -> int | None:
 
 
 def by_step(name: str) -> tuple[bool, int, list[tuple[str, int]]]:
-    """Sort key of revisions: by training step; then names without a step, whose numbers are compared by value.
+    """Return the sort key of a revision's name.
+
+    Names with a training step come first, in order of the step. In the other names, numbers are compared by value.
 
     >>> sorted(["main", "step10", "10", "step9", "9"], key=by_step)
     ['step9', 'step10', '9', '10', 'main']

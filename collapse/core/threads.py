@@ -1,7 +1,7 @@
 """Set how many threads torch uses, and how long they wait before they sleep.
 
-OpenMP reads its environment variables when torch is loaded, so they must be set before. By default OpenMP uses all CPUs
-that the process may run on.
+OpenMP reads its environment variables when torch is loaded, so the variables must be set before that. By default,
+OpenMP uses all CPUs that the process may run on.
 """
 
 import os
@@ -9,7 +9,7 @@ import sys
 
 SPINS = "3000"
 """How many times a waiting thread of GNU OpenMP checks for work before it sleeps. With OpenMP's own default, the checks
-last several milliseconds and take CPU time from the thread that it waits for."""
+last several milliseconds, and take CPU time from threads that still work."""
 
 _NUMBER = ("OMP_NUM_THREADS", "MKL_NUM_THREADS")
 _GRANTED = "SLURM_CPUS_PER_TASK"
@@ -19,8 +19,8 @@ def prepare(threads: int | None = None) -> None:
     """Set the environment of OpenMP before torch is loaded; keep variables that the user has set.
 
     Args:
-        threads: Number of threads, which overrides the user's variables; None for the number in these variables, else
-            the CPUs that Slurm grants, else all CPUs.
+        threads: Number of threads, which overrides the user's variables. With None, the number in these variables is
+            used; if no variable is set, all CPUs that Slurm grants; without Slurm, all available CPUs.
     """
     if "torch" in sys.modules:
         if threads is not None:

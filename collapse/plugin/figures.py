@@ -1,4 +1,4 @@
-"""Declare figures: functions of a results table, or of stores, that return a Vega-Lite specification."""
+"""Declare figures: functions that take a results table or stores, and return a Vega-Lite specification."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -39,7 +39,7 @@ class Drawing:
 
         Args:
             path: The file.
-            width: "column" (3.25 inches), "page" (6.75), or inches.
+            width: "column" (3.25 inches), "page" (6.75 inches), or a number of inches.
 
         Raises:
             UsageError: The file has another suffix, or the width is unknown.
@@ -66,7 +66,7 @@ class Figure(Declared):
 def figure(
     name: str, *, title: str, of: Of = "results", needs: Sequence[str] = (), source: str = ""
 ) -> Callable[[Function], Function]:
-    """Declare ``f(results) -> Drawing`` or, with ``of="stores"`` or ``of="parts"``, ``f(stores) -> Drawing``.
+    """Declare a function ``f`` that takes what ``of`` says, and returns a :class:`collapse.Drawing`.
 
     The columns in ``needs`` are checked before f is called. If anything else is missing, such as rows, f must raise a
     :class:`collapse.CollapseError` that says what is missing.
@@ -74,12 +74,13 @@ def figure(
     Args:
         name: Lower-case letters, digits, _ and -, with a letter first; part of the file names.
         title: One line, shown above the figure.
-        of: The function's argument: "results" for a :class:`collapse.Results`, "stores" for a list of
-            :class:`collapse.Store`, "parts" for a list of :class:`collapse.Part` (``collapse collect --part k/n``) of
-            one or several collections.
-        needs: Columns that the results must have, with at least one number each; for stores, what each store must hold:
-            counts, means, variances, classifier, validation, n_params, or a statistic's name. Only a figure that needs
-            ``layer`` gets the rows of all layers of a table; other figures get the rows of ``top``.
+        of: What the function takes. With "results", it takes a :class:`collapse.Results`; with "stores", a list of
+            :class:`collapse.Store`; with "parts", a list of :class:`collapse.Part`. The parts
+            (``collapse collect --part k/n``) can belong to several collections.
+        needs: With "results", the columns that the table must have, each with at least one number. With "stores", the
+            names of what each store must hold: counts, means, variances, classifier, validation, n_params, or a
+            statistic's name. Only a figure that needs the column ``layer`` gets the rows of all layers of a table;
+            other figures get only the rows of the layer ``top``.
         source: Where such a figure is published, such as "Wu & Papyan 2024, Figure 1".
 
     Raises:

@@ -1,8 +1,8 @@
-"""Call a plugin's function, and convert its exception, or its write to a shared tensor, to a PluginError.
+"""Call a plugin's function, and raise a PluginError if the function fails or writes to a shared tensor.
 
 If a metric fails, numerics/reducing.py omits only its results. If a statistic fails, plugin_statistics.py stops the
 run. numerics/values.py checks the type and shape of what a metric's functions return.
-Hooks (registry.py), limits (measures.py) and imports (plugin_manager.py) have their own handlers.
+Exceptions in hooks, limits and imports are handled in registry.py, measures.py and plugin_manager.py.
 
 This module does not import torch, because plugins that only add commands do not need it.
 """
@@ -61,12 +61,15 @@ def call(function: Callable[..., Any], /, *arguments: Any, **named: Any) -> Any:
 
 
 def _written(before: Iterable[tuple[Any, int]]) -> bool:
-    """Whether a tensor was written to since its version was read; a view and its base share torch's count of writes."""
+    """Return whether any of the tensors was written to since its version was read.
+
+    A tensor's version is torch's count of writes to the tensor. A view and its base share this count.
+    """
     return any(tensor._version != version for tensor, version in before)
 
 
 def _tensors(value: Any, depth: int = 5) -> Iterator[Any]:
-    """Yield the tensors in a value whose writes torch counts: all except those made in inference mode."""
+    """Yield the tensors in a value, except inference tensors, because torch does not count the writes to them."""
     inside: Iterable[Any] = ()
     if hasattr(value, "is_inference"):
         if not value.is_inference():
@@ -84,14 +87,17 @@ def _tensors(value: Any, depth: int = 5) -> Iterator[Any]:
 
 
 def _place(function: Callable[..., Any], error: BaseException) -> str:
-    """Return the file and line of a plugin's function that raised an exception, such as " (mine.py:12)", or ""."""
+    """Return the file and line where a plugin's function raised an exception, such as " (mine.py:12)".
+
+    Return "" if the traceback has no line of the function's file.
+    """
     file = getattr(getattr(function, "__code__", None), "co_filename", None)
     lines = [frame.lineno for frame in extract_tb(error.__traceback__) if frame.filename == file]
     return f" ({Path(str(file)).name}:{lines[-1]})" if lines else ""
 
 
 def outside_inference_mode(function: Callable[P, R]) -> Callable[P, R]:
-    """Make a function run outside ``torch.inference_mode``, whose tensors do not count the writes to them."""
+    """Make a function run outside ``torch.inference_mode``, in which torch does not count the writes to new tensors."""
 
     @wraps(function)
     def run(*arguments: P.args, **options: P.kwargs) -> R:
@@ -111,6 +117,6 @@ def called(function: Any) -> str:
 
 
 def error_line(error: BaseException) -> str:
-    """Return a plugin's exception as one short line: its class and message; of a CollapseError, only the message."""
+    """Return an exception as one short line with its class and message; for a CollapseError, only with its message."""
     name, text = type(error).__name__, first_line(error)
     return text if isinstance(error, CollapseError) or text == name else f"{name}: {text}"

@@ -32,11 +32,13 @@ class Plugin:
 
     Attributes:
         name: Name of its entry point, or the name that the user gave.
-        origin: Distribution and version, or how the user gave it; "" for a module that is not registered.
+        origin: Distribution and version of an installed plugin; "given with -p or COLLAPSE_PLUGINS" for a plugin that
+            the user gave; "" for a module that is not registered.
         module: Name of its module.
         declares: Names of the functions, statistics and hooks that it declares.
         problem: Why the plugin is not used; None if it is used.
-        opt_in: Whether its metrics are measured only if they are named; the module sets ``COLLAPSE_OPT_IN = True``.
+        opt_in: Whether the plugin's metrics are measured only if the user names them. It is True if the module sets
+            ``COLLAPSE_OPT_IN = True``.
     """
 
     name: str
@@ -48,18 +50,18 @@ class Plugin:
 
     @property
     def maker(self) -> str:
-        """The installed package of the plugin, or the file or module that the user gave, as stores record it."""
+        """The name that stores record: the installed package, or the file or module that the user gave."""
         if self.origin != GIVEN:
             return self.origin.rpartition(" ")[0] or self.name
         return Path(self.name).name
 
     @property
     def made_by(self) -> str:
-        """The installed package and its version, or the file or module that the user gave, as rows record it."""
+        """The name that rows record: the installed package with its version, or the file or module the user gave."""
         return self.maker if self.origin == GIVEN else self.origin
 
     def blamed(self, text: str) -> str:
-        """Add the plugin's name to a message about its failure, and how to continue without it."""
+        """Add the plugin's name to a message about its failure, and advice to correct, remove or disable the plugin."""
         if not self.origin:
             return text
         advice = f"disable it with -p no:{self.name}"
@@ -130,7 +132,7 @@ def register(manager: pluggy.PluginManager, name: str, module: Any) -> tuple[str
 
 
 def declarations(module: Any) -> Iterator[Any]:
-    """Yield the declared functions and statistics defined in a module, also those in its lists and tuples, in order."""
+    """Yield, in order, the declared functions and statistics that a module defines, also in its lists and tuples."""
     for value in list(vars(module).values()):
         for each in value if isinstance(value, list | tuple) else (value,):
             if getattr(each, "__module__", None) == module.__name__ and _is_declared(each):
@@ -143,7 +145,7 @@ def _is_declared(value: Any) -> bool:
 
 
 def command_plugins(cli: "click.Group") -> list[Plugin]:
-    """Let installed plugins add their commands; return the plugins, with the reason for those that failed."""
+    """Let installed plugins add their commands; return the plugins, whose ``problem`` says why a plugin failed."""
     found = []
     for name, origin, entry in entries("collapse.commands"):
         before, problem = dict(cli.commands), None

@@ -1,10 +1,10 @@
-"""Measures: named numbers, their limits, and how the values of a metric become one number. Does not import torch.
+"""Define measures, which reduce the values of a metric to one named number, and their limits. Does not import torch.
 
 A measure reduces the values of classes or pairs to a *state*: a few numbers, such as a count and a sum, from which the
-result is computed. States of different values can be merged in any order. Values come in groups, each with its own
-result: one group of all values or, for one number per class, a group per class.
+result is computed. States of different values can be merged in any order. The values are divided into groups, and each
+group has its own result. There is one group with all values or, to get one number per class, one group per class.
 
-Shapes: G groups, n values per group, k numbers per group in a state.
+Shapes: G groups, n values per group, k numbers in the state of a group.
 """
 
 import math
@@ -26,7 +26,8 @@ Limit = int | float | Callable[..., float | None] | None
 """A number, a function with any of the parameters C, d and measured, or None for no limit."""
 
 Scale = int | float | Literal["log"] | None
-"""How a value changes under h → s·h: a number p for the factor sᵖ, "log" for the added term log s, otherwise None."""
+"""How a value changes if each embedding h is replaced by s·h: a number p if the value is multiplied by sᵖ, "log" if
+log s is added to the value, None if it changes in another way."""
 
 _NAME = re.compile(r"[a-z][a-z0-9_]*(\.[a-z0-9_]+)*")
 _CANCELLED = 1e-3  # a difference smaller than this, relative to its terms, has lost more than three digits
@@ -36,22 +37,23 @@ _CANCELLED = 1e-3  # a difference smaller than this, relative to its terms, has 
 class Measure:
     """One named number; a subclass defines how to compute it from the values of a class or pair metric.
 
-    A subclass defines ``empty``, ``state``, ``merge`` and ``result``. The state is computed once
-    for all measures of a metric that have the same ``state`` and ``merge``, and equal values in the fields that their
-    class adds to ``Measure``.
+    A subclass defines ``empty``, ``state``, ``merge`` and ``result``. Two measures of a metric share one state if they
+    have the same methods ``state`` and ``merge``, and equal values in the fields that a subclass adds to ``Measure``.
+    A shared state is computed only once.
 
     Attributes:
         name: Name of the measurement, such as ``nc2.interference``.
         towards: The value at full collapse: a number, a function such as ``lambda C: -1 / (C - 1)``, or None.
         reachable: The value that C classes in d dimensions can reach, if it differs from ``towards``: a number, a
             function, or None.
-        reached_by: Points with the value ``reachable`` for C > d+1, such as "uniform random points"; "" for a bound.
-        headline: Whether ``collapse measure`` prints the measurement by default. Of a property without headline
-            measurements, the command prints the alphabetically first one.
+        reached_by: Which points have the value ``reachable`` if C > d+1, such as "uniform random points"; "" if
+            ``reachable`` is only a bound.
+        headline: Whether ``collapse measure`` prints the measurement by default. If a property (such as NC1) has no
+            headline measurement, the command prints the property's alphabetically first measurement.
     """
 
     empty: ClassVar[tuple[float, ...]] = ()
-    """The k numbers of a group's state before any value."""
+    """The k numbers in the state of a group without values."""
 
     name: str
     _: KW_ONLY
@@ -90,17 +92,17 @@ class Measure:
         """Reduce values to a state of k numbers per group, shape (k, G).
 
         Args:
-            values: Finite values: n for each of G groups, shape (G, n).
+            values: Finite values, n for each of G groups, shape (G, n).
             sums: The float64 sum of each group's values, shape (G,).
         """
         raise NotImplementedError
 
     def merge(self, a: "Tensor", b: "Tensor") -> "Tensor":
-        """Merge two states: return the state for the values of both, shape (k, G)."""
+        """Return the state of all values from which the states ``a`` and ``b`` were computed, shape (k, G)."""
         return a + b
 
     def result(self, state: "Tensor") -> "Tensor":
-        """Return each group's result from a state of shape (k, G), shape (G,); nan for a group without values."""
+        """Compute each group's result, shape (G,), from a state of shape (k, G); nan for a group without values."""
         raise NotImplementedError
 
     def skipped(self, state: "Tensor") -> "Tensor":
@@ -109,7 +111,7 @@ class Measure:
 
     @property
     def key(self) -> tuple[Any, ...]:
-        """What identifies the state; measures with equal keys share a state."""
+        """The key of the measure's state. Two measures of a metric share one state if their keys are equal."""
         own = [each.name for each in fields(self) if each.name not in Measure.__dataclass_fields__]
         return type(self).state, type(self).merge, *(getattr(self, name) for name in own)
 
@@ -142,7 +144,7 @@ class Std(Mean):
     """The population standard deviation (ddof 0) over classes or pairs."""
 
     def scale_of(self, scale: Scale) -> float | None:
-        """Return the exponent of the values; 0 for logarithms, because adding log s to them keeps their deviation."""
+        """Return the exponent of the values; for logarithms 0, because adding log s does not change their deviation."""
         return 0.0 if isinstance(scale, str) else super().scale_of(scale)
 
     def result(self, state: "Tensor") -> "Tensor":
@@ -154,7 +156,7 @@ class CoV(Mean):
     """The coefficient of variation, std / mean, with the mean's sign; nan where the mean is 0."""
 
     def scale_of(self, scale: Scale) -> float | None:
-        """Return 0 if h → s·h multiplies all values by a power of s, which keeps std / mean; otherwise None."""
+        """Return 0 if h → s·h multiplies all values by a power of s, because std / mean then stays equal; else None."""
         return None if scale is None or isinstance(scale, str) else 0.0
 
     def result(self, state: "Tensor") -> "Tensor":
@@ -163,7 +165,7 @@ class CoV(Mean):
 
 
 class _OfLogs(Measure):
-    """A measure of logarithms or exponentials of values: it is unchanged under h → s·h only if the values are."""
+    """A measure of logarithms or exponentials of values. It stays equal under h → s·h only if the values stay equal."""
 
     def scale_of(self, scale: Scale) -> float | None:
         """Return the exponent 0 if h → s·h does not change the values, otherwise None."""
@@ -195,7 +197,9 @@ class MeanLog(_OfLogs):
 
 @dataclass(frozen=True)
 class LogMeanExp(_OfLogs):
-    """(1/s)·log mean exp(s·x), the log of a power mean, without overflow; its state is a running log-sum-exp.
+    """(1/s)·log mean exp(s·x) of the values x, computed without overflow.
+
+    It is the logarithm of a power mean of exp(x). The state has the number of values and their log-sum-exp.
 
     Attributes:
         exponent: s, a number or a function of C and d; the measurement is null if s ≤ 0.
@@ -254,7 +258,9 @@ class Min(Max):
 def limit_at(
     limit: Limit, classes: int, dim: int | float, measured: Mapping[str, float | None] | None = None
 ) -> float | None:
-    """Return the value of a limit for C classes in d dimensions, and for a row's measurements if it depends on them.
+    """Return the value of a limit for C classes in d dimensions.
+
+    ``measured`` is a row's measurements, for a limit that depends on them.
 
     Raises:
         PluginError: The limit's function raised an exception, or did not return a number.

@@ -1,9 +1,10 @@
-"""Decorators with which a plugin declares metrics of three kinds, values that metrics share, and analyses.
+"""Decorators with which a plugin declares three kinds of metrics, values that metrics share, and analyses.
 
-A *measurement* is one named number. A scalar metric is one measurement. A class metric gives one value per class, and a
-pair metric one value per pair of classes; one or more *measures* (mean, standard deviation, ...) turn these values into
-measurements. The parameters of a function name what it reads (parameters.py). The decorators only attach a declaration
-to the function, so that it can be called and tested like any other. Does not import torch.
+A *measurement* is one named number. A scalar metric gives one measurement. A class metric gives one value per class,
+and a pair metric gives one value per pair of classes. One or more *measures* (mean, standard deviation, ...) turn the
+values of a class or pair metric into measurements. The names of a function's parameters say which values the function
+reads (parameters.py). The decorators only attach a declaration to the function, so that the function can be called and
+tested like any other. Does not import torch.
 """
 
 import re
@@ -25,10 +26,10 @@ _NAME = re.compile(r"[a-z][a-z0-9_-]*")
 
 @dataclass(frozen=True)
 class Noted:
-    """A function's value with a remark; a value of None means that no value is available.
+    """A value with a remark, which a declared function can return; a value of None means that no value is available.
 
-    Functions that have the value as a parameter get it without the remark; the remark is reported with the numbers of
-    these functions. If the value is None, these functions are not called and have no numbers.
+    Other functions that have the value as a parameter get it without the remark. The remark is reported with the
+    numbers of these other functions. If the value is None, the other functions are not called and have no numbers.
     """
 
     value: Any
@@ -54,18 +55,18 @@ class Declared:
 
     @property
     def summary(self) -> str:
-        """The first line of its docstring."""
+        """The first line of the function's docstring."""
         return (self.function.__doc__ or "").strip().split("\n")[0]
 
     def line(self, heading: str) -> str:
-        """Return the text after a heading in its docstring, such as ``Equation:``, or ""."""
+        """Return the text after a heading such as ``Equation:`` in the function's docstring; "" without such a line."""
         found = re.search(rf"^{heading}:[ ]*(.+)$", getdoc(self.function) or "", re.MULTILINE)
         return found[1].strip() if found else ""
 
 
 @dataclass(frozen=True)
 class Derived(Declared):
-    """A declared function; other functions take its value as a parameter with its name."""
+    """A declared function. Other functions get its value through a parameter with the function's name."""
 
     kind: Literal["derived", "pair"]
 
@@ -85,12 +86,12 @@ class Metric(Declared):
 
     @property
     def equation(self) -> str:
-        """The line ``Equation:`` of its docstring, or ""."""
+        """The line ``Equation:`` of the function's docstring, or ""."""
         return self.line("Equation")
 
     @property
     def source(self) -> str:
-        """The line ``Source:`` of its docstring, or ""."""
+        """The line ``Source:`` of the function's docstring, or ""."""
         return self.line("Source")
 
     @cached_property
@@ -100,11 +101,14 @@ class Metric(Declared):
 
     @cached_property
     def reads(self) -> frozenset[str]:
-        """The names of all values that it reads, directly or through other functions."""
+        """The names of all values that the metric reads, directly or through other functions."""
         return frozenset(each.name for each in closure(self.function))
 
     def property_of(self, name: str) -> str:
-        """Return a measurement's property: NC1 for ``nc1.cdnv``; for a name without a dot, the metric's file name."""
+        """Return the property to which a measurement belongs, such as NC1 for ``nc1.cdnv``.
+
+        A name without a dot belongs to a property with the name of the metric's file.
+        """
         return name.split(".")[0].upper() if "." in name else self.module.split(".")[-1].removeprefix(FILE_PREFIX)
 
     def equation_of(self, measure: Measure) -> str:
@@ -128,7 +132,7 @@ class Analysis(Declared):
     name: str
 
     def __call__(self, results: Any, **options: Any) -> Any:
-        """Run it on a results table."""
+        """Run the analysis on a results table."""
         return self.function(results, **options)
 
 
@@ -146,21 +150,23 @@ def metric(
     vector: Callable[..., Any] | None = None,
     standard_error: bool | Callable[..., Any] = False,
 ) -> Callable[[Function], Function]:
-    """Declare a function that returns one number: one measurement.
+    """Declare a function that returns one number, which is one measurement.
 
     Args:
         name: The measurement's name.
         towards, reachable, reached_by, headline: As for :class:`Measure`.
         scale: The exponent e if h → s·h multiplies the number by s^e; None if the number changes in another way.
-        translation: Whether the number is invariant when a vector is added to all embeddings.
+        translation: Whether the number stays the same if one vector is added to all embeddings.
         version: Increase it when the numbers change; every row records it.
-        better: Which direction is better, for measurements without a value at collapse (val_loss: lower).
+        better: Whether "lower" or "higher" numbers are better, for a measurement without a value at full collapse.
+            For val_loss, it is "lower".
         vector: A function that returns (ids, values), one value per class, for :func:`collapse.vectors`; its parameters
             name what it reads.
-        standard_error: True if the function uses differentiable torch operations only, on the parameter ``chunks``
-            (the totals over the validation blocks) or on measurements that do so: the derivative then gives the
-            standard error. Otherwise, a function that returns a tensor of shape (S,): the influence on the number of
-            each of S groups of blocks (see numerics/standard_errors.py).
+        standard_error: True, False or a function. True if the derivative of the number with respect to the parameter
+            ``chunks`` (the totals over the validation blocks) gives the standard error. Compute the number then with
+            torch operations only, from ``chunks`` or from measurements that are computed in this way. A function must
+            return the influence of each of S groups of blocks on the number, as a tensor of shape (S,) (see
+            numerics/standard_errors.py). False if there is no standard error.
     """
     measure = Measure(name, towards=towards, reachable=reachable, reached_by=reached_by, headline=headline)
     about = scale, translation, version, better, vector, standard_error
@@ -174,8 +180,8 @@ def class_metric(
 
     Args:
         measures: The measurements, such as ``Mean("nc3.self_duality", towards=1)``.
-        scale: How the values change under h → s·h: the exponent of s; "log" for logarithms of such values; or None.
-            The change of each measure follows from this.
+        scale: How the values change under h → s·h: a number p if they are multiplied by sᵖ, "log" if they are
+            logarithms of such values, None if they change in another way. The change of each measure follows from this.
         translation, version: As for :func:`metric`.
     """
     return lambda function: _declare_values(function, "class", measures, scale, translation, version)
@@ -184,7 +190,9 @@ def class_metric(
 def pair_metric(
     *measures: Measure, scale: Scale = 0.0, translation: bool = True, version: int = 1
 ) -> Callable[[Function], Function]:
-    """Declare an elementwise, symmetric and pure function that returns one value per pair of classes in a tile.
+    """Declare a function that returns one value per pair of classes in a tile, which is a block of class pairs.
+
+    The function must be elementwise, symmetric in the two classes, and pure (without side effects).
 
     Args:
         measures, scale, translation, version: As for :func:`class_metric`.
@@ -193,19 +201,26 @@ def pair_metric(
 
 
 def derived(function: Function) -> Function:
-    """Declare a function that is called once per store; other functions get its value as a parameter with its name."""
+    """Declare a function that is called once per store.
+
+    Other functions get its value through a parameter with this function's name.
+    """
     return declare(function, Derived(function, "derived"))
 
 
 def pair_derived(function: Function) -> Function:
-    """Declare a function of pairs, called once per tile; other functions get its value as a parameter with its name."""
+    """Declare a function of class pairs that is called once per tile, which is a block of class pairs.
+
+    Other functions of pairs get its value through a parameter with this function's name.
+    """
     return declare(function, Derived(function, "pair"))
 
 
 def analysis(name: str) -> Callable[[Function], Function]:
     """Declare ``f(results, *, options...)``: its annotated keyword parameters become command-line options.
 
-    From a table with several layers, ``f`` gets only the rows of ``top``, unless an option names the column ``layer``.
+    If the table has several layers, ``f`` gets only the rows of the layer ``top``, unless an option names the column
+    ``layer``.
     """
     check_name("analysis", name)
     return lambda function: declare(function, Analysis(function, name))
@@ -240,9 +255,9 @@ def declaration(function: Any) -> Any:
 def limits_of(
     metric: Metric, measure: Measure, classes: int, dim: int, measured: Mapping[str, float | None] | None = None
 ) -> tuple[dict[str, float | None], str | None]:
-    """Return ``{"towards": …, "reachable": …}``, with None for a limit that fails, and a one-line error or None.
+    """Return the limits as ``{"towards": …, "reachable": …}``, and a one-line error message or None.
 
-    ``measured`` is a row's measurements, for limits that depend on them.
+    A limit whose function fails is None. ``measured`` is a row's measurements, for limits that depend on them.
     """
     limits, problem = {}, None
     for keyword in ("towards", "reachable"):

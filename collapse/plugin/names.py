@@ -1,13 +1,15 @@
 """The names that parameters of a plugin's functions may have, and the value of each.
 
-Shapes: C classes, d dimensions; a tile of pairs has R rows and S columns; rows and columns are each a run of classes.
+Shapes: C classes, d dimensions. A tile is a block of class pairs with R rows and S columns; the rows are consecutive
+classes, and so are the columns.
 """
 
 OF_OTHERS = {
     "ood": "statistics of the out-of-distribution text or data (--ood-text) as one class: an EmbeddingStatistics",
     "previous": "statistics of the previous row in a table of models, checkpoints or layers: an EmbeddingStatistics",
 }
-"""Statistics of other stores. A measurement that needs one is included only if it is named, or the store is given."""
+"""Statistics of other stores. A measurement that reads such a statistic is included only if the user names the
+measurement or gives the other store."""
 
 HELD = {
     "ids": "token ids of the classes, ascending and with gaps, (C,)",
@@ -61,7 +63,8 @@ PER_CLASS = (
     *("ids", "counts", "means", "variances", "classifier", "bias"),
     *("mean_rounding", "centred_means", "norms", "unit_means", "centred_rows"),
 )
-"""Names of values with a row per class; functions of pairs read blocks of these values, as ``row_norms``."""
+"""Names of values with one row per class. Functions of pairs read only the rows of a tile's classes, for example
+``row_norms`` and ``column_norms`` instead of ``norms``."""
 
 COLUMNS = frozenset(
     "model revision corpus store min_count classes dim samples origin validation chunk_length "
@@ -75,7 +78,7 @@ _NEEDS = {"chunks": "validation", "centred_rows": "classifier", "variance_sum": 
 
 
 def need_of(name: str) -> str | None:
-    """Return what a store must hold for a parameter with a name of this module; None if every store holds it.
+    """Return what a store must hold so that a parameter with this name has a value; None if every store holds it.
 
     >>> need_of("cosine"), need_of("counts"), need_of("C")
     ('means', 'counts', None)

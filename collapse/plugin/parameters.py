@@ -1,7 +1,8 @@
 """Find what each parameter name of a plugin's function refers to, as pytest does for fixtures.
 
-numerics/values.py computes the values. A parameter's name is the name of another declared function that is defined in
-or imported into the same module, a name in :mod:`collapse.plugin.names`, or the name of a statistic.
+A parameter can have the name of another declared function, a name in :mod:`collapse.plugin.names`, or the name of a
+statistic. The other function must be defined in the same module, or imported into it. numerics/values.py computes the
+values.
 """
 
 from collections.abc import Callable, Collection, Iterator
@@ -25,9 +26,9 @@ class Asked:
 
     Attributes:
         name: The parameter's name.
-        kind: "function" for a declared function; "value" or "field" (of a tile) for a name in
-            :mod:`collapse.plugin.names`; "block" for ``row_X`` or ``column_X``, the values of X for the classes of a
-            tile; or "statistic".
+        kind: "function" for a declared function; "value" or "field" for a name in :mod:`collapse.plugin.names`, where
+            a field is a value of class pairs; "block" for ``row_X`` or ``column_X``, which are the values of X for the
+            classes of a tile; "statistic" for a statistic.
         target: The declared function; for a block, the :class:`Asked` for X; otherwise None.
         optional: Whether the parameter has a default and so needs no value.
     """
@@ -60,7 +61,7 @@ def _looked_up(name: str, function: Callable[..., Any], optional: bool) -> Asked
 
 
 def globals_of(function: Callable[..., Any]) -> dict[str, Any]:
-    """Return the globals of the module in which a function is written, also if a decorator wraps it."""
+    """Return the globals of the module that defines a function, also if a decorator of another module wraps it."""
     found: dict[str, Any] = getattr(unwrap(function), "__globals__", {})
     return found
 
@@ -68,10 +69,10 @@ def globals_of(function: Callable[..., Any]) -> dict[str, Any]:
 def closure(
     function: Callable[..., Any], *, required: bool = False, within: tuple[Callable[..., Any], ...] = ()
 ) -> Iterator[Asked]:
-    """Yield what a function's parameters name, directly or through other functions; ``row_X`` and ``column_X`` name X.
+    """Yield what a function's parameters refer to, directly or through other functions.
 
-    With ``required``, optional values are skipped. ``within`` has the functions through which this one was reached,
-    to find cycles.
+    ``row_X`` and ``column_X`` refer to X. With ``required``, parameters that have a default are skipped. ``within``
+    lists the functions through which this function was reached, to find cycles.
 
     Raises:
         PluginError: A function is its own parameter, directly or through other functions.
@@ -98,10 +99,11 @@ def needs(function: Callable[..., Any]) -> tuple[str, ...]:
 
 
 def check(function: Callable[..., Any], *, pairs: bool, statistics: Collection[str]) -> None:
-    """Raise PluginError if a parameter names an unknown value, or one that this kind of function cannot get.
+    """Raise PluginError if a parameter names an unknown value, or a value that this kind of function cannot get.
 
-    ``pairs`` is whether it is a function of pairs; ``statistics`` are the names of all registered statistics. Those in
-    the function's module are known too: a notebook can pass them to :func:`collapse.collect_arrays`.
+    ``pairs`` says whether the function is a function of pairs; ``statistics`` are the names of all registered
+    statistics. Statistics in the function's module are known too, because a notebook can pass them to
+    :func:`collapse.collect_arrays`.
     """
     module = globals_of(function)
     own = [name for name, each in module.items() if _kind(each)]
@@ -127,7 +129,7 @@ def check(function: Callable[..., Any], *, pairs: bool, statistics: Collection[s
 
 
 def of_tiles(function: Callable[..., Any]) -> bool:
-    """Whether a function is declared as a function of pairs."""
+    """Return whether a function is declared as a function of pairs."""
     return _kind(function) == "pair"
 
 
@@ -137,8 +139,9 @@ def functions_of_pairs(function: Callable[..., Any]) -> set[Callable[..., Any]]:
 
 
 def _kind(function: Any) -> str | None:
-    """Return how a function was declared: "scalar", "class" or "pair" metric, or "derived"; None if it was not.
+    """Return the kind of a declared function; None for any other object.
 
-    A function of ``@pair_derived`` is a "pair" too.
+    The kind of a metric is "scalar", "class" or "pair". The kind is "derived" for ``@derived``, and "pair" for
+    ``@pair_derived``.
     """
     return getattr(getattr(function, DECLARATION, None), "kind", None)

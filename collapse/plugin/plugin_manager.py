@@ -20,8 +20,8 @@ _extra: list[str] = []
 def add_plugins(names: Iterable[str]) -> None:
     """Add plugin files or modules to the installed plugins (option ``-p``), even after plugins have been loaded.
 
-    They are loaded at the next call of :func:`plugins`, which raises UsageError if one cannot be used. ``no:NAME``
-    disables an installed plugin.
+    The plugins are loaded at the next call of :func:`plugins`, which raises UsageError if a plugin cannot be used. The
+    name ``no:NAME`` disables an installed plugin.
     """
     _extra.extend(names)
     plugins.cache_clear()
@@ -29,7 +29,7 @@ def add_plugins(names: Iterable[str]) -> None:
 
 @cache
 def plugins() -> Plugins:
-    """Load every plugin except those that add commands: from entry points, from ``COLLAPSE_PLUGINS`` and from ``-p``.
+    """Load all plugins from entry points, ``COLLAPSE_PLUGINS`` and ``-p``, except plugins that add commands.
 
     Raises:
         UsageError: A plugin of ``COLLAPSE_PLUGINS`` or ``-p`` cannot be used.

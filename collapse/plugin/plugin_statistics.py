@@ -1,4 +1,4 @@
-"""The plugin statistics of a pass. If a statistic fails, the run stops, and can be resumed without this statistic."""
+"""Fill the statistics of plugins during a pass. If a statistic fails, the run stops, and can be resumed without it."""
 
 from collections.abc import Iterable, Iterator, Mapping
 
@@ -12,10 +12,10 @@ from collapse.plugin.statistic import Batch, Side, Statistic
 
 
 class PluginStatistics:
-    """The plugin statistics of one pass, while it runs.
+    """The statistics that plugins fill during one pass over a text.
 
     Args:
-        statistic_types: Subclasses of Statistic; one empty instance of each is made.
+        statistic_types: Subclasses of Statistic; one empty instance of each is created.
     """
 
     def __init__(self, statistic_types: Iterable[type[Statistic]] = ()) -> None:
@@ -83,9 +83,10 @@ class PluginStatistics:
 
 
 def conflict(kind: type[Statistic], version: int | None, maker: str | None) -> str:
-    """Return, as the end of a sentence, how the installed plugin differs from the one that filled a stored statistic.
+    """Return how the installed plugin differs from the plugin that filled a stored statistic.
 
-    "" if they do not differ. ``version`` and ``maker`` are those of the stored statistic.
+    The result is the end of a sentence, or "" if the plugins do not differ. ``version`` and ``maker`` are those of the
+    stored statistic.
     """
     if version != kind.version:
         return f"has version {version} of it, but the installed plugin has version {kind.version}"

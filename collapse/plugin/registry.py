@@ -21,7 +21,8 @@ Chosen = Mapping[str, tuple[Metric, Measure]]
 """Measurements by name."""
 
 Wanted = str | Callable[..., Any] | Iterable[str | Callable[..., Any]] | Chosen | None
-"""Measurements: names and prefixes, functions declared as metrics, or None for all except those of opt-in plugins."""
+"""Selected measurements: names and prefixes, functions declared as metrics, a :data:`Chosen`, or None for all
+measurements except those of opt-in plugins."""
 
 
 @dataclass
@@ -53,9 +54,9 @@ class Plugins:
     def select(self, names: str | Iterable[str] | None, others: Collection[str] = ()) -> list[str]:
         """Expand names and prefixes to measurement names: ``gnc2`` or ``GNC2`` means every ``gnc2.…``.
 
-        A string may hold several names, separated by commas. None means all measurements, except those of opt-in
-        plugins; a measurement that reads another store (``ood`` or ``previous``) is then included only if ``others``
-        names this store.
+        A string may hold several names, separated by commas. None means all measurements with two exceptions:
+        measurements of opt-in plugins are excluded, and a measurement that reads another store (``ood`` or
+        ``previous``) is excluded unless ``others`` names this store.
 
         Raises:
             UsageError: No name is given, or a name is unknown; the message suggests similar names.
@@ -81,11 +82,14 @@ class Plugins:
         return [name for name in known if name in chosen]
 
     def chosen(self, wanted: Wanted, others: Collection[str] = ()) -> Chosen:
-        """Return measurements by name: first those given by name (see :meth:`select`), then those of given functions.
+        """Return the wanted measurements by name.
+
+        Measurements that are given by name (see :meth:`select`) come first, then the measurements of given functions.
 
         Raises:
             UsageError: A name is unknown, or a function is not a metric.
-            PluginError: A function has a parameter for an unknown value, or the name of another metric.
+            PluginError: A parameter of a function names an unknown value, or a measurement of a function has the name
+                of another measurement.
         """
         if isinstance(wanted, Mapping):
             return wanted
@@ -109,10 +113,10 @@ class Plugins:
         return found
 
     def headlines(self, others: Collection[str] = ()) -> list[str]:
-        """Return each property's headline measurements; for a property that declares none, its first measurement.
+        """Return the headline measurements of each property, such as NC1.
 
-        A measurement that needs another store (``ood`` or ``previous``) can be this first measurement only if
-        ``others`` names the store.
+        For a property without headline measurements, return its alphabetically first measurement. A measurement that
+        needs another store (``ood`` or ``previous``) can be this first measurement only if ``others`` names the store.
         """
         first: dict[str, list[str]] = {}
         marked: dict[str, list[str]] = {}
@@ -166,7 +170,7 @@ class Plugins:
             check(offered, pairs=declared.kind == "pair", statistics=self.statistics)
 
     def _check(self, metric: Metric, others: Chosen) -> None:
-        """Raise PluginError if a name of the metric is taken, or if one of its functions has an unknown parameter."""
+        """Raise PluginError if a measurement's name is taken, or a function of the metric has an unknown parameter."""
         for measure in metric.measures:
             _check_free("metric", measure.name, {name: each for name, (each, _) in others.items()})
         check(metric.function, pairs=metric.kind == "pair", statistics=self.statistics)

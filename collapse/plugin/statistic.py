@@ -1,7 +1,7 @@
-"""Extra statistics that a plugin fills in the same pass as the means: batches, tensors, and how these are merged.
+"""Extra statistics that a plugin fills in the same pass as the class means, and how such statistics are merged.
 
-Shapes: B samples of a batch, C classes that a statistic has seen, K classes of a batch or of the other side of a
-merge, d dimensions.
+Shapes: B samples of a batch, C classes that a statistic has seen, K classes of a batch (in a merge, of the statistic
+that is merged into another), d dimensions.
 """
 
 from collections.abc import Callable, Mapping
@@ -32,11 +32,12 @@ class Batch:
         h: Embeddings, shape (B, d).
         y: Labels, shape (B,).
         classes: Distinct labels, ascending, shape (K,).
-        inverse: Row of each sample's label in ``classes``, shape (B,).
+        inverse: Index in ``classes`` of each sample's label, shape (B,).
         counts: Samples per class, shape (K,).
         means: Class means of the batch, shape (K, d).
-        deviations: h minus a point between two means of its class: that of the batch and that of all earlier samples,
-            shape (B, d). Sums of their products over all batches equal those of deviations from the final class means.
+        deviations: ``h`` minus a point between two means of the sample's class, shape (B, d). One is the mean in this
+            batch, the other is the mean of the class's earlier samples. The point is chosen so that the sum of products
+            of deviations over all batches equals the sum for deviations from the final class means.
     """
 
     h: Float[Tensor, "B d"]
@@ -55,20 +56,20 @@ class Batch:
 
 @dataclass(frozen=True, kw_only=True)
 class ValidationBatch(Batch):
-    """One batch as a validation statistic sees it; ``means`` are the final class means, nan for labels without a mean.
+    """One batch as a validation statistic sees it.
 
-    ``deviations`` are taken from ``means``.
+    ``means`` are the final class means, nan for labels without a mean. ``deviations`` are ``h`` minus these means.
 
     Attributes:
-        linear: Decisions (class ids) of the linear classifier over the classes with a mean, shape (B,).
-        ncc: Decisions of the nearest-class-centre classifier, shape (B,).
-        vocabulary: Decisions of the linear classifier over the whole vocabulary, shape (B,).
-        confidence: Softmax probability of the decision over the whole vocabulary, shape (B,), accurate to about 1e-6;
+        linear: Class id that the linear classifier predicts, among the classes with a mean, shape (B,).
+        ncc: Class id that the nearest-class-centre classifier predicts, shape (B,).
+        vocabulary: Class id that the linear classifier predicts, among the whole vocabulary, shape (B,).
+        confidence: Softmax probability of the prediction ``vocabulary``, shape (B,). It is accurate to about 1e-6, and
             exact with ``--exact-loss``.
         loss: Cross-entropy of each label in nats, shape (B,), as accurate as ``confidence``.
-        chunk: Index of each sample's chunk, shape (B,). A chunk of a features file is a run of 8,192 rows.
-        block: Id of each sample's block, ascending, shape (B,). A block is a run of whole texts, at least as long
-            as a chunk; in a features file it is a chunk. Blocks are treated as independent.
+        chunk: Index of each sample's chunk, shape (B,). A chunk of a features file is 8,192 consecutive rows.
+        block: Id of each sample's block, ascending, shape (B,). A block consists of consecutive whole texts, and is at
+            least as long as a chunk. In a features file, each chunk is a block. Blocks are treated as independent.
         position: Position of each sample in its chunk, from 0, shape (B,).
     """
 
@@ -84,10 +85,10 @@ class ValidationBatch(Batch):
 
 @dataclass(frozen=True, kw_only=True)
 class Side:
-    """Counts and means of one of two merged statistics; 0 for classes without samples.
+    """Class counts and means of one of two statistics that are merged; 0 for classes without samples.
 
-    Both sides have the classes of the statistic that is merged into the other. Counts are float64, so that a ratio of
-    two counts is float64 too.
+    Both sides of a merge have the same classes, those of the statistic that is merged into the other. Counts are
+    float64, so that a ratio of two counts is float64 too.
     """
 
     classes: Int[Tensor, " K"]
@@ -97,16 +98,19 @@ class Side:
 
 @dataclass(frozen=True)
 class State:
-    """One tensor of a statistic. It starts at 0, or for "max" and "min" at the lowest and highest number of its dtype.
+    """Declaration of one tensor of a statistic.
+
+    The tensor starts at 0. With the reduction "max", it starts at the lowest number of its dtype; with "min", at the
+    highest number.
 
     Attributes:
-        shape: Sizes: numbers or "d". A first size of "C" means one row per class, in the order of ``classes``, which
-            the statistic then also stores.
+        shape: Sizes of the tensor, each a number or "d". The first size can also be "C", for one row per class in the
+            order of ``classes``. The statistic then also stores ``classes``.
         dtype: dtype of the tensor.
-        reduction: How two tensors are merged: "sum", "max", "min", or "chan". "chan" is for a sum over samples of
-            products of deviations from the class means, with shape (), ("d",) or ("d", "d"), computed
-            from ``batch.deviations``. Merging two collections then also adds the term for the difference between both
-            sides' means (Chan, Golub & LeVeque 1983).
+        reduction: How two tensors are merged: "sum", "max", "min", or "chan". Use "chan" for a sum over samples of
+            products of deviations from the class means, computed from ``batch.deviations``; the shape must be (),
+            ("d",) or ("d", "d"). A merge of two collections then adds the two sums, and a term for the difference
+            between the class means of the two collections (Chan, Golub & LeVeque 1983).
 
     Raises:
         PluginError: The declaration is invalid.
@@ -136,7 +140,7 @@ class State:
         return {"max": bounds.min, "min": bounds.max}.get(self.reduction, 0.0)
 
     def sizes(self, classes: int, dim: int) -> torch.Size:
-        """The tensor's shape for the given number of classes and dimensions."""
+        """Return the tensor's shape for the given number of classes and dimensions."""
         sizes = {"C": classes, "d": dim}
         return torch.Size(sizes[size] if isinstance(size, str) else size for size in self.shape)
 
@@ -146,19 +150,19 @@ class State:
 
 
 class Statistic:
-    """An extra statistic of the training text, mergeable and stored: subclass it in a plugin.
+    """Base class for extra statistics of the training text: subclass it in a plugin to define a statistic.
 
-    Declare its tensors as ``state``, and compute their values for one batch in ``update``. The declaration determines
-    how two statistics are merged.
+    In the subclass, declare the tensors as ``state``, and compute their values for one batch in ``update``. The
+    declaration determines how two statistics are merged.
 
     Attributes:
-        name: The name of the parameter with which metrics get it, and of its file in the store.
+        name: Name of the statistic's file in the store, and of the parameter with which metrics get the statistic.
         version: Increase it when the numbers change.
-        state: Its tensors by name.
-        per_class: Whether metrics that read it can exclude classes. If False, they are null when ``--min-count``
-            excludes classes, because the statistic sums over all classes. Default: True if every tensor of ``state``
-            is per class.
-        classes: The class ids of the rows of its per-class tensors, ascending.
+        state: Declaration of each tensor, by name.
+        per_class: Whether metrics that read the statistic can exclude classes. If False, these metrics are null when
+            ``--min-count`` excludes classes, because the statistic sums over all classes. Default: True if every
+            tensor of ``state`` has one row per class.
+        classes: The class ids of the rows of tensors that have one row per class, ascending.
     """
 
     __collapse_declaration__: ClassVar[bool] = True  # so that subclasses are found like decorated functions
@@ -176,7 +180,7 @@ class Statistic:
             cls.per_class = bool(cls.state) and all(each.per_class for each in cls.state.values())
 
     def __init__(self, classes: Tensor | None = None, dim: int = 0) -> None:
-        """Create its tensors for some classes and dimensions; d is 0 before the first batch."""
+        """Create the tensors for the given classes and number of dimensions, which is 0 before the first batch."""
         self.classes = torch.zeros(0, dtype=torch.int64) if classes is None else classes
         for name, each in self.state.items():
             setattr(self, name, each.zeros(len(self.classes), dim, self.classes.device))
@@ -200,9 +204,9 @@ class Statistic:
     def merge(self, other: "Statistic", mine: Side | None = None, theirs: Side | None = None) -> None:
         """Merge another statistic of the same kind.
 
-        ``mine`` and ``theirs`` are the counts and class means of the two sides. States with the reduction "chan" need
-        them, because the difference of the means adds a term. Omit both if there is no such state, or if ``other``
-        holds a single batch, whose deviations already include this term.
+        ``mine`` and ``theirs`` are the counts and class means of this statistic and of ``other``. Tensors with the
+        reduction "chan" need them, because the difference of the means adds a term. Omit ``mine`` and ``theirs`` if
+        there is no such tensor, or if ``other`` holds a single batch, whose deviations already include this term.
         """
         rows = self._ensure_rows(other) if any(each.per_class for each in self.state.values()) else None
         for name, each in self.state.items():
