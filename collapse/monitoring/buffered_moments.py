@@ -1,4 +1,4 @@
-"""Class moments of any labels, with plugin statistics: on a GPU, batches are buffered until there are many samples."""
+"""Accumulate class moments and plugin statistics; on a GPU, buffer batches until there are many samples."""
 
 from collections.abc import Mapping, Sequence
 
@@ -12,11 +12,13 @@ from collapse.plugin.plugin_statistics import PluginStatistics
 from collapse.plugin.statistic import Statistic
 
 _WAITING = 8192
-"""Number of samples to buffer on a GPU, because the CPU waits for the GPU whenever labels are sorted."""
+"""On a GPU, this many samples are buffered, because the CPU waits for the GPU whenever labels are sorted."""
 
 
 class BufferedMoments:
-    """Class moments that, on a GPU, buffer batches before adding them. :meth:`state` raises errors for wrong values.
+    """Accumulate class moments and plugin statistics; on a GPU, buffer batches before adding them.
+
+    Errors for wrong labels and embeddings are raised by :meth:`state`, not by :meth:`add`.
 
     ``classes`` is the number of classes (None if unknown); ``statistic_types`` are the plugin statistics to fill.
     """

@@ -1,4 +1,4 @@
-"""The head of a model and its input, which is kept at each forward pass or computed for given batches."""
+"""Find the head of a model and read the head's input, from each forward pass or for given batches."""
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -23,14 +23,14 @@ _ROUNDING = 0.02
 
 
 class LinearHead(NamedTuple):
-    """A head with V outputs: weight (V, d), bias (V,) or None, and how the model computes logits from them."""
+    """A head with V outputs: weight (V, d), bias (V,) or None, and how the model computes logits from W h + b."""
 
     weight: Tensor
     bias: Tensor | None = None
     logits: Logits = LINEAR
 
     def added_to(self, s: EmbeddingStatistics) -> EmbeddingStatistics:
-        """Return the statistics with this classifier: its rows and biases of the classes that occur."""
+        """Return a copy of the statistics with this head's rows and biases for the classes of the statistics."""
         weight, bias, logits = self
         if (last := int(s.classes[-1])) >= len(weight):
             raise CollapseError(
@@ -51,7 +51,7 @@ class ModelHead:
     """A hook on the head of a model, which keeps the input of the head's last call.
 
     Args:
-        model: The model, also if DistributedDataParallel or torch.compile wraps it.
+        model: The model; DistributedDataParallel or torch.compile may wrap it.
         name: Name of the head's module; None for the output embedding or, if there is none, the last linear module.
 
     Raises:
@@ -135,9 +135,10 @@ class ModelHead:
 
     @contextmanager
     def running(self) -> Iterator[None]:
-        """Context in which :meth:`samples` runs the model: evaluation mode, no gradients, the buffers of rank 0.
+        """Return a context for :meth:`samples`: evaluation mode, no gradients, the buffers of rank 0.
 
-        A forward pass stops at the head once the head is checked, unless ranks share the weights.
+        As soon as the head has been checked, forward passes stop at the head. If ranks share the weights, forward
+        passes do not stop.
         """
         with evaluation_mode(self.model), buffers_of_rank_0(self.model), torch.no_grad():
             # ranks that share weights must finish each forward pass together
@@ -153,7 +154,7 @@ class ModelHead:
         The labels of a causal language model are the next tokens, so the last position of a sequence has none.
 
         Args:
-            batch: A pair (inputs, labels), or the model's arguments by name with ``labels``.
+            batch: A pair (inputs, labels), or a mapping with the model's arguments by name and ``labels``.
 
         Raises:
             UsageError: The batch has no labels.
@@ -191,10 +192,11 @@ class ModelHead:
         return h, y
 
     def _check(self, h: Tensor, y: Tensor, own: Any) -> None:
-        """Raise CollapseError if ``own``, the model's logits, is not W h + b up to a constant per sample and rounding.
+        """Raise CollapseError if the model's logits ``own`` are not W h + b.
 
-        The constant does not change the softmax, so ``log_softmax`` outputs pass. Nothing is checked if ``own`` is not
-        a finite tensor with a row of logits per label.
+        Differences by rounding and by a constant per sample are allowed. The constant does not change the softmax, so
+        ``log_softmax`` outputs pass. Nothing is checked if ``own`` is not a finite tensor with a row of logits per
+        label.
         """
         if not isinstance(own, Tensor) or own.shape[:-1] != y.shape or not own.isfinite().all():
             return

@@ -37,13 +37,13 @@ class Monitor:
 
     ``update`` adds a batch, ``compute`` returns the measurements. Nothing is stored on disk. The monitor does not
     change the model, random generators or torch's settings. If ``classes`` is given and no metric reads a plugin
-    statistic, ``update`` never waits for a GPU; otherwise it waits once every 8,192 samples. For this reason,
-    ``compute`` reports NaN and wrong labels, not ``update``.
+    statistic, ``update`` never waits for a GPU; otherwise it waits once every 8,192 samples. For this reason, errors
+    for NaN and wrong labels are raised by ``compute``, not by ``update``.
 
     Args:
-        metrics: Measurement names or prefixes (``"nc1,nc3"``), or functions that are decorated as metrics, or a list of
-            both. None means the headline measurements and ``val_accuracy``. Plugin statistics, such as the covariance
-            of ``nc1.covariance_ratio``, are filled only if a chosen metric reads them.
+        metrics: Names or prefixes of measurements (``"nc1,nc3"``), or a function decorated as a metric, or a list of
+            such names and functions. None means the headline measurements and ``val_accuracy``. Plugin statistics, such
+            as the covariance of ``nc1.covariance_ratio``, are filled only if a chosen metric reads them.
         classes: C; labels are 0 to C − 1. None if C is unknown, as for tokens: labels are then any integers from 0 on.
 
     Raises:
@@ -76,12 +76,13 @@ class Monitor:
         self._dim, self._dtype = 0, "float32"
 
     def attach(self, model: nn.Module, head: str | None = None) -> "Monitor":
-        """Keep a model head's input at each forward pass, for :meth:`update`; ``compute`` reads the head's weights.
+        """Keep the input of a model's head at each forward pass, for :meth:`update`.
 
-        Detach with :meth:`detach`, or use the monitor in a ``with`` statement. Attach before torch.compile.
+        ``compute`` then reads the weights of this head. Detach with :meth:`detach`, or use the monitor in a ``with``
+        statement. Attach before torch.compile.
 
         Args:
-            model: The model, also if DistributedDataParallel wraps it.
+            model: The model; DistributedDataParallel may wrap it.
             head: Name of the linear module that computes the logits, such as ``"fc"``; None for the output embedding of
                 a transformers model or, if there is none, the last linear module.
 
@@ -108,8 +109,8 @@ class Monitor:
         """Add a batch.
 
         Args:
-            h: Embeddings of any float dtype, shape (B, d) or (…, d). None for the input of the attached model's head in
-                its last forward pass: ``update(y=labels)``.
+            h: Embeddings of any float dtype, shape (B, d) or (…, d). None for an attached model, ``update(y=labels)``:
+                the embeddings are then the input of the model's head in the last forward pass.
             y: Labels, integers of shape (B,) or (…). Samples with the label −100 are excluded.
 
         Raises:
@@ -149,12 +150,15 @@ class Monitor:
     @outside_inference_mode
     @torch.no_grad()
     def compute(self, validation: Any = None, *, classifier: Any = None, bias: Any = None) -> dict[str, float]:
-        """Measure the samples so far. In distributed training, all ranks call this; all their samples are measured.
+        """Measure the samples so far.
+
+        In distributed training, all ranks must call this; the samples of all ranks are measured together.
 
         Args:
-            validation: Validation samples: embeddings and labels (h, y), or batches (as for :meth:`run` if a model is
-                attached, otherwise pairs (h, y)). They add NC4, ``val_loss``, ``val_accuracy``, and the chosen NC1
-                measurements of their own class means, named ``val_nc1.…``. Each rank gives its share.
+            validation: Validation samples: embeddings and labels (h, y), or batches. Batches are as for :meth:`run` if
+                a model is attached, otherwise pairs (h, y). Validation samples add NC4, ``val_loss`` and
+                ``val_accuracy``. They also add the chosen NC1 measurements, computed from the class means of the
+                validation samples and named ``val_nc1.…``. Each rank gives its share.
             classifier: Weights of the head, a row per class, shape (C, d); None for the head of the attached model.
             bias: The head's bias, shape (C,).
 
@@ -245,7 +249,7 @@ class Monitor:
                 yield head.samples(batch)
 
     def _validation_batches(self, validation: Any) -> Generator[tuple[Tensor, Tensor, int]]:
-        """Yield embeddings (n, d), labels (n,) and the number of units: sequences or, without sequences, samples."""
+        """Yield embeddings (n, d), labels (n,) and the number of sequences or, without sequences, of samples."""
         expected, batches = "a pair (h, y)", validation
         if isinstance(validation, tuple | list) and validation and isinstance(validation[0], Tensor | np.ndarray):
             h, y = (torch.as_tensor(each) for each in pair(validation, expected))

@@ -61,7 +61,7 @@ def buffers_of_rank_0(model: nn.Module) -> Iterator[None]:
 
 
 def merged(states: Iterable[Mapping[str, Tensor] | None], statistic_types: Sequence[type[Statistic]]) -> ClassMoments:
-    """Return class moments merged from their states, in order; a state of None has no samples.
+    """Merge the states of several class moments, in order; None instead of a state means no samples.
 
     Raises:
         UsageError: There are no samples.

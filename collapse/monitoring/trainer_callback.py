@@ -16,13 +16,13 @@ class CollapseCallback(TrainerCallback):
     """Measure neural collapse while the Trainer of transformers trains a classifier or a causal language model.
 
     It measures the same samples at step 0, every ``every`` steps and at the last step. The numbers go to the Trainer's
-    loggers, and a row per step to ``results.parquet`` in ``output_dir``, which ``collapse figures`` and ``collapse
-    report`` read. A resumed run continues the file.
+    loggers. Each measured step also adds a row to ``results.parquet`` in ``output_dir``; ``collapse figures`` and
+    ``collapse report`` read this file. A resumed run continues the file.
 
     Args:
         every: Steps between measurements.
-        dataset: The samples, in the form of the training set; None for the training set.
-        batches: How many batches of each process are measured. They are drawn once, with a fixed seed.
+        dataset: The data set to measure, in the form of the training set; None to measure the training set.
+        batches: Number of batches that each process measures. They are drawn once, with a fixed seed.
         validation: Validation samples, for NC4, the loss and ``val_nc1.…``, or None. ``batches`` also applies to them.
         metrics: As for :class:`collapse.Monitor`; None means the headline measurements.
         classes: The number of classes; None if it is unknown, as for tokens.

@@ -1,4 +1,4 @@
-"""The validation samples of a monitor: decisions, loss, and their own class moments."""
+"""Compute the decisions, the loss and the class moments of a monitor's validation samples."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -22,7 +22,7 @@ from collapse.plugin.statistic import Statistic
 T = TypeVar("T")
 
 VALIDATION = "val_"
-"""Prefix of the measurements of the validation samples' own class moments."""
+"""Prefix of the names of measurements that are computed from the class moments of the validation samples."""
 
 
 def validated(
@@ -36,9 +36,9 @@ def validated(
     Args:
         s: The training statistics, of all ranks.
         head: The classifier; without it there are no decisions and no loss.
-        batches: The batches of this rank: embeddings (n, d), labels (n,), and the number of sequences, which all
-            have the same length; without sequences, the number of samples. For standard errors, each sequence or sample
-            is a block.
+        batches: The batches of this rank. Each has embeddings (n, d), labels (n,), and the number of sequences or,
+            without sequences, of samples. All sequences of a batch have the same length. For standard errors, each
+            sequence or sample is a block.
         statistic_types: The plugin statistics to fill, of both phases.
 
     Raises:
@@ -86,7 +86,10 @@ def validated(
 
 
 def with_validation(row: Row, own: Row) -> Row:
-    """Return ``row`` with the measurements of ``own`` (the validation samples alone), under names with ``val_``."""
+    """Return ``row`` and the measurements of ``own`` (the validation samples alone) in one row.
+
+    The names of the measurements of ``own`` get the prefix ``val_``.
+    """
 
     def named(values: Mapping[str, T]) -> dict[str, T]:
         return {f"{VALIDATION}{name}": value for name, value in values.items()}

@@ -1,6 +1,7 @@
-"""Select the best candidates of each sample, and find rows that equal an earlier row and so need not be candidates.
+"""Select the best candidates of each sample, and find rows that equal an earlier row.
 
-A candidate is a (sample, row, score) triple.
+A candidate is a (sample, row, score) triple. A row that equals an earlier row need not be a candidate, because ties go
+to the first row.
 
 Shapes: B samples, K candidates; n rows of a group of rows, d dimensions, V rows of the matrix.
 """
@@ -15,7 +16,9 @@ from torch import Tensor
 def highest(
     samples: int, sample_K: Int[Tensor, " K"], row_K: Int[Tensor, " K"], score_K: Float[Tensor, " K"]
 ) -> tuple[Tensor, Tensor]:
-    """Return each sample's highest score, and the first row with this score, each (B,); −∞ and 0 without candidates.
+    """Return each sample's highest score, and the lowest row with this score, each of shape (B,).
+
+    A sample without candidates gets the score −∞ and the row 0.
 
     >>> highest(2, torch.tensor([0, 0, 0]), torch.tensor([3, 5, 6]), torch.tensor([1.0, 2.0, 2.0]))
     (tensor([2., -inf]), tensor([5, 0]))
@@ -39,10 +42,11 @@ def first_row(samples: int, sample_K: Int[Tensor, " K"], row_K: Int[Tensor, " K"
 def first_of_equal(
     matrix: Float[Tensor, "V d"], groups: Sequence[Int[Tensor, " _"]], bias: Float[Tensor, " V"] | None, at_once: int
 ) -> Bool[Tensor, " _"]:
-    """Return False for each row that equals an earlier row of its group in all numbers and in its bias, otherwise True.
+    """Return False for each row with an equal earlier row in the same group, and True for all other rows.
 
-    First, the products of the rows with a random vector are computed. Only rows with equal products are then compared,
-    ``at_once`` rows at a time. The result has the rows of all groups, in order.
+    Two rows are equal if all their numbers and their biases are equal. First, the products of the rows with a random
+    vector are computed. Only rows with equal products are then compared, ``at_once`` rows at a time. The result has
+    the rows of all groups, in order.
 
     >>> rows = torch.tensor([[1.0, 2.0], [3.0, 4.0], [1.0, 2.0]])
     >>> first_of_equal(rows, [torch.tensor([0, 1, 2]), torch.tensor([2])], None, 8).tolist()

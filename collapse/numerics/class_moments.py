@@ -1,10 +1,10 @@
 """Accumulate batches of embeddings (h, y) into class moments, in one pass; accumulators can be merged.
 
-In a batch, deviations are taken from a point between the class's mean in the batch and its mean so far. This point is
-chosen so that the squared deviations add up to exactly the increase of the class's sum of squares. Two accumulators are
-merged with the update of Chan, Golub & LeVeque (1983). Both methods are accurate even if the variance is 1e-10 of ‖μ‖²;
-the difference E‖h‖² − ‖μ‖² would lose ten digits. No one-hot matrix is formed: the code uses scatter-adds over the
-occurring classes.
+For each class of a batch, deviations are taken from a point between two means of the class: the mean in this batch, and
+the mean over all earlier samples. This point is chosen so that the squared deviations add up to exactly the increase of
+the class's sum of squares. Two accumulators are merged with the update of Chan, Golub & LeVeque (1983). Both methods
+are accurate even if the variance is 1e-10 of ‖μ‖²; the difference E‖h‖² − ‖μ‖² would lose ten digits. No one-hot matrix
+is formed: the code uses scatter-adds over the occurring classes.
 
 Shapes: B samples of a batch, K classes of a batch, C classes seen so far, d dimensions.
 """
@@ -49,9 +49,10 @@ class Labels(NamedTuple):
 
 
 class Scratch:
-    """Memory for a batch's embeddings and deviations; allocating it for each batch would cost more than the arithmetic.
+    """Memory for the embeddings and deviations of a batch, which all batches reuse.
 
-    The accumulators of several layers may share it.
+    Allocating new memory for each batch would cost more than the arithmetic. The accumulators of several layers may
+    share one ``Scratch``.
     """
 
     def __init__(self, dim: int, device: str | torch.device) -> None:
@@ -59,7 +60,7 @@ class Scratch:
         self._second = self._first.new_empty(0, dim + _PADDING)
 
     def rows(self, count: int) -> tuple[Tensor, Tensor]:
-        """Return two arrays of uninitialized memory, each of shape (count, d), which the next batch reuses.
+        """Return two uninitialized arrays of shape (count, d), which the next batch overwrites.
 
         The second array has gaps between its rows, because products of its columns are then faster.
         """
@@ -111,10 +112,12 @@ class ClassMoments:
     def _batch_and_added_squares(
         self, h_Bd: Tensor, labels: Labels, before: Side, magnitude: float
     ) -> tuple[Batch, Tensor]:
-        """Return a :class:`Batch`, in memory that the next batch reuses, and the increase of each class's squares.
+        """Return the :class:`Batch`, and the increase of each class's sum of squares.
 
-        A class has n_b samples in the batch, with mean m_b, and had n_a before; n = n_a + n_b, and δ is m_b minus the
-        mean before. The class's scatter increases by Σ(h − m_b)(h − m_b)ᵀ + δδᵀ n_a n_b / n. This equals
+        The next batch overwrites the memory of this :class:`Batch`.
+
+        Let a class have n_b samples with mean m_b in the batch, and n_a samples with mean m_a before the batch. With
+        n = n_a + n_b and δ = m_b − m_a, its scatter increases by Σ(h − m_b)(h − m_b)ᵀ + δδᵀ n_a n_b / n. This equals
         Σ(h − t)(h − t)ᵀ for t = m_b − √(n_a / n)·δ, so deviations are taken from t.
         """
         memory_Bd, deviations_Bd = self.scratch.rows(len(h_Bd))
@@ -178,13 +181,16 @@ class ClassMoments:
             self.plugin_statistics.merge(other.plugin_statistics, before, side)
 
     def _ensure_rows_with_moments(self, classes_K: Tensor) -> tuple[Tensor, Side]:
-        """Return the row of each class in the accumulator, and its count and mean so far; add rows for new classes."""
+        """Return each class's row in the accumulator, and the classes' counts and means; add rows for new classes."""
         rows_K = self._ensure_rows(classes_K)
         means_Kd = self._means.index_select(0, rows_K)
         return rows_K, Side(classes=classes_K, counts=self._counts[rows_K].double(), means=means_Kd)
 
     def _update(self, rows_K: Tensor, before: Side, theirs: Side, added_squares_K: Tensor) -> None:
-        """Add counts and squares, and move the means by δ n_b / n; a new class gets exactly the mean in ``theirs``."""
+        """Add counts and squares, and average the means of ``before`` and ``theirs``, weighted by counts.
+
+        A new class gets exactly the mean in ``theirs``.
+        """
         total_K = before.counts + theirs.counts
         self._squares[rows_K] += added_squares_K
         self._means[rows_K] = torch.lerp(before.means, theirs.means, (theirs.counts / total_K).unsqueeze(1))
@@ -249,8 +255,8 @@ class ClassMoments:
 def _may_be_constant(added_squares_K: Tensor, counts_K: Tensor, most: float) -> bool:
     """Test quickly whether a class may need :meth:`ClassMoments._average_again`; few batches have such a class.
 
-    True whenever the exact test there finds a class, because ``most`` (d times the square of the largest entry of the
-    embeddings) is at least ‖μ‖².
+    ``most`` is d times the square of the largest entry of the embeddings, so it is at least ‖μ‖². The result is
+    therefore True whenever the exact test in that method finds a class.
     """
     # double(): integers times a Python float give float32, in which the square of a small magnitude underflows to 0
     return bool(((added_squares_K <= counts_K.double() * (_CONSTANT**2 * most)) & (counts_K > 1)).any())

@@ -1,10 +1,10 @@
-"""The validation pass: decisions of the linear and the nearest-class-centre classifiers, and the loss.
+"""Compute the decisions of the linear and the nearest-class-centre classifiers, and the loss, in the validation pass.
 
-Decisions equal those of float64, whatever the head's dtype. Products in float32, with a proven error bound, select the
-rows that may have the highest score; their scores are then computed in float64 (ranking.py). The nearest centre
-maximises ⟨h − μ̄, a_c⟩ − ½‖a_c‖², a_c = μ_c − μ̄. If several centres are equally near within rounding, ‖h − μ_c‖² is
-computed by direct difference. Ties go to the lowest id. In the loss, the logit of the label and the highest logits
-are float64, the others float32.
+Decisions equal those of float64, whatever the head's dtype. First, products in float32 with a proven error bound select
+the rows that may have the highest score. The scores of these rows are then computed in float64 (ranking.py). The
+nearest centre is the class c with the largest ⟨h − μ̄, a_c⟩ − ½‖a_c‖², where a_c = μ_c − μ̄. If several centres are
+equally near within rounding, ‖h − μ_c‖² is computed by direct difference. Ties go to the lowest id. In the loss, the
+logit of the label and the highest logits are float64, the others float32.
 
 Shapes: B samples of a batch, C classes with a mean, V tokens of the vocabulary, d dimensions, K candidates (or classes
 of a batch).
@@ -49,12 +49,12 @@ class LinearDecisions(NamedTuple):
 class Decider:
     """Computes the decisions of the linear and the nearest-centre classifier, and the loss.
 
-    Both decide among the classes that have a mean; the loss is over the whole vocabulary.
+    Both classifiers decide among the classes that have a mean; the loss is over the whole vocabulary.
 
     Args:
-        s: Training statistics: classes and means.
+        s: Training statistics with the classes and their means.
         weight: The whole output embedding, shape (V, d).
-        bias: Its bias, shape (V,), or None.
+        bias: The bias of the output embedding, shape (V,), or None.
         logits: How the model makes its logits.
         exact_loss: Compute all logits of the loss in float64.
     """
@@ -81,7 +81,7 @@ class Decider:
         self._take_centres(s)
 
     def of_layer(self, s: EmbeddingStatistics) -> "Decider":
-        """Return the classifiers of another layer, with the same head; its classes must be the same."""
+        """Return a decider with the same head for another layer; both layers must have the same classes."""
         other = copy(self)
         other._take_centres(s)
         return other
@@ -150,9 +150,9 @@ class Decider:
         return self.classes[index_B]
 
     def _nearest_of(self, h_Bd: Tensor, sample_K: Tensor, row_K: Tensor, divisor: float) -> Tensor:
-        """Return, for each sample, the row in ``means`` of its candidate class with the nearest mean.
+        """Return, for each sample, which of the sample's candidate rows of ``means`` is nearest.
 
-        If several means are equally near up to rounding, return the lowest of their rows. Differences are divided by
+        If several rows are equally near up to rounding, return the lowest of these rows. Differences are divided by
         ``divisor``, so that their squares do not overflow.
         """
         sqdist_K = torch.empty(len(sample_K), dtype=torch.float64, device=h_Bd.device)
@@ -166,16 +166,17 @@ class Decider:
 
 
 class ValidationTally:
-    """Counts, decisions and losses of the validation samples seen so far.
+    """Accumulate counts, decisions and losses of validation samples.
+
+    A unit is a chunk or a single sample. ``blocks`` and ``kept`` are functions of (start, stop), for the samples of the
+    units from start to stop − 1.
 
     Args:
         decider: The classifiers.
         plugin_statistics: Plugin statistics of the validation phase.
-        blocks: Function of (start, stop) that returns the id of the block of each sample in the units (chunks or
-            samples) from start to stop − 1, ascending; None if each unit is a block.
-        kept: Function of (start, stop) that returns a mask of the samples of these units: True for samples that
-            :meth:`add` gets. It returns None if ``add`` gets all of these samples. Give None instead of a function if
-            ``add`` always gets all samples.
+        blocks: Function that returns the block id of each sample, ascending. None if each unit is a block.
+        kept: Function that returns a mask of the samples: True for samples that :meth:`add` gets. It returns None if
+            ``add`` gets all of these samples. Give None instead of a function if ``add`` always gets all samples.
     """
 
     def __init__(
@@ -201,7 +202,7 @@ class ValidationTally:
         units: int = 1,
         head_input_Bd: Float[Tensor, "B d"] | None = None,
     ) -> None:
-        """Add a batch of embeddings and labels: ``units`` whole units (chunks or samples) of equal length.
+        """Add the embeddings and labels of ``units`` units (chunks or single samples) of equal length.
 
         ``first`` is the index of the first unit. ``head_input_Bd`` is the input of the head, if it differs from the
         embeddings, as for an inner layer.
@@ -288,6 +289,6 @@ class ValidationTally:
 
 
 def _power_of_two(values: Tensor) -> float:
-    """Return the power of two p for which the largest magnitude of some values, divided by p, is between ½ and 1."""
+    """Return the power of two p with ½ ≤ max |values| / p < 1, limited to 2⁻¹⁰⁰⁰ ≤ p ≤ 2¹⁰⁰⁰; 1 if all are 0."""
     _, exponent = math.frexp(largest(values))
     return math.ldexp(1.0, min(max(exponent, -1000), 1000))

@@ -18,11 +18,11 @@ IGNORED = -100
 
 
 class DenseMoments:
-    """Counts, means and summed squared deviations with a row per class; labels are 0 to C − 1.
+    """Accumulate counts, means and summed squared deviations in one row per class; labels are 0 to C − 1.
 
-    Deviations δ are from the first sample r of the class, so that a batch costs few passes over its memory: the mean is
-    r + Σδ/N, and the squared deviations from the mean sum to Σ‖δ‖² − ‖Σδ‖²/N. This is accurate, because r is about as
-    far from the mean as the other samples. Equal samples have exactly the variance 0.
+    Sums are over δ = h − r, where r is the first sample of the class. So a batch costs few passes over its memory. The
+    mean is r + Σδ/N, and the squared deviations from the mean sum to Σ‖δ‖² − ‖Σδ‖²/N. This is accurate, because r is
+    about as far from the mean as the other samples. Equal samples have exactly the variance 0.
     """
 
     def __init__(self, classes: int, dim: int, device: str | torch.device = "cpu") -> None:
@@ -83,7 +83,10 @@ class DenseMoments:
 
 
 def refuse_labels(wrong: int, label: int, classes: int | None) -> None:
-    """Raise CollapseError if there are ``wrong`` > 0 invalid labels, such as ``label``; ``classes`` is C, if known."""
+    """Raise CollapseError if ``wrong``, the number of invalid labels, is not 0.
+
+    ``label`` is an example of these labels. ``classes`` is C, or None if C is unknown.
+    """
     if wrong:
         where = "below 0" if classes is None else f"outside 0 to {classes - 1:,}"
         raise CollapseError(

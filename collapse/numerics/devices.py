@@ -1,4 +1,4 @@
-"""Choose the torch device and its block sizes, keep freed memory, and explain out-of-memory errors."""
+"""Choose the torch device and how much it computes at once, reuse freed memory, and explain out-of-memory errors."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -42,10 +42,10 @@ class WorkSizes(NamedTuple):
     """How much a device computes at a time in ``decisions`` and ``ranking``.
 
     Attributes:
-        rows: Largest number of rows of a matrix in a block.
-        samples: Samples of a batch whose scores with the rows of one block are computed at once.
-        batch: Samples for which all blocks are searched at once.
-        gathered: Numbers that are copied at once to compute scores of single pairs (a sample, a row).
+        rows: A matrix is cut into blocks of at most this many rows.
+        samples: Number of samples whose scores with one block are computed at once.
+        batch: Number of samples in a search; all blocks are searched for these samples before the next search.
+        gathered: Numbers of the matrix that are copied at once, to compute the scores of single (sample, row) pairs.
     """
 
     rows: int
@@ -70,7 +70,7 @@ def cut(lengths: Sequence[int], rows: int) -> tuple[list[slice], list[slice]]:
     """Cut groups of the given lengths into blocks of similar length, each of at most ``rows`` rows.
 
     Returns:
-        The rows of each block, and the blocks of each group.
+        One slice of rows per block, and one slice of blocks per group that is not empty.
 
     >>> cut([8, 3, 0], 5)
     ([slice(0, 4, None), slice(4, 8, None), slice(8, 11, None)], [slice(0, 2, None), slice(2, 3, None)])
@@ -88,9 +88,9 @@ def cut(lengths: Sequence[int], rows: int) -> tuple[list[slice], list[slice]]:
 def keep_freed_memory() -> None:
     """Make GNU's allocator keep up to 62 MB of freed memory for the next batch.
 
-    By default, it may return each freed block to the system. The system must then clear the pages of the next block,
-    which takes up to a quarter of a collection's time. This function allocates and frees one large block: the
-    allocator then raises the size up to which it keeps freed memory. Other allocators do not change.
+    By default, this allocator may return each freed block to the system. The system must then clear the pages of the
+    next block, which takes up to a quarter of a collection's time. This function allocates and frees one large block:
+    the allocator then raises the size up to which it keeps freed memory. Other allocators do not change.
     """
     torch.empty(_BLOCK, dtype=torch.uint8)
 

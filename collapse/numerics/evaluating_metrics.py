@@ -63,7 +63,8 @@ def evaluate(
         chosen: Metrics, each with its measures.
         by_class: Also keep the values behind each measurement, one per class.
         top: Also keep this many pairs with the largest values of each pair metric.
-        tile_side: Classes per side of a tile of pairs; None for the default of :func:`collapse.numerics.pairs.sweep`.
+        tile_side: Number of rows, and of columns, of a tile of pairs; None for the default of
+            :func:`collapse.numerics.pairs.sweep`.
         progress: Called as progress(what, done, total[, note]).
     """
     wrote: dict[int, Failed | None] = {}
@@ -89,7 +90,13 @@ def _evaluate_all(
     tile_side: int | None,
     progress: Report | None,
 ) -> Counter[str]:
-    """Fill in ``wanted``, results of metrics whose needs are met; return the ``pair_counts`` of :class:`Evaluation`."""
+    """Evaluate the metrics of the results ``wanted``, and fill in these results.
+
+    The statistics must have everything that the metrics need.
+
+    Returns:
+        The ``pair_counts`` of :class:`Evaluation`.
+    """
     pairs, counts = [], Counter[str]()
     for each in wanted:
         with each.recording_failure():
@@ -118,7 +125,11 @@ def _evaluate_all(
 
 
 def missing(s: EmbeddingStatistics, metric: Metric) -> Noted | None:
-    """Return a remark if something that a metric needs is missing or has another version, else None."""
+    """Return a remark if the statistics lack something that a metric needs, else None.
+
+    A plugin statistic also counts as missing in two cases: it was filled by another version or by another plugin, or it
+    includes classes that are now excluded.
+    """
     text = ""
     for need in metric.needs:
         kind = plugins().statistics.get(need)

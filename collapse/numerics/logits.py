@@ -8,7 +8,7 @@ from torch import Tensor
 
 @dataclass(frozen=True)
 class Logits:
-    """How logits follow from z = ⟨w, h⟩ + b: they are cap · tanh(scale · z / cap) or, without a cap, scale · z.
+    """The formula for logits: cap · tanh(scale · z / cap) or, without a cap, scale · z, where z = ⟨w, h⟩ + b.
 
     A cap preserves the order of logits, and so decisions, but changes probabilities and the loss.
 

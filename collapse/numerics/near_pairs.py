@@ -1,9 +1,9 @@
-"""Near pairs of classes: their squared distances are computed again by direct difference.
+"""Recompute the squared distances of near pairs of classes by direct difference.
 
 A small squared distance loses digits when it is computed from a Gram product. The squared distances of equal points
 are set to exactly 0.
 
-Shapes: a tile has R rows and S columns, each a run of classes; C classes, d dimensions, n near pairs.
+Shapes: a tile has R rows and S columns, both of consecutive classes; C classes, d dimensions, n near pairs.
 """
 
 import math
@@ -24,9 +24,9 @@ class Points:
     """One point per class, such as its mean or its direction.
 
     Attributes:
-        at: Returns the points of some classes, to full precision, shape (n, d).
-        sqnorms: ‖a_c‖² of the vectors a_c from which squared distances are computed as ‖a‖² + ‖b‖² − 2⟨a, b⟩, shape
-            (C,). For class means, a_c is the centred mean.
+        at: A function of class indices that returns the points of these classes in full precision, shape (n, d).
+        sqnorms: ‖a_c‖², shape (C,). Squared distances are computed from the vectors a_c as ‖a‖² + ‖b‖² − 2⟨a, b⟩. For
+            class means, a_c is the centred mean.
         rounding: Rounding error of each point, shape (C,); two points count as equal if they are nearer than the
             sum of their errors.
     """
@@ -37,12 +37,12 @@ class Points:
 
     @cached_property
     def _inaccurate_below(self) -> float:
-        """Upper limit of squared distances that :meth:`correct` recomputes; if all are larger, it recomputes none."""
+        """If no squared distance of a tile is smaller than this, :meth:`correct` recomputes none."""
         return 2 * REDO * float(self.sqnorms.max())
 
     @cached_property
     def _equal_up_to(self) -> float:
-        """Upper limit of squared distances between equal points; if all are larger, no points are equal."""
+        """If all squared distances of a tile are larger than this, no points are equal up to rounding."""
         return 4 * float(self.rounding.max()) ** 2
 
     def correct(self, sqdist: Float[Tensor, "R S"], rows: slice, columns: slice) -> int:

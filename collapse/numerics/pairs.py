@@ -1,8 +1,9 @@
-"""One sweep over tiles of class pairs, for all pair metrics together.
+"""Compute all pair metrics together, in one sweep over tiles of class pairs.
 
 The C×C grid is never formed. The sweep visits the tiles of the upper triangle. For each tile it computes one Gram
-product of centred means, and derives every field at most once for all metrics (tiles.py; near_pairs.py computes the
-distances of near pairs again). Each metric's measures (mean, std, …) reduce its values.
+product of centred means, and derives every field of the pairs, such as their cosines, at most once for all metrics
+(tiles.py; near_pairs.py computes the distances of near pairs again). Each metric's measures (mean, std, …) reduce the
+metric's values.
 """
 
 from collections import Counter
@@ -26,12 +27,13 @@ from collapse.plugin.parameters import closure, functions_of_pairs, of_tiles
 def sweep(
     values: Values, wanted: Sequence[MetricResult], *, side: int | None = None, progress: Report | None = None
 ) -> Counter[str]:
-    """Compute pair metrics over this rank's share of all pairs c < c′, and add the values to their tallies.
+    """Compute pair metrics over this rank's share of all pairs c < c′, and add the values to the metrics' tallies.
 
     Args:
         values: The statistics, and the values of functions of classes. The sweep runs on the device of the statistics.
         wanted: The metrics, with empty tallies.
-        side: Classes per side of a tile; None for the result of :func:`~collapse.numerics.tiles.tile_side`.
+        side: Number of rows, and of columns, of a tile; None for the result of
+            :func:`~collapse.numerics.tiles.tile_side`.
         progress: Called as progress(what, tiles done, tiles).
 
     Returns:
@@ -71,7 +73,10 @@ def _prepare(values: Values, function: Callable[..., Any]) -> None:
 
 
 def _add(result: MetricResult, tile: Tile) -> None:
-    """Add a metric's values of a tile, each pair once; a diagonal tile holds every pair twice."""
+    """Add the values of a tile to the result of a metric.
+
+    A diagonal tile contains every pair twice, but each pair counts only once.
+    """
     noted = tile.value(result.metric.function)
     result.remark = noted if isinstance(noted, Noted) else result.remark
     values = plain(noted)
@@ -102,7 +107,7 @@ def _product(
 
 
 def _without_diagonal(values: Float[Tensor, "R R"]) -> Float[Tensor, "R S"]:
-    """Remove the diagonal of a square tile, which has the pairs of a class with itself; shape (R, R − 1).
+    """Return a square tile without its diagonal (the pairs of a class with itself), shape (R, R − 1).
 
     >>> _without_diagonal(torch.arange(9.0).view(3, 3)).tolist()
     [[1.0, 2.0], [3.0, 5.0], [6.0, 7.0]]

@@ -1,4 +1,4 @@
-"""Products of samples with rows, computed by the faster of torch's CPU libraries.
+"""Multiply samples with rows; on a CPU, use the faster of torch's two libraries.
 
 Shapes: B samples, n rows, d dimensions.
 """

@@ -1,20 +1,22 @@
-"""The rows of a matrix with the highest scores ⟨x, row⟩ + bias, for many samples x: products in float32, exact answers.
+"""Find, for many samples x, the rows with the highest scores ⟨x, row⟩ + bias: exact results from float32 products.
 
 1. One pass in float32 computes all scores, block by block. For each block and sample it keeps two numbers: the highest
    score m and the sum of exp(score − m). Blocks of scores stay in the processor's cache. x and biases are
    multiplied by log₂ e first, so that exp becomes exp2, which is up to four times as fast.
-2. The error of a score is at most E. Let L be the largest m − E (with groups of rows: in this and earlier groups). The
-   best score is at least L, so it can only be in blocks with m + E ≥ L, mostly one per sample. These *open* blocks are
-   computed again. Rows with scores of at least L − E are the candidates; the caller computes their scores in float64. A
-   block with many candidates is also compared in float64.
+2. The error of a score is at most E. Let L be a sample's largest m − E over all blocks. (If rows are in several groups,
+   each group has its own L, over the blocks of this and earlier groups.) The best score is at least L, so it can only
+   be in blocks with m + E ≥ L, mostly one block per sample. These *open* blocks are computed again. Rows with scores of
+   at least L − E are the candidates; the caller computes their scores in float64. If a block has many candidates, they
+   are first compared in float64, which leaves fewer of them.
 3. A row that equals an earlier row is not a candidate: ties go to the first.
 
 The mean row and the highest bias are subtracted from all rows and biases before rounding to float32. This subtracts the
-same number, the sample's offset, from all scores of a sample: their order and differences stay, and a large offset
-costs no digits. (The mean bias is not used: very negative biases, which mask a part of a vocabulary, would move the
-mean far from the other biases.)
+same number, the sample's offset, from all scores of a sample. So the order and the differences of the scores do not
+change, and a large offset costs no digits. (The mean bias is not used: very negative biases, which mask a part of a
+vocabulary, would move the mean far from the other biases.)
 
-Shapes: B samples, n rows in G blocks, r rows of a block, d dimensions, P samples that need a block again, K candidates.
+Shapes: B samples, n rows in G blocks, r rows of a block, d dimensions, P samples for which a block is computed again, K
+candidates.
 """
 
 import math
@@ -42,13 +44,13 @@ class Found:
     """The result of a search: the candidates of each sample, and numbers for the loss.
 
     The groups of rows are those of :class:`Ranking`. For each sample, the candidates contain the row with the highest
-    score in group 1, the row with the highest score in groups 1 and 2, and so on. The caller finds these rows among
-    the candidates with exact scores.
+    score in group 1, the row with the highest score in groups 1 and 2, and so on. The caller computes exact scores of
+    the candidates to find these rows.
 
     Attributes:
         samples, rows: For each candidate, the index of its sample and its row in the matrix, each of shape (K,).
         top: The highest score of each sample, in the precision of the pass; with ``sums`` and a cap, the capped score.
-        others: The sum of exp(score − top) over all rows except one with the top score; 0 if not requested.
+        others: The sum of exp(score − top) over all rows except one row with the score ``top``; 0 if not requested.
     """
 
     samples: Int[Tensor, " K"]
@@ -57,9 +59,9 @@ class Found:
     others: Float[Tensor, " B"]
 
     def rest(self, best_B: Float[Tensor, " B"]) -> Float[Tensor, " B"]:
-        """Return the sum of exp(score − best) over all rows but the best one, whose exact score is ``best_B``.
+        """Return the sum of exp(score − best) over all rows except the best row.
 
-        With a cap, ``best_B`` is the capped score.
+        ``best_B`` is the exact score of the best row; with a cap, it is the capped score.
         """
         # top and best differ by float32 rounding, far below 1; the clamp is for logits so huge that float64 rounds more
         return self.others * (self.top - best_B).clamp(-1, 1).exp()
@@ -75,7 +77,8 @@ class Ranking:
         bias: A bias for each row of the matrix, shape (V,), or None.
         centre, divisor: A vector, shape (d,), and a power of two. The rows to search are (row of the matrix − centre)
             / divisor.
-        cap: The cap of scores, which applies to sums of exponentials; order and candidates do not depend on it.
+        cap: The cap of scores, as in :class:`~collapse.numerics.logits.Logits`. It changes the sums of exponentials,
+            but not the order of scores or the candidates.
     """
 
     def __init__(
@@ -168,9 +171,9 @@ class Ranking:
 
         ε and tiny are ``eps`` and ``tiny`` of ``torch.finfo``. A sum of d products has an error of at most about
         d·ε/2·‖x‖‖row‖ + d·tiny, in any order of addition. Twice that also covers the conversion of x and row to this
-        dtype. A bias is at most |score| + ‖x‖‖row‖. Numbers below tiny may become 0, an error of at most √d·tiny times
-        the norm of the other vector. The error of float64 is added, so that no row that may be the highest in float64
-        is lost.
+        dtype. |bias| is at most |score| + ‖x‖‖row‖. Numbers below tiny may become 0; this error is at most √d·tiny
+        times the norm of the other vector. The error of float64 is added, so that no row is lost that may have the
+        highest score in float64.
         """
         kind, of_float64 = torch.finfo(dtype), (self._dim + 8) * torch.finfo(torch.float64).eps
         relative, lost = (self._dim + 8) * kind.eps, 8 * self._dim**0.5 * kind.tiny
@@ -196,7 +199,10 @@ class Ranking:
     def _scores(
         self, x_Bd: Float[Tensor, "B d"], block: slice, bias_n: Float[Tensor, " n"] | None
     ) -> Float[Tensor, "B r"]:
-        """Return scores minus their offsets, in the dtype of x; here and below, scores include the factor log₂ e."""
+        """Return the scores minus the sample's offset, in the dtype of x.
+
+        Here and in the methods below, scores include the factor log₂ e.
+        """
         if self._float32_rows is not None and x_Bd.dtype == torch.float32:
             rows_rd = self._float32_rows[block]
         else:
@@ -212,7 +218,10 @@ class Ranking:
     def _screen(
         self, x_Bd: Float[Tensor, "B d"], bias_factor: float, dtype: torch.dtype, offset_B: Tensor, *, sums: bool
     ) -> tuple[Float[Tensor, "G B"], Float[Tensor, "G B"]]:
-        """Return the highest score m of each block and, with ``sums``, the sum of exp2(score − m); float64."""
+        """Return, for each block and sample, the highest score m and the sum of exp2(score − m), in float64.
+
+        The sums are 0 if ``sums`` is False.
+        """
         x_Bd, bias_n = x_Bd.to(dtype).contiguous(), self._biases(bias_factor, dtype)
         offset_B1 = offset_B.to(dtype).unsqueeze(1)
         highest_GB = x_Bd.new_empty(len(self._blocks), len(x_Bd))
@@ -246,10 +255,10 @@ class Ranking:
         A row of an open block is a candidate if its score is at least ``near_GB``, and no earlier row equals it.
 
         Returns:
-            For each of the K candidates, its sample and its row. Then the two arrays ``highest_GB`` and ``total_GB``.
-            With ``sums``, they are copies with new numbers in open blocks: the highest score m, and the sum of
-            exp2(score − m) over all rows of the block but the row of m. The term of this row is 1. If it were added,
-            small terms would lose digits.
+            Four tensors: the sample of each candidate, the row of each candidate, ``highest_GB`` and ``total_GB``.
+            With ``sums``, the last two are copies with new numbers in open blocks: the highest score m, and the sum of
+            exp2(score − m) over all rows of the block except the row with score m. The term of this row is 1. If 1
+            were added, small terms would lose digits.
         """
         given_Bd, bias_n = x_Bd.to(dtype), self._biases(bias_factor, dtype)
         candidates = []
@@ -276,7 +285,7 @@ class Ranking:
         return sample_K, row_K, best_GB, rest_GB
 
     def _terms(self, score_br: Tensor, highest_b1: Tensor, offset_b1: Tensor) -> Tensor:
-        """Return exp2(score − highest) of capped scores; overwrite the scores."""
+        """Return exp2(score − highest) and overwrite ``score_br``; with a cap, both scores are capped first."""
         if self._cap is None:
             return score_br.sub_(highest_b1).exp2_()
         return self._cap.capped(score_br.add_(offset_b1)).sub_(self._cap.capped(highest_b1 + offset_b1)).exp2_()
@@ -284,7 +293,7 @@ class Ranking:
     def _near_in_float64(
         self, x_Pd: Float[Tensor, "P d"], bias_factor: float, g: int, near_Pr: Bool[Tensor, "P r"]
     ) -> Bool[Tensor, "P r"]:
-        """Compute the scores of a block again in float64; return which of its candidates may still have the highest."""
+        """Return which candidates of a block may still have the highest score if scores are computed in float64."""
         score_Pr = self._scores(x_Pd, self._blocks[g], self._biases(bias_factor, torch.float64))
         highest_P = score_Pr.masked_fill(~near_Pr, -torch.inf).amax(dim=1)
         error_P = self.error(x_Pd.norm(dim=1), torch.float64, highest_P)[g]

@@ -1,7 +1,7 @@
 """Reduce a metric's values with its measures, such as the mean; values that are not finite are excluded and counted.
 
-Shapes: G groups, n values per group; C classes; S validation blocks. A tile has R rows and S columns (another S), both
-of consecutive classes.
+Shapes: G groups, n values per group; C classes; S validation blocks. A tile has R rows and S columns, both of
+consecutive classes; this S is not the number of blocks.
 """
 
 import math
@@ -25,13 +25,13 @@ from collapse.plugin.metrics import Metric, Noted
 
 
 class Tally:
-    """The states of a metric's measures while values are added; measures with equal keys share a state.
+    """Accumulate values in the states of a metric's measures; measures with equal keys share a state.
 
-    ``groups`` is 1, or C for one number per class.
+    A state is a few numbers, such as a count and a sum. ``groups`` is 1, or C for one number per class.
 
     Attributes:
         added: Number of all values, including excluded values.
-        nan, infinite: Numbers of excluded values.
+        nan, infinite: How many values were excluded because they are NaN, and because they are infinite.
     """
 
     def __init__(
@@ -46,7 +46,7 @@ class Tally:
         }
 
     def add(self, values: Float[Tensor, "G n"], run: slice | None = None) -> None:
-        """Add n values for each of the groups ``run`` (None for all groups); only finite values are added."""
+        """Add n values to each group in the slice ``run`` (None for all groups); exclude values that are not finite."""
         run = slice(None) if run is None else run
         self.added += values.numel()
         sums = values.sum(dim=1, dtype=torch.float64)
@@ -79,7 +79,7 @@ class Tally:
         return self.added, self.nan, self.infinite, [each.cpu() for each in self._states.values()]
 
     def replace_by_merged(self, parts: Sequence[tuple[Any, ...]]) -> None:
-        """Replace counts and states by those of several parts, merged; a part is :meth:`counts_and_states`."""
+        """Merge several results of :meth:`counts_and_states`; replace the counts and states by the merged ones."""
         *counts, states = zip(*parts, strict=True)
         self.added, self.nan, self.infinite = map(sum, counts)
         for (key, measure), of_parts in zip(self._by_key.items(), zip(*states, strict=True), strict=True):
@@ -117,7 +117,7 @@ class TopPairs:
         self.values: Float[Tensor, " n"] = torch.empty(0, dtype=torch.float64, device=device)
 
     def add(self, values: Float[Tensor, "R S"], rows: slice, columns: slice) -> None:
-        """Add the pairs of a tile that may be among the largest, usually none; skip values that are not finite."""
+        """Add the pairs of a tile that may be among the N largest; skip values that are not finite."""
         least = self.values[-1] if len(self.values) == self._most else -math.inf
         enough = (values >= least) & values.isfinite()
         if rows.start == columns.start:  # a diagonal tile, which holds every pair twice
@@ -128,7 +128,10 @@ class TopPairs:
             self.keep_largest([(self.pairs, self.values), (found + start, values[enough].double())])
 
     def keep_largest(self, parts: Sequence[tuple[Tensor, Tensor]]) -> None:
-        """Replace the held pairs by the largest pairs of ``parts``, each (pairs, values); no pair may occur twice."""
+        """Replace the current pairs by the N largest pairs of ``parts``.
+
+        Each part is a tuple (pairs, values). No pair may occur twice.
+        """
         pairs, values_n = (torch.cat(each).to(self.values.device) for each in zip(*parts, strict=True))
         order = ((pairs[:, 0] << 32) + pairs[:, 1]).argsort()
         order = order[values_n[order].argsort(stable=True, descending=True)][: self._most]
@@ -141,16 +144,17 @@ class MetricResult:
 
     Attributes:
         metric, measures: The metric and the chosen measures.
-        remark: The function's remark on its value, or the reason for no value; its kind is "missing" if the statistics
-            lack what the metric needs.
+        remark: The remark of the metric's function on its value, or the reason why there is no value. The remark's kind
+            is "missing" if the statistics lack what the metric needs.
         failure: The exception of the metric's function, of another function that is its parameter, or of a measure. The
             metric then has no numbers. None if nothing failed.
         tally: The states of the measures for the values of all classes or pairs.
-        class_tally: The same for the values of each class's pairs, if requested.
+        class_tally: The states of the measures for each class, over the pairs of this class; None if not requested.
         numbers: The number of each measurement, by name; it can be NaN or infinite.
         left_out: How many values of classes or pairs each number excludes, by measurement.
         undefined: Whether a class has no finite value, shape (C,); only for class metrics.
-        by_class: For each measurement, if requested, token ids and their values; NaN for a class that it excludes.
+        by_class: For each measurement, token ids and their values; empty if not requested. The value is NaN for a class
+            that the measurement excludes.
         top: The pairs with the largest values, if requested.
         influence: Influence of each validation block or group of blocks on the number, shape (S,); None without a
             standard error.
@@ -174,7 +178,11 @@ class MetricResult:
     error_failure: Failed | None = None
 
     def of_this_rank(self) -> tuple[Any, ...]:
-        """Return (failure, None) or, of a pair metric that did not fail, (None, remark, two tallies, largest pairs)."""
+        """Return what the other ranks need of this result.
+
+        For a pair metric that did not fail, this is (None, remark, counts and states of ``tally``, the same of
+        ``class_tally``, largest pairs). For all other results, it is (failure, None).
+        """
         if self.failure or self.tally is None or self.metric.kind != "pair":
             return self.failure, None
         # a remark's value is a tile, which the other ranks do not need; None says that there are no numbers

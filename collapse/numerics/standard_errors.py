@@ -1,8 +1,8 @@
-"""Standard errors of a number, from the influence of each validation block, or by leaving out each part of a text.
+"""Compute standard errors: from the influence of each validation block, or by leaving out one part of a text at a time.
 
 A block's *influence* is its term in the first-order expansion of a measurement in the blocks' weights (the delta
 method, also called the infinitesimal jackknife). For a ratio r = Σx/Σn of sums over blocks it is (x − r·n)/Σn. Tokens
-of one text depend on each other; blocks, which are runs of whole texts, count as independent.
+of one text depend on each other. A block consists of adjacent whole texts, so blocks count as independent.
 
 Shapes: S validation blocks, K parts of a text.
 """
@@ -67,9 +67,10 @@ def standard_error(influence_S: Float[Tensor, " S"]) -> float:
 
 
 def jackknife_error(values: Sequence[float]) -> float:
-    """Return the delete-one jackknife error √((K − 1)/K · Σ (x − x̄)²), where each value leaves out one of K parts.
+    """Return the delete-one jackknife error √((K − 1)/K · Σ (x − x̄)²) of K values x.
 
-    For two parts it is |x₁ − x₂|/2. It has K − 1 degrees of freedom.
+    Each value is computed from all but one of K parts. For two parts, the error is |x₁ − x₂|/2. The error has K − 1
+    degrees of freedom.
 
     >>> jackknife_error([1.0, 1.5])
     0.25

@@ -1,6 +1,6 @@
-"""The statistics of one layer's embeddings: the frozen record that every metric reads.
+"""Define the statistics of one layer's embeddings, which every metric reads.
 
-Shapes: C classes, d dimensions, V the labels and predictions that occur in validation, S validation blocks.
+Shapes: C classes, d dimensions, V classes that occur in validation as a label or a prediction, S validation blocks.
 """
 
 from collections.abc import Callable, Mapping
@@ -39,8 +39,10 @@ class ValidationStatistics:
         linear_predictions: Samples for which linear predicts this class.
         ncc_predictions: Samples for which ncc predicts this class.
         loss_sum: Sum of cross-entropy over the whole vocabulary, in nats.
-        block_totals: Of each block: samples, agreements, vocabulary hits, loss, and the block's number, shape (S, 5).
-        argmax_without_mean: Samples whose argmax over the whole vocabulary is a class without a mean, shape (1,).
+        block_totals: For each block, five columns: samples, agreements, vocabulary hits, loss, and the block's number;
+            shape (S, 5).
+        argmax_without_mean: Number of samples whose argmax over the whole vocabulary is a class without a mean, shape
+            (1,).
     """
 
     classes: Int[Tensor, " V"]
@@ -93,18 +95,19 @@ class EmbeddingStatistics:
         classifier: w_c, rows of the output embedding for these classes, shape (C, d), float64.
         bias: b_c, bias of the output embedding for these classes, shape (C,), or None.
         validation: The counts of the validation pass, or None.
-        extra: By statistic name, the tensors of a plugin statistic, or a function that reads or downloads them.
+        extra: For each plugin statistic, by name: its tensors, or a function that reads or downloads these tensors.
         n_params: Number of parameters of the model, or None if unknown.
         dtype: The dtype in which the embeddings were computed ("float32", "bfloat16", ...).
         min_count: Only classes with at least this many samples are kept.
         class_set: Digests of the stores whose common classes are kept, or None for all classes.
         left_out: Number of classes excluded because they have fewer samples or are not in the class set.
-        seen: Ids of all classes with a mean, also of the excluded ones, shape (C + left_out,); None if none is
+        seen: Ids of all classes with a mean, including the excluded classes, shape (C + left_out,); None if no class is
             excluded.
-        versions: Version of each plugin statistic by name; a statistic without one is not checked against its plugin.
-        makers: The installed distribution (Python package) whose plugin filled each plugin statistic, by statistic
-            name; statistics without one are not compared.
-        absent: By the name of a value or statistic that metrics need, why it can be missing and which command adds it.
+        versions: Version of each plugin statistic, by name. A statistic without a version is not compared with its
+            installed plugin.
+        makers: For each plugin statistic, by name: the distribution (Python package), file or module of the plugin that
+            filled the statistic. If it is unknown, only the version is compared with the installed plugin.
+        absent: For a value or statistic that metrics need, by name: why it can be missing, and which command adds it.
         ood: Statistics of an out-of-distribution text, or None.
         previous: Statistics of the previous row in a table of models, checkpoints or layers, or None.
     """
@@ -188,7 +191,7 @@ class EmbeddingStatistics:
         return {key: value.to(self.means.device) for key, value in tensors.items()}
 
     def has(self, need: str) -> bool:
-        """Whether the value or plugin statistic that a metric needs, named ``need``, is available."""
+        """Return whether the value or plugin statistic named ``need``, which a metric needs, is available."""
         return getattr(self, need) is not None if need in HELD else need in self.extra
 
     def keep(
@@ -246,13 +249,15 @@ class EmbeddingStatistics:
 
 
 def _without_rounding(rows: Float[Tensor, "C d"], rounding: Float[Tensor, " C"]) -> Float[Tensor, "C d"]:
-    """Set each row whose norm is at most its rounding error to 0, in place."""
+    """Set to 0, in place, the rows whose norm is at most their rounding error."""
     nothing = (rows.norm(dim=1) <= rounding) & (rounding > 0)  # both are 0 if the squares of tiny rows underflow
     return rows.masked_fill_(nothing.unsqueeze(1), 0)
 
 
 def row_cosine(a: Float[Tensor, "C d"], b: Float[Tensor, "C d"]) -> Float[Tensor, " C"]:
-    """Cosine of each row of a with the same row of b; nan if either is zero. No product overflows.
+    """Return the cosine of row i of ``a`` and row i of ``b``, for each i; nan if one of the two rows is zero.
+
+    No product overflows.
 
     >>> row_cosine(torch.tensor([[3.0, 4.0]]), torch.tensor([[6.0, 8.0]])).tolist()
     [1.0]
@@ -271,7 +276,7 @@ def unit_rows(rows: Float[Tensor, "C d"]) -> Float[Tensor, "C d"]:
 
 
 def cov(values: Float[Tensor, " n"]) -> Tensor:
-    """Coefficient of variation: population standard deviation over the mean, with the mean's sign.
+    """Return the coefficient of variation, population standard deviation / mean; it has the sign of the mean.
 
     >>> float(cov(torch.tensor([1.0, 3.0])))
     0.5

@@ -1,8 +1,9 @@
-"""Tiles of class pairs, and their fields, such as cosines and distances, which functions of pairs receive.
+"""Compute the fields of a tile of class pairs, such as cosines and distances.
 
-Products and distances are derived from one Gram product per tile; near_pairs.py corrects the distances of near pairs.
+Functions of pairs receive these fields as parameters. Products and distances are derived from one Gram product per
+tile; near_pairs.py corrects the distances of near pairs.
 
-Shapes: a tile has R rows and S columns, each a run of classes; C classes, d dimensions.
+Shapes: a tile has R rows and S columns, both of consecutive classes; C classes, d dimensions.
 """
 
 import math
@@ -22,7 +23,7 @@ from collapse.plugin.parameters import Asked, of_tiles
 
 
 def tile_side(device: torch.device) -> int:
-    """Return the number of classes on each side of a tile, enough for fast matrix products on a device."""
+    """Return the number of rows, and of columns, of a tile: enough for fast matrix products on the device."""
     return 768 if device.type == "cpu" else 4096
 
 
@@ -38,8 +39,8 @@ class ClassGeometry:
     """Norms and points of the classes, from which the fields of all tiles are computed.
 
     Attributes:
-        pair_counts: By the name of a field of pairs, how many pairs of the tiles so far the field treats as equal
-            because of float64 rounding.
+        pair_counts: For a field such as "sqdist", by name: the number of pairs, in all tiles so far, for which the
+            field was set to 0 because the two points differ only by float64 rounding.
     """
 
     @torch.no_grad()
@@ -64,7 +65,7 @@ class ClassGeometry:
 
 
 class Tile:
-    """One tile of class pairs: its fields, blocks of class values, and values of functions of pairs.
+    """Computes the fields of one tile of class pairs, class values for its rows and columns, and functions of pairs.
 
     Args:
         geometry: Norms and points of the classes.
@@ -100,7 +101,9 @@ class Tile:
         return self.rows.start == self.columns.start
 
     def value(self, function: Callable[..., Any]) -> Float[Tensor, "R S"] | Noted:
-        """Return a function's values for this tile; a :class:`Noted` if it, or the value of a parameter, has a remark.
+        """Return a function's values for this tile.
+
+        The result is a :class:`Noted` if the function's value or the value of a parameter has a remark.
 
         Raises:
             Failed: The function failed.
@@ -117,7 +120,7 @@ class Tile:
 
     @torch.no_grad()
     def field(self, name: str) -> Float[Tensor, "R S"]:
-        """Return a value of each class pair, such as "cosine"; names: :data:`collapse.plugin.names.OF_PAIRS`."""
+        """Return one number per class pair; ``name`` is a key of :data:`collapse.plugin.names.OF_PAIRS`."""
         if name not in self._held:
             self._held[name] = getattr(self, f"_{name}")()
         found: Tensor = self._held[name]
@@ -135,7 +138,11 @@ class Tile:
         return self._values.argument(each)
 
     def _block(self, each: Asked) -> Any:
-        """Return the rows or columns of a class value: (R, 1) and (1, S) of numbers, (R, d) and (S, d) of vectors."""
+        """Return a class value for the classes in the rows, or in the columns, of the tile.
+
+        If each class has one number, the shape is (R, 1) for rows and (1, S) for columns. If each class has a vector,
+        the shape is (R, d) for rows and (S, d) for columns.
+        """
         of_rows = each.name.startswith("row_")
         found = self._values.argument(each.target)
         value = plain(found)
@@ -169,9 +176,10 @@ class Tile:
         return self._corrected("unit_sqdist", sqdist, self._geometry.directions)
 
     def _uncentred_unit_sqdist(self) -> Tensor:
-        """Return squared distances of unit uncentred means, from ⟨μ, μ′⟩ = gram + ⟨μ − μ̄, μ̄⟩ + ⟨μ′ − μ̄, μ̄⟩ + ‖μ̄‖².
+        """Return the squared distances between uncentred directions μ/‖μ‖.
 
-        If some means are much shorter than μ̄, that sum loses digits, and the product is computed directly.
+        They are derived from ⟨μ, μ′⟩ = gram + ⟨μ − μ̄, μ̄⟩ + ⟨μ′ − μ̄, μ̄⟩ + ‖μ̄‖². If some means are much shorter than
+        μ̄, this sum loses digits, so ⟨μ, μ′⟩ is computed directly.
         """
         geometry = self._geometry
         if geometry.has_short_means:

@@ -1,4 +1,4 @@
-"""Totals of the validation blocks, and the merged states of several passes over parts of a text.
+"""Add up the totals of validation blocks, and merge the states of several passes over parts of a text.
 
 Shapes: B samples, K rows to add, S blocks.
 """
@@ -59,7 +59,7 @@ def with_samples(
 
 
 def by_block(rows: Float[Tensor, "K 5"]) -> Float[Tensor, "S 5"]:
-    """Add up the rows of each block, in their order; return one row per block, with its number in the last column."""
+    """Return one row per block: the sum of the block's rows, in their order, and the block's number as last column."""
     block_S, row_K = rows[:, 4].unique(return_inverse=True)
     totals = rows.new_zeros(len(block_S), 4).index_add_(0, row_K, rows[:, :4])
     return torch.cat([totals, block_S.unsqueeze(1)], dim=1)

@@ -1,4 +1,4 @@
-"""The values of the parameters of plugin functions, each computed once and shared by all plugins.
+"""Compute the values of the parameters of plugin functions; each value is computed once and shared by all plugins.
 
 Plugins never get the caller's tensors. If a plugin's function writes to a shared tensor, which plugin/guarding.py
 detects, all other metrics are evaluated again.
@@ -33,8 +33,8 @@ class Values:
 
     Args:
         s: The statistics, in tensors that nothing else uses.
-        totals: Totals over the validation text, shape (4,), instead of those in ``s``: the value of the parameter
-            ``chunks`` (a historical name).
+        totals: Totals over the validation text, shape (4,), which replace those in ``s``. Plugin functions get them as
+            their parameter ``chunks`` (a historical name).
     """
 
     def __init__(self, s: EmbeddingStatistics, totals: Tensor | None = None) -> None:
@@ -43,7 +43,9 @@ class Values:
         self._found: dict[Callable[..., Any], Any] = {}
 
     def value(self, function: Callable[..., Any]) -> Any:
-        """Return a plugin function's value; a :class:`Noted` if it, or the value of a parameter, has a remark.
+        """Return a plugin function's value.
+
+        The result is a :class:`Noted` if this value or the value of a parameter has a remark.
 
         Raises:
             Failed: The function, or another function that is its parameter, failed.

@@ -1,4 +1,4 @@
-"""Test plugins: sample data, and checks of every law that the built-in plugins obey."""
+"""Tools to test a plugin: sample data, and checks of every law that the built-in plugins obey."""
 
 from collapse.testing.laws import LawBroken
 from collapse.testing.metric_laws import check_metric

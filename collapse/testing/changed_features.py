@@ -1,4 +1,4 @@
-"""Random features, and the changes to them that the laws use."""
+"""Draw random features, and change them to check the laws."""
 
 import math
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""The result of checking laws: which laws are broken, by what, and with which numbers."""
+"""Collect the result of checking laws: which laws are broken, what breaks them, and with which numbers."""
 
 from collections.abc import Collection, Mapping
 
@@ -7,7 +7,8 @@ class LawBroken(AssertionError):
     """A plugin breaks laws; ``laws`` holds the names of these laws.
 
     Args:
-        breaches: A description per breach. Its key is the broken law and what breaks it, such as a measurement.
+        breaches: A description of each breach. Each key is a pair: the broken law, and the name of what breaks the law,
+            such as a measurement.
     """
 
     def __init__(self, breaches: Mapping[tuple[str, str], str]) -> None:

@@ -43,8 +43,8 @@ def check_metric(function: Callable[..., Any], *, without: Collection[str] = ())
         without: Names of laws to skip.
 
     Raises:
-        LawBroken: A law is broken; the message says which, by which measurement, and with which numbers. If the metric
-            fails or gives no number, the message says only this, and no other law is checked.
+        LawBroken: A law is broken. The message names the law, the measurement that breaks it, and the numbers. If the
+            metric fails or gives no number, the message says only this, and no other law is checked.
         CollapseError: The function is not declared, or has a parameter for a value that it cannot get.
     """
     metric: Metric = declaration(function)
@@ -225,7 +225,7 @@ def _shown(number: float | None) -> str:
 
 
 Wrong = Callable[[Pairs, Metric, Measure], str]
-"""A function that describes what is wrong with numbers before and after a change; "" if nothing is."""
+"""A function that gets numbers before and after a change. It returns what is wrong with them, or "" if nothing is."""
 
 _CHANGES: tuple[tuple[str, Callable[[Features], Features], Wrong], ...] = (
     ("scale", change.scaled, _wrong_scale),
@@ -234,4 +234,4 @@ _CHANGES: tuple[tuple[str, Callable[[Features], Features], Wrong], ...] = (
     ("class order", change.relabelled, _changed),
     ("float32", change.rounded, _changed_by_rounding),
 )
-"""Laws about changed features: the law, the change, and the function that describes what is wrong."""
+"""For each law about changed features: its name, the change, and the function that describes what is wrong."""

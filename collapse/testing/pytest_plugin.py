@@ -16,12 +16,12 @@ from collapse.plugin.metrics import Metric, declaration
 
 
 class Laws(pytest.Item):
-    """The test of one declaration."""
+    """The test of one metric or statistic that a plugin declares."""
 
     declared: Any
 
     def runtest(self) -> None:
-        """Check every law of statistics or metrics."""
+        """Check every law of the declared metric or statistic."""
         check = testing.check_statistic if isinstance(self.declared, type) else testing.check_metric
         check(self.declared)
 

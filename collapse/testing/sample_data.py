@@ -35,9 +35,9 @@ def statistics_of(
 def two_classes(
     distance: int | float, variances: tuple[int | float, int | float], samples: int = 3
 ) -> EmbeddingStatistics:
-    """Return statistics of two classes in one dimension, with means 0 and ``distance`` and ``samples`` samples each.
+    """Return statistics of two classes in one dimension; the class means are 0 and ``distance``.
 
-    They include the plugin statistic ``covariance``.
+    Each class has ``samples`` samples. The statistics include the plugin statistic ``covariance``.
 
     >>> two_classes(4, (1, 3)).means.tolist()
     [[0.0], [4.0]]

@@ -30,8 +30,8 @@ def check_statistic(kind: type[Statistic], *, without: Collection[str] = ()) -> 
         without: Names of laws to skip.
 
     Raises:
-        LawBroken: A law is broken; the message says which, by which tensor, and with which numbers. If the statistic
-            fails, keeps its initial values or is not finite, the other laws are not checked.
+        LawBroken: A law is broken. The message names the law, the tensor that breaks it, and the numbers. If the
+            statistic fails, keeps its initial values or is not finite, the other laws are not checked.
         CollapseError: The statistic's name is invalid.
     """
     check_declared(kind)
@@ -76,7 +76,7 @@ def _compare(checked: Checked, law: str, what: str, once: State, other: State) -
 
 
 class _Text:
-    """Samples of a text, whose labels have gaps like token ids, and the passes that fill one statistic."""
+    """Samples of a text, and the passes that fill one statistic; the labels have gaps, like token ids."""
 
     def __init__(self, kind: type[Statistic]) -> None:
         features = random_features(_CLASSES, _DIM, _SAMPLES)
@@ -99,7 +99,7 @@ class _Text:
         return ClassMoments(_DIM, plugin_statistics=plugin_statistics)
 
     def add(self, total: ClassMoments | ValidationTally, start: int, size: int) -> None:
-        """Add a batch of ``size`` samples, or of the remaining samples, from ``start`` on."""
+        """Add a batch: the next ``size`` samples from ``start`` on, or fewer at the end of the text."""
         run = slice(start, min(start + size, _SAMPLES))
         if isinstance(total, ClassMoments):
             total.add(self.h[run], self.y[run])
@@ -114,7 +114,10 @@ class _Text:
         return total.plugin_statistics.state()
 
     def merged(self, size: int) -> State:
-        """Return the state after filling a new statistic from each part of ``size`` samples, merged from the last."""
+        """Fill a new statistic from each part of ``size`` samples, and return the state of all parts merged.
+
+        Parts are merged from the last to the first.
+        """
         total = self.begin()
         for start in reversed(range(0, _SAMPLES, size)):
             part = self.begin()
