@@ -1,4 +1,4 @@
-"""Choose the rows, columns and groups that an analysis compares, say what is excluded, and correlate the columns."""
+"""Choose the rows, columns and groups of an analysis, note what is excluded, and correlate columns with the goal."""
 
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -27,10 +27,13 @@ if TYPE_CHECKING:
     import pandas as pd
 
 Names = str | Sequence[str] | None
-"""Names of columns: one name, several separated by commas, or a list of these."""
+"""A string with one or more names, separated by commas; or a list of such strings; or None."""
 
 LOG_CDNV = "log(nc1.cdnv)"
-"""The logarithm of CDNV, as in the paper's figures: one rare pair can be a third of the mean CDNV."""
+"""The logarithm of CDNV, as in the paper's figures.
+
+The reason is that one rare pair of classes can contribute a third of the mean CDNV.
+"""
 SETS: Mapping[str, Sequence[str]] = {
     "paper": TABLE_1,
     "figure1": (
@@ -41,12 +44,18 @@ SETS: Mapping[str, Sequence[str]] = {
         "nc4.agreement",
     ),
 }
-"""Sets of columns: seven for the paper's Table 1; five for Figure 1, with GNC2 both as published and as in Eq. 7."""
+"""Sets of columns by name: the seven of the paper's Table 1, and five for Figure 1.
+
+The set for Figure 1 has two columns for GNC2: as published, and as in Eq. 7.
+"""
 
 
 @dataclass(frozen=True)
 class Chosen:
-    """Chosen rows and columns; goal and tested columns are not constant after groups and controls are subtracted."""
+    """The rows and columns that :func:`choose` returns.
+
+    The goal and each tested column still vary after the effects of groups and controls are subtracted.
+    """
 
     frame: "pd.DataFrame"  # the rows that have every value, with the values in their models' names
     goal: Column
@@ -111,8 +120,8 @@ def choose(
         results: The table.
         against, columns, where, within, control: As in the analyses' options with these names. If ``columns`` is None,
             every measurement of collapse is tested.
-        joint: If true, the rows of a group have equal values in all columns of ``within``; if false, each column gives
-            its own groups, and all their effects are subtracted.
+        joint: If true, rows with equal values in all columns of ``within`` form a group. If false, each column defines
+            separate groups, and the effects of all columns are subtracted.
         needs: Further columns in which a row needs a value.
         also: Columns that are also tested if the table has them and ``columns`` is None.
 
@@ -158,7 +167,10 @@ def _complete(frame: "pd.DataFrame", columns: Sequence[Column], names: Sequence[
 
 
 def _wanted(frame: "pd.DataFrame", columns: Names, also: Sequence[str]) -> dict[str, bool]:
-    """Return the columns to test, and whether each was given by its own name; by default, measurements of collapse."""
+    """Return the columns to test; the value is True if the user wrote the column itself, not a prefix or a set.
+
+    By default, return all measurements of collapse, with False.
+    """
     if columns is None:
         measurements = plugins().measurements().items()
         names = [name for name, (metric, _) in measurements if metric.property_of(name) != "generalization"]
@@ -170,7 +182,10 @@ def _wanted(frame: "pd.DataFrame", columns: Names, also: Sequence[str]) -> dict[
 
 
 def _readable(frame: "pd.DataFrame", goal: Column, wanted: Mapping[str, bool]) -> tuple[list[Column], list[str]]:
-    """Read the columns; a column that was not given by its own name is excluded if it lacks a value in a row."""
+    """Read the columns; return also the names of the excluded columns.
+
+    A column that cannot be read or lacks a value in a row is excluded, unless the user wrote the column itself.
+    """
     tested: list[Column] = []
     left_out: list[str] = []
     for name, itself in wanted.items():
@@ -187,7 +202,10 @@ def _readable(frame: "pd.DataFrame", goal: Column, wanted: Mapping[str, bool]) -
 
 
 def _varying(chosen: Chosen, left_out: list[str]) -> Chosen:
-    """Exclude columns that are constant or explained by groups or controls; raise if the goal is one of these."""
+    """Exclude the columns that groups and controls explain completely; raise CollapseError if they explain the goal.
+
+    A constant column is always explained.
+    """
     model, equal = chosen.model, " and ".join([*chosen.within, *(each.label for each in chosen.controls)])
     constant = f"constant among rows of equal {equal}" if equal else "constant"
     if model.degrees < 1:
@@ -212,7 +230,7 @@ def _varying(chosen: Chosen, left_out: list[str]) -> Chosen:
 
 
 def cautions(chosen: Chosen) -> list[str]:
-    """Return a warning if the models differ in size or training, which may drive both a column and the goal."""
+    """Return a warning if the models differ in size or training, because this may drive both a column and the goal."""
     frame, within = chosen.frame, chosen.within
     if chosen.controls:
         return []
@@ -230,10 +248,10 @@ def cautions(chosen: Chosen) -> list[str]:
 
 
 def correlated(chosen: Chosen, left_kn: Floats, fits: Jackknife) -> list[tuple[dict[str, Any], Correlation]]:
-    """Correlate the residuals of each column with those of the goal, the last row of ``left_kn``.
+    """Correlate the residuals of each column with the residuals of the goal, which are the last row of ``left_kn``.
 
     Returns:
-        For each column, a record with r, r_low, r_high, predicted, agrees and R2, and its :class:`Correlation`.
+        A pair for each column: a record with r, r_low, r_high, predicted, agrees and R2; and the :class:`Correlation`.
     """
     left_kn = left_kn / np.abs(left_kn).max(axis=1, keepdims=True)
     widths = one_width(chosen.frame) or any(one_width(chosen.frame, each) for each in chosen.groupings)

@@ -1,4 +1,4 @@
-"""Correlation of columns with a goal, with intervals and corrected p-values; within groups, or with controls."""
+"""Correlate columns with a goal, also within groups or with controls; compute intervals and corrected p-values."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -52,9 +52,10 @@ def correlation(
     """Correlate columns of a results table with one column, the goal.
 
     For each column, the table has Pearson's r and Spearman's rank correlation, R², jackknife intervals, a p-value, and
-    p-values corrected for all columns (Holm; Benjamini-Hochberg). Models of one architecture are not independent:
-    --cluster treats them as one unit, --within compares models only inside groups. Models of one architecture may
-    differ in training time, which can cause a correlation: --within architecture,recipe subtracts both effects.
+    p-values corrected for all columns (Holm; Benjamini-Hochberg). Models of one architecture are not independent.
+    --cluster architecture counts them as one observation; --within architecture compares models only inside each
+    architecture. Models of one architecture may differ in training time, and this difference can cause a correlation:
+    --within architecture,recipe subtracts both effects.
 
     Args:
         against: The goal: a column, expression, or label=expression.
@@ -63,19 +64,20 @@ def correlation(
             means the seven measurements of Table 1, and figure1 means the columns of Figure 1.
         where: Keep the rows whose column matches a glob, such as 'epochs=10'.
         within: Subtract the mean of each group of rows with equal values of this column, such as architecture. With
-            several columns (separated by commas), such as architecture,recipe, subtract the effects of all, as in a
-            two-way analysis of variance; p then permutes whole groups of the first column. The signs of r are counted
-            over the groups of the first column.
+            several columns (separated by commas), such as architecture,recipe, subtract the effects of all columns, as
+            in a two-way analysis of variance; p is then computed by permuting whole groups of the first column. The
+            signs of r are counted over the groups of the first column.
         control: Columns of numbers to control for, such as log(n_params); this gives partial correlations.
-        cluster: Treat rows with equal values of this column as one unit, in the jackknife and for p.
+        cluster: Count rows with equal values of this column as one observation, in the jackknife and for p.
         strata: Show instead the value of r in each group of the column that --within names.
         resamples: Number of permutations of groups, for p with several columns of --within.
 
     Returns:
         A row per column, sorted by p: column, rows, r, r_low, r_high, spearman, spearman_low, spearman_high, predicted
         (the sign of r) and agrees (whether r has it), R2, p, holm, bh; strata, strata_positive, strata_negative
-        (numbers of groups: with an r, r > 0, r < 0) and strata_median_r, all four None without within. Intervals (if
-        clustered, also p) are None with fewer than 5 rows or clusters, or if a column is constant when one is left out.
+        (numbers of groups with an r, with r > 0, and with r < 0) and strata_median_r, all four None without within.
+        Intervals are None with fewer than 5 rows (or clusters), or if a column is constant when one row (or cluster) is
+        left out. With ``cluster``, p is None in the same cases.
 
     Raises:
         UsageError: A column or filter is unknown; or --strata is given with --control or --cluster, or without exactly
@@ -135,7 +137,10 @@ def _records(chosen: Chosen, left_kn: Floats, fits: Jackknife, clustered: bool) 
 
 
 def _left(chosen: Chosen) -> Floats:
-    """Return the residuals of columns after groups and controls, rounded so that equal residuals tie in ranks."""
+    """Return the columns' residuals after the effects of groups and controls are subtracted.
+
+    With groups or controls, they are rounded, so that residuals that differ only by rounding errors get equal ranks.
+    """
     values_kn = chosen.values()
     left_kn = chosen.model.residuals(values_kn)
     if not (chosen.groupings or chosen.controls):
@@ -145,7 +150,10 @@ def _left(chosen: Chosen) -> Floats:
 
 
 def _permute(chosen: Chosen, left_kn: Floats, records: list[dict[str, Any]], resamples: int) -> bool:
-    """Replace each p by ``p_of_whole_groups`` for the columns of --within; return False if this gives no p."""
+    """Replace each p by that of ``p_of_whole_groups``.
+
+    If that p is None for a column, change nothing and return False.
+    """
     first_n, second_n = chosen.groupings[0], groups_of(chosen.frame, chosen.within[1:])
     found = [p_of_whole_groups(left_n, left_kn[-1], first_n, second_n, n=resamples) for left_n in left_kn[:-1]]
     if None in found:
@@ -156,7 +164,7 @@ def _permute(chosen: Chosen, left_kn: Floats, records: list[dict[str, Any]], res
 
 
 def _correct(records: list[dict[str, Any]]) -> None:
-    """Add corrected p-values to the records with a p, which come first."""
+    """Add corrected p-values to the records; records without a p must come last, and get None."""
     from scipy.stats import false_discovery_control  # slow to import
 
     p_k = np.array([record["p"] for record in records if record["p"] is not None])
@@ -246,7 +254,7 @@ def in_each(column: Column, goal: Column, groups_n: Codes) -> list[float | None]
 
 
 def signs_of(correlations: Sequence[float | None] | None) -> dict[str, float | int | None]:
-    """Return the number of groups with a correlation, the numbers of each sign, and the median correlation.
+    """Count all groups with a correlation, those with r > 0 and those with r < 0; return also the median correlation.
 
     >>> signs_of([0.5, -0.25, None, 1.0])
     {'strata': 3, 'strata_positive': 2, 'strata_negative': 1, 'strata_median_r': 0.5}
@@ -263,11 +271,12 @@ def signs_of(correlations: Sequence[float | None] | None) -> dict[str, float | i
 
 
 def p_of_whole_groups(x_n: Floats, y_n: Floats, first_n: Codes, second_n: Codes, *, n: int) -> float | None:
-    """Return the p-value of |r|, from the observed and n random orders of the whole groups of the first grouping.
+    """Return the p-value of |r|, from n random permutations of whole groups of the first grouping.
 
     After the effects of two groupings are subtracted, the residuals of a group often lie on one curve. Then they are
-    not independent, so a group counts as one observation. A cell holds the rows that share both groups. The cell means
-    form a table, whose row and column means are subtracted. Return None if a cell is empty.
+    not independent, so a group counts as one observation. A cell is the intersection of a group of the first grouping
+    and a group of the second. The means of the cells form a table, and its row and column means are subtracted. The
+    observed order also counts as a permutation. Return None if a cell is empty.
     """
     shape = (int(first_n.max()) + 1, int(second_n.max()) + 1)
     cells_n = first_n * shape[1] + second_n

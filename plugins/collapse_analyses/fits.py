@@ -1,4 +1,7 @@
-"""Linear models with groups and controls; jackknife intervals from fits that leave out one row or cluster each."""
+"""Fit linear models with groups and controls, and compute jackknife intervals.
+
+Each fit of the jackknife leaves out one row, or one cluster of rows.
+"""
 
 import math
 from collections.abc import Sequence
@@ -15,7 +18,10 @@ Interval = tuple[float | None, float | None, float | None]
 
 
 class Correlation(NamedTuple):
-    """A correlation: r, its interval, the two-sided p-value of r = 0, and r with each row or cluster left out, (G,)."""
+    """A correlation r, its interval, and the two-sided p-value of r = 0.
+
+    ``without`` contains the values of r when each of the G rows or clusters is left out, shape (G,).
+    """
 
     r: float
     low: float | None
@@ -25,7 +31,7 @@ class Correlation(NamedTuple):
 
 
 FEWEST = 5
-"""Fewest units (rows or clusters) for an interval: with fewer, the error rates of intervals and p are not nominal."""
+"""Minimum number of rows or clusters for an interval; with fewer, intervals and p do not have nominal error rates."""
 ROUNDING = 64 * np.finfo(np.float64).eps
 """Differences below this share of a column's size can be rounding errors."""
 _LEVEL = 0.95  # confidence level of all intervals
@@ -67,13 +73,13 @@ class LinearModel:
         return rows - q - 1
 
     def explains(self, values_n: Floats) -> bool:
-        """Whether the residuals of values are only rounding errors."""
+        """Return whether the model explains the values completely: all residuals are rounding errors."""
         left, spread = np.linalg.norm(self.residuals(values_n)), np.linalg.norm(values_n - values_n.mean())
         return bool(left <= max(_NOTHING * spread, ROUNDING * np.abs(values_n).max() * np.sqrt(len(values_n))))
 
 
 def is_constant(values_n: Floats) -> bool:
-    """Whether values differ by rounding errors at most.
+    """Return whether all values are equal, up to rounding errors.
 
     >>> is_constant(np.array([0.1, 0.1, 0.1 + 1e-17])), is_constant(np.array([1e-20, 2e-20]))
     (True, False)
@@ -105,7 +111,7 @@ def _spanned(columns_nq: Floats) -> LinearModel:
 
 
 class Jackknife:
-    """Fits that leave out one of G units (rows or clusters) each, and jackknife intervals from these fits.
+    """Compute jackknife intervals from G fits; each fit leaves out one unit, which is a row or a cluster of rows.
 
     Args:
         model: The model fitted to all rows.
@@ -126,8 +132,9 @@ class Jackknife:
     def products(self, values_kn: Floats, *, ranks: bool = False) -> Floats:
         """Return inner products of k columns' residuals, leaving out one of the G units at a time, shape (G, k, k).
 
-        ``values_kn`` has a row per column. With ``ranks``, they are products of centred ranks. Products of a column are
-        NaN if the model explains it exactly in the remaining rows (with ``ranks``: if it is constant there).
+        ``values_kn`` has a row per column. With ``ranks``, centred ranks are used instead of residuals. The products of
+        a column are NaN if the model explains the column exactly in the remaining rows. With ``ranks``, they are NaN if
+        the column is constant in the remaining rows.
         """
         from scipy.stats import rankdata  # slow to import
 
@@ -144,7 +151,7 @@ class Jackknife:
         """Return the interval's two ends and the two-sided p-value for a true value of 0, from Student's t.
 
         The standard error is the jackknife's: √(degrees/G·Σ_g(v_g − v̄)²), where v_g is the value when unit g is left
-        out. With fewer than :data:`FEWEST` units, or an undefined v_g, there is no interval.
+        out. With fewer than :data:`FEWEST` units, or an undefined v_g, all three are None.
 
         Args:
             value: The value for all rows.
@@ -167,7 +174,7 @@ class Jackknife:
         return value - reach, value + reach, p
 
     def correlations(self, values_kn: Floats, *, ranks: bool = False) -> list[Correlation]:
-        """Correlate each row of values, or of their ranks, with the last row; intervals use Fisher's z.
+        """Correlate each row of ``values_kn`` with the last row, and compute intervals with Fisher's z.
 
         Args:
             values_kn: Residuals of columns, shape (k, rows); no row is constant.
@@ -186,11 +193,12 @@ class Jackknife:
         return found
 
     def interval_of_slope(self, slope: float, x_n: Floats, slope_G: Floats) -> Interval:
-        """Return the interval and p-value of a slope on residuals x, with a corrected jackknife variance.
+        """Return the interval and p-value of the slope of a regression on the residuals ``x_n``.
 
         If the model has many effects, the jackknife variance is too large. So it is scaled to be unbiased for
-        independent errors of equal variance. Student's t has the degrees of freedom of the scaled χ² distribution with
-        the mean and variance of this variance estimate (Satterthwaite). ``slope_G`` are the slopes without each unit.
+        independent errors of equal variance. The degrees of freedom of Student's t are Satterthwaite's: a scaled χ²
+        distribution with these degrees of freedom has the same mean and variance as the variance estimate. ``slope_G``
+        contains the slope when each unit is left out, shape (G,).
         Source: Bell & McCaffrey 2002, for the degrees of freedom.
         """
         if not np.isfinite(slope_G).all():

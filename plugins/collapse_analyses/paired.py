@@ -1,4 +1,4 @@
-"""Differences between pairs of models that are equal in everything except one column."""
+"""Compare pairs of models that are equal in everything except one column."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -44,9 +44,10 @@ def paired(
     """Compare pairs of models that differ in one column only.
 
     Two rows are a pair if they have the two given values of a column, such as weight decay, and equal values of
-    everything else that the models' names contain. For each column: the mean difference, how often the column rises and
-    falls, a sign test, and the correlation of its differences with those of the goal. Several pairs of one
-    architecture, such as checkpoints, are not independent, so intervals and the sign test then count architectures.
+    everything else that the models' names contain. For each column, the table has the mean difference, how often the
+    column rises and falls, a sign test, and the correlation of the column's differences with the goal's differences.
+    Several pairs of one architecture, such as checkpoints, are not independent. So intervals and the sign test then
+    count architectures instead of pairs.
 
     Args:
         by: The column in which the rows of a pair differ: decay, width, depth, checkpoint, or another.
@@ -150,7 +151,10 @@ def _with_goal(change_n: Floats, goal_n: Floats, fits: Jackknife) -> dict[str, f
 
 
 def _pairs_of(frame: "pd.DataFrame", by: str, values: str | None, equal: str | Sequence[str] | None) -> _Pairs:
-    """Pair the rows that differ in the column ``by`` and are equal in those of ``equal`` (by default, all known)."""
+    """Pair the rows that differ in the column ``by`` and are equal in the columns ``equal``.
+
+    By default, these are all values in the models' names, and the texts and settings of the measurement.
+    """
     one, two = _values(frame, by, values)
     names = names_of(equal, frame)
     if equal is None:
@@ -186,7 +190,7 @@ def _units(frame: "pd.DataFrame", first: Codes, second: Codes) -> Codes:
 
 
 def _values(frame: "pd.DataFrame", by: str, wanted: str | None) -> tuple[Any, Any]:
-    """Return the two given values of the column, or its only two values."""
+    """Return the two values that ``--values`` names; without this option, the column must have exactly two values."""
     known = {str(value): value for value in map(whole, sorted(frame[by].dropna().unique()))}
     names = list(known) if wanted is None else [text.strip() for text in wanted.split(",")]
     if len(known) < 2:

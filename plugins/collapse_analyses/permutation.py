@@ -37,8 +37,9 @@ def permutation(
 ) -> Table:
     """Test whether columns of a results table correlate with a goal.
 
-    For each column: Pearson's r, the sign that collapse predicts, R², the permutation p-value of |r| with its
-    standard error, and a Westfall–Young max-T p-value corrected for all tested columns, from the same permutations.
+    For each column, the table has Pearson's r, the sign that collapse predicts, R², the permutation p-value of |r| and
+    its standard error. It also has a Westfall–Young max-T p-value from the same permutations, corrected for all tested
+    columns.
     If the rows have at most n orders, all orders are enumerated and p is exact.
 
     Args:
@@ -47,15 +48,16 @@ def permutation(
         columns: Columns to test, separated by commas: names, prefixes, arithmetic, or label=expression. All
             measurements by default. The word paper means the seven measurements of Table 1.
         where: Keep the rows whose column matches a glob, such as 'model=02x0768_01d*@0'.
-        within: Permute only among rows with equal values of this column, or of all these columns (separated by commas),
-            and subtract each group's mean. Models of different size are not exchangeable: give architecture.
+        within: Permute only among rows with equal values of this column, and subtract the mean of each such group. With
+            several columns (separated by commas), the rows of a group have equal values in all these columns. Models of
+            different size are not exchangeable: give architecture.
         n: Number of random permutations.
 
     Returns:
         A row per column, sorted by p: column, r, predicted ("r > 0", "r < 0" or None), R2, p, p_error, max_t_p; agrees
-        (whether r has the predicted sign; None if its interval contains 0); p_is_bound and max_t_p_is_bound (whether no
-        permutation reached |r|); r_low and r_high (95 % jackknife interval); r_without_one_low and r_without_one_high
-        (range of r when one row is excluded).
+        (whether r has the predicted sign; None without a prediction, or if the interval of r contains 0); p_is_bound
+        and max_t_p_is_bound (whether no permutation reached |r|); r_low and r_high (95 % jackknife interval);
+        r_without_one_low and r_without_one_high (range of r when one row is excluded).
 
     Raises:
         UsageError: A column or filter is unknown, or an expression is invalid.
@@ -92,7 +94,9 @@ class Shuffled(NamedTuple):
 
 
 def shuffle(y_n: Floats, x_nk: Floats, *, n: int, groups_n: Codes | None = None) -> Shuffled:
-    """Correlate every column of x with y and with permutations of y, drawn by measurement/row_permutations.py.
+    """Correlate every column of ``x_nk`` with y and with permutations of y.
+
+    The permutations are those of ``permuted`` in measurement/row_permutations.py.
 
     >>> found = shuffle(np.array([1.0, 2.0, 3.0, 4.0]), np.array([[1.0], [2.0], [3.0], [5.0]]), n=100)
     >>> found.exact, found.permutations, round(found.p[0] * 24)

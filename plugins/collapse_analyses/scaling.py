@@ -24,7 +24,7 @@ FIXED: Mapping[str, tuple[str, ...]] = {
     "n_params": (RECIPE,),
     "epochs": (ARCHITECTURE, "decay"),
 }
-"""Sizes, and for each size the columns that its fit holds fixed, if the table has them."""
+"""For each size, the columns that the fit of this size holds fixed, if the table has these columns."""
 _NUMBERS = ("exponent", "low", "high", "R2")
 _CURVED = ("curvature", "curvature_low", "curvature_high", "exponent_small", "exponent_large")
 _HEADINGS: Mapping[str, Cell] = {
@@ -127,9 +127,10 @@ def _clusters(frame: "pd.DataFrame") -> Codes | None:
 
 
 def _fit(frame: "pd.DataFrame", size: str, log_kn: Floats, power: int = 1) -> Floats:
-    """Regress the logarithms of k columns on (log size)^power, for fixed values of the columns in FIXED.
+    """Regress the logarithms of k columns on (log size)^power, while the columns in FIXED are held fixed.
 
-    The effects of these columns and, for ``power`` 2, of log size are first subtracted from both sides.
+    First, the effects of the columns in FIXED are subtracted from the logarithms and from (log size)^power. If
+    ``power`` is 2, the effect of log size is subtracted too.
 
     Returns:
         For each column, its slope, the lower and upper end of the slope's interval, and R² of the variation that
@@ -157,7 +158,7 @@ def _fit(frame: "pd.DataFrame", size: str, log_kn: Floats, power: int = 1) -> Fl
 
 
 def _records(frame: "pd.DataFrame", sizes: Sequence[str], logs: Mapping[str, Floats]) -> list[dict[str, Any]]:
-    """Fit the logarithm of each column to each size that varies while the columns in FIXED are held fixed."""
+    """Return a record per column and size; leave out sizes that do not vary while the columns in FIXED are fixed."""
     records, log_kn = [], np.reshape([*logs.values()], (len(logs), len(frame)))
     for size in sizes:
         rows = _rows_of(frame, size)

@@ -1,4 +1,4 @@
-"""Tables of analyses: all numbers for files, and a printed form with three digits and intervals."""
+"""Make tables of analyses: files get all numbers, and the printed form has three digits and joined intervals."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -7,7 +7,10 @@ from collapse import Table
 
 Record = Mapping[str, Any]
 Cell = str | tuple[str, ...]
-"""The content under a heading: one column, unchanged; or columns and their format, to print values joined by "to"."""
+"""What a printed column shows: the name of one value, printed unchanged; or a tuple of names and, last, a format.
+
+Several formatted values are joined by "to".
+"""
 _SMALLEST = 1e-6  # smaller p-values are printed as a bound, because their digits depend on the assumed noise
 SIGNED, SHARE, THREE, P = "+.3f", ".3f", "#.3g", "p-value"
 """Formats of correlations, of R², of other numbers, and of p-values."""
@@ -31,7 +34,7 @@ def predicted_note(goal: str, effects: int) -> str:
 
 
 def _cell(record: Record, cell: Cell) -> Any:
-    """Format one cell of the printed table; – if a value is missing.
+    """Format one cell of the printed table; return "–" if a value is missing.
 
     >>> record = {"r_low": -0.5, "r_high": 0.25, "p": 1e-43, "max_t_p": 0.0001, "max_t_p_is_bound": True}
     >>> _cell(record, ("r_low", "r_high", SIGNED)), _cell(record, ("p", P)), _cell(record, ("max_t_p", P))

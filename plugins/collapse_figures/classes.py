@@ -1,4 +1,4 @@
-"""Values per class behind the measurements: their distributions, and how they depend on class frequency."""
+"""Draw the distributions of values per class, and how these values depend on class frequency."""
 
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -21,7 +21,7 @@ VALUES: Mapping[str, tuple[str, bool]] = {
     "nc2.norm": ("norm of μ_c (h)", True),
     "nc3.self_duality": ("cos(w_c, μ_c)", False),
 }
-"""Measurements whose :func:`collapse.vectors` are drawn, with axis titles, and whether the axes are logarithmic."""
+"""Measurements whose values per class are drawn, each with the title of its axis, and True for a logarithmic axis."""
 _BINS = 40
 _COUNT_BINS = 14
 _STORES = 6  # the most stores whose colours can be distinguished
@@ -35,7 +35,7 @@ _ROUNDING = 1e-9  # relative differences below this are rounding errors, for exa
     needs=["means", "variances"],
 )
 def class_distributions(stores: Sequence[Store]) -> Drawing:
-    """CDNV, norm and self-duality of each class: a histogram, and medians and quartiles against N_c."""
+    """Histograms of CDNV, norm and self-duality over classes; medians and quartiles of these values against N_c."""
     if len(stores) > _STORES:
         raise CollapseError(f"this figure can show at most {_STORES} stores, got {len(stores)}: give fewer")
     panels: list[Any] = []
@@ -55,7 +55,10 @@ def class_distributions(stores: Sequence[Store]) -> Drawing:
 
 
 def _values(stores: Sequence[Store], name: str, log: bool, notes: list[str]) -> "pd.DataFrame":
-    """Return a row per class and store: store, value, count; add notes on classes and stores without values."""
+    """Return a table with a row per class and store, and the columns store, value and count.
+
+    For classes and stores without values, append texts to ``notes``.
+    """
     import pandas as pd
 
     found: list[pd.DataFrame] = []

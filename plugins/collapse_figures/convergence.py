@@ -1,4 +1,4 @@
-"""Curves of measurements against the amount of text, from merges of more and more parts of a collection."""
+"""Draw measurements against the amount of text, which grows as more and more parts of a collection are merged."""
 
 from collections.abc import Sequence
 

@@ -21,7 +21,7 @@ _MOST = 2_000  # maximum number of points, so that the specification stays small
     source="Wu & Papyan 2024, Figure 4",
 )
 def class_frequencies(stores: Sequence[Store]) -> Drawing:
-    """Samples of each class in the training text against its rank, from the most frequent to the rarest."""
+    """Number of training samples of each class against the rank of the class, from the most frequent to the rarest."""
     import altair as alt
 
     rows: list[dict[str, Any]] = []

@@ -10,14 +10,14 @@ from collapse_figures.panels import axis, curves, logged, panel, together
 from collapse_figures.tables import caution, colour_of, drawn_in, measured, models, one_of, r_squared, records, remarks
 
 _TIMES = ("step", "checkpoint")
-"""Columns along which a line joins the rows of a run."""
+"""If one of these columns is on the x-axis, a line joins the rows of each run."""
 
 
 @figure("loss", title="Neural collapse and validation loss", needs=["val_loss"], source="Wu & Papyan 2024, Figure 1")
 def loss(results: Results, *, columns: Sequence[str] = (), against: str = "val_loss") -> Drawing:
     """NC1, GNC2, UNC3 and NC4 against validation loss, coloured by size, with R² (for NC1, of log CDNV).
 
-    ``collapse.plot`` uses this figure to draw other columns, also against another column than the loss.
+    ``collapse.plot`` also uses this figure for other columns, and for an x-axis other than the loss.
     """
     return _against(results, columns or drawn_in("loss"), against)
 

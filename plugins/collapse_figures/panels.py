@@ -14,7 +14,10 @@ _LINE = {"point": {"size": 10, "strokeWidth": 0}, "strokeWidth": 0.8}
 
 
 def axis(channel: str, name: str, numbers: Iterable[Any], *, title: str = "", log: bool = False, **more: Any) -> Any:
-    """Return the "x" or "y" channel of the column ``name``; its axis spans ``numbers`` and has the options ``more``."""
+    """Return the Vega-Altair channel ("x" or "y") that draws the column ``name``.
+
+    The axis spans ``numbers``; ``more`` contains further options of the axis.
+    """
     import altair as alt
 
     known = [float(each) for each in numbers if each == each and (each > 0 or not log)]
@@ -28,7 +31,10 @@ def axis(channel: str, name: str, numbers: Iterable[Any], *, title: str = "", lo
 
 
 def logged(frame: "pd.DataFrame", name: str) -> bool:
-    """Whether a measurement is drawn on a log axis: if :data:`MEASUREMENTS` says so, and all values are positive."""
+    """Return whether a measurement is drawn on a log axis.
+
+    This needs ``log`` in :data:`MEASUREMENTS`, and positive values only.
+    """
     return shown(name).log and bool((frame[name].dropna() > 0).all())
 
 
@@ -43,10 +49,11 @@ def panel(
     below: str = "",
     **more: Any,
 ) -> Any:
-    """Return the panel of a measurement against an axis, as points, or as lines with points.
+    """Return a panel that draws a measurement against ``x``, as points or as lines with points.
 
-    ``lines`` are columns that, with the colour, divide the rows into lines; None for points. The tooltip shows the
-    columns ``hover``; ``below`` is the text below the title, and ``more`` are other channels of Vega-Altair.
+    If ``lines`` is None, points are drawn. Otherwise, rows with the same colour and equal values in the columns
+    ``lines`` form a line. The tooltip shows the columns ``hover``; ``below`` is the text below the title, and ``more``
+    contains other channels of Vega-Altair.
     """
     import altair as alt
 
@@ -69,7 +76,7 @@ def headed(title: str, below: str) -> Any:
 
 
 def coloured(colour: Colour | None) -> dict[str, Any]:
-    """Return the encoding of a colour, if there is one."""
+    """Return the "color" channel of Vega-Altair; an empty dictionary without a colour."""
     import altair as alt
 
     if colour is None:
@@ -97,8 +104,8 @@ def curves(
 ) -> dict[str, Any]:
     """Return the specification of curves along a column, with one panel per available measurement.
 
-    The colour, the columns ``lines`` and ``--min-count`` divide the rows into lines. With ``collapsed``, a straight
-    line shows the value at full collapse. ``more`` are other channels of Vega-Altair.
+    Rows with the same colour, the same ``--min-count`` and equal values in the columns ``lines`` form a curve. With
+    ``collapsed``, a straight line shows the value at full collapse. ``more`` contains other channels of Vega-Altair.
     """
     present = one_of(frame, names)
     limits = ["min_count"] if "min_count" in frame and frame["min_count"].nunique() > 1 else []
@@ -109,7 +116,7 @@ def curves(
 
 
 def _beside_limit(chart: Any, frame: "pd.DataFrame", name: str) -> Any:
-    """Add a line at a measurement's value at full collapse, unless it would lengthen the axis by half or more."""
+    """Add a line at a measurement's value at full collapse, unless the line would lengthen the axis by half or more."""
     import altair as alt
 
     known, values = plugins().measurements(), frame[name].dropna()
@@ -137,7 +144,7 @@ def together(
         panels: Charts.
         rows: The data of all panels; None if each has its own data.
         columns: Maximum number of panels side by side.
-        linked: Link the panels: points fade unless they are selected by the brush and in the legend.
+        linked: If true, a selection applies to all panels. Points fade if the brush or the legend does not select them.
         colour: The colour of linked points.
     """
     import altair as alt
@@ -158,7 +165,7 @@ def together(
 
 
 def specification(chart: Any) -> dict[str, Any]:
-    """Return a chart as a dictionary, without the sizes that Altair adds, because the caller chooses them."""
+    """Return a chart as a dictionary, without Altair's default sizes, because the caller chooses the sizes."""
     import altair as alt
 
     with alt.data_transformers.enable("default", max_rows=None), alt.theme.enable("none"):

@@ -1,4 +1,4 @@
-"""Measurements as multiples of what C classes in d dimensions can reach."""
+"""Draw measurements divided by the values that C classes in d dimensions can reach."""
 
 import math
 from typing import Any

@@ -71,7 +71,7 @@ def by_decay(results: Results) -> Drawing:
 
 
 def _named(results: Results, parts: Sequence[str]) -> "tuple[pd.DataFrame, list[str]]":
-    """Return the rows with values in all columns ``parts`` and no seed, and a note on excluded rows with a seed."""
+    """Return the rows with values in all columns ``parts`` but without a seed, and a note on the rows with a seed."""
     frame = measured(results)
     if lacking := [name for name in parts if not having(frame, [name])]:
         raise CollapseError(

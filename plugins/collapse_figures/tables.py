@@ -84,8 +84,9 @@ class Colour:
 def measured(results: Results, needs: Sequence[str] = ()) -> "pd.DataFrame":
     """Return a table, with columns for the values in the models' names; numbers are finite or NaN.
 
-    The column ``width`` is d if names do not contain a width, and ``called`` is a model's name, without owner and
-    folder if the names then still differ. Rows that lack a number in any of ``needs`` are excluded.
+    If names do not contain a width, the column ``width`` is d. The column ``called`` contains the models' names; owner
+    and folder are removed if the short names of all models differ. Rows that lack a number in any of ``needs`` are
+    excluded.
 
     Raises:
         CollapseError: No row has numbers in all of ``needs``.
@@ -129,7 +130,10 @@ def one_of(frame: "pd.DataFrame", names: Sequence[str]) -> list[str]:
 
 
 def colour_of(frame: "pd.DataFrame", names: str = "called") -> Colour | None:
-    """Return the column that colours models by size, else the column ``names`` if it has few names, else None."""
+    """Choose the column that colours the points: a size if the models differ in size, otherwise the column ``names``.
+
+    If models do not differ in size, and ``names`` has only one value or more than 8 values, return None.
+    """
     for column, title in (("width", "width d"), ("n_params", "parameters"), ("dim", "width d")):
         different = frame[column].nunique() if column in frame else 0
         if different > _COLOURS and (frame[column] > 0).all():

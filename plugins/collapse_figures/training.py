@@ -1,4 +1,4 @@
-"""Curves of the loss and the properties of collapse: along the checkpoints of a run, or the layers of a model."""
+"""Draw the loss and the properties of collapse along the checkpoints of a run, or along the layers of a model."""
 
 from typing import TYPE_CHECKING, Any
 

@@ -1,1 +1,1 @@
-"""Geometry beyond NC1–NC4. Except for NC5, it is measured only if you name it, as in ``--metrics geometry``."""
+"""Metrics of geometry beyond NC1–NC4. Except for NC5, they are computed only if named, as in ``--metrics geometry``."""

@@ -11,7 +11,10 @@ COLLAPSE_OPT_IN = True
 
 @derived
 def contributions(means: Tensor) -> Float[Tensor, " d"] | Noted:
-    """For each coordinate i: mean of û_ci û_c′i over pairs of classes, û_c = μ_c/‖μ_c‖. The sum is the mean cosine."""
+    """Return the mean of û_ci û_c′i over pairs of classes, for each coordinate i; û_c = μ_c/‖μ_c‖.
+
+    The sum of these means over i is the mean cosine.
+    """
     units = unit_rows(means)
     units = units[units.isfinite().all(dim=1)]
     if len(units) < 2:
@@ -36,7 +39,7 @@ def anisotropy(contributions: Tensor) -> Tensor:
 def rogue_share(contributions: Tensor) -> Noted:
     """Largest share of one coordinate of h in the anisotropy; a note gives the coordinate. Rotations change the share.
 
-    It can exceed 1, because other coordinates can have contributions of the other sign.
+    The share can exceed 1, because the contributions of other coordinates can have the opposite sign.
 
     Equation: max_i mean û_ci û_c′i / mean cos(μ_c, μ_c′), û_c = μ_c/‖μ_c‖
     Source: Timkey & van Schijndel 2021, of the class means

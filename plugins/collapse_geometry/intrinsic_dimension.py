@@ -19,8 +19,8 @@ def two_nearest_neighbours(centred_means: Tensor) -> Tensor | Noted:
     """TwoNN dimension of the class means, no unit: near d for means that fill the space evenly, if C is large.
 
     The ratios r₂/r₁ of the distances to the two nearest means have the distribution F(r) = 1 − r^(−D) in D dimensions.
-    D is the slope of a line through 0, fitted without the tenth of the classes with the largest ratios. Classes with
-    the same mean as another class are excluded. A simplex has no dimension, because all its distances are equal.
+    D is the slope of a line through 0, fitted to all classes except the 10 % with the largest ratios. Classes with the
+    same mean as another class are excluded. A simplex has no dimension, because all its distances are equal.
 
     Equation: slope of −log(1 − F_i) on log(r₂/r₁)_i, F_i = i/C, ratios ascending
     Source: Facco et al. 2017
@@ -42,7 +42,7 @@ def two_nearest_neighbours(centred_means: Tensor) -> Tensor | Noted:
 
 
 def _nearest(points_Cd: Float[Tensor, "C d"]) -> Float[Tensor, "C 2"]:
-    """Distances of each point to the two points nearest to it."""
+    """Return the distances of each point to its two nearest points."""
     sqnorms_C, found = points_Cd.square().sum(dim=1), []
     for rows in torch.arange(len(points_Cd), device=points_Cd.device).split(max(1, _BLOCK // len(points_Cd))):
         # without ‖a‖², which is the same for a whole row

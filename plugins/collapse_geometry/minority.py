@@ -14,7 +14,7 @@ COLLAPSE_OPT_IN = True
 def minority_cosine(unit_means: Tensor, counts: Tensor) -> Noted | Tensor:
     """Mean cosine between the centred means of the rarest quarter of classes: 1 at minority collapse.
 
-    The means are centred on the mean of all classes. Classes as rare as the last one of the quarter are included.
+    The means are centred on the mean of all classes. All classes with the largest count of the quarter are included.
 
     Equation: mean over rare pairs of ⟨u_c, u_c′⟩
     Source: after Fang et al. 2021
@@ -31,7 +31,7 @@ def minority_cosine(unit_means: Tensor, counts: Tensor) -> Noted | Tensor:
 def minority_classifier_cosine(centred_rows: Tensor, counts: Tensor) -> Noted | Tensor:
     """Mean cosine between the classifier rows of the rarest quarter of classes: 1 at minority collapse.
 
-    The rows are centred on the mean row of all classes, on which the model's probabilities do not depend.
+    The mean row of all classes is subtracted from each row; the model's probabilities do not depend on the mean row.
 
     Equation: mean over rare pairs of cos(w_c − w̄, w_c′ − w̄)
     Source: after Fang et al. 2021, who do not centre the rows
@@ -44,7 +44,10 @@ def minority_classifier_cosine(centred_rows: Tensor, counts: Tensor) -> Noted | 
 
 
 def _rarest(counts: Tensor) -> Tensor:
-    """Mark the rarest quarter of classes, at least two, and all classes as rare as the last of these."""
+    """Return a mask of the rarest quarter of classes, with at least two classes.
+
+    The mask also includes every other class with the largest count of the quarter.
+    """
     last = max(2, math.ceil(len(counts) / 4)) - 1
     return counts <= counts.sort().values[last]
 

@@ -36,10 +36,10 @@ def eta_squared(counts: Tensor, variances: Tensor, centred_means: Tensor) -> Ten
 
 @metric("geometry.snr", towards=math.inf)
 def signal_to_noise(within_spectrum: Spectrum, between_spectrum: Spectrum, d: int) -> Tensor | Noted:
-    """Trace of between-class covariance times the pseudo-inverse of within-class covariance; ∞ at full collapse.
+    """Trace of Σ_W⁺ Σ_B: between-class covariance relative to within-class covariance; ∞ at full collapse.
 
-    It is the mean squared norm of the columns of the signal-to-noise matrix Σ_W^(−1/2) M of the centred means M. If Σ_W
-    is singular, a note gives its rank, and only the parts of the means in its range are used.
+    It is the mean squared norm of the columns of the signal-to-noise matrix Σ_W^(−1/2) M; the columns of M are the
+    centred means. If Σ_W is singular, a note gives its rank, and only the parts of the means in its range are used.
 
     Equation: tr(Σ_W⁺ Σ_B)
     Source: Han, Papyan & Donoho 2022, of their SNR matrix

@@ -65,7 +65,7 @@ def variance_slope(counts: Tensor, variances: Tensor) -> Tensor | Noted:
 
 
 def _slope(counts: Int[Tensor, " C"], values: Float[Tensor, " C"]) -> Tensor | Noted:
-    """Slope of the finite values on log count."""
+    """Return the least-squares slope of the finite values on log count."""
     kept = values.isfinite()
     x = counts[kept].to(values).log()
     x = x - x.mean()

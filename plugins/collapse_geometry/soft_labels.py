@@ -14,7 +14,7 @@ def soft_label_duality(centred_rows: Tensor, second_moment: Tensor) -> Noted | T
 
     If contexts have several next tokens, the class means in the unconstrained features model do not form a simplex. But
     with weight decay on W and the features H, the critical points of this model have WᵀW ∝ HHᵀ for any labels. At
-    these points, the value is 1. At full collapse, it is 1 if the global mean is 0.
+    these points, the value is 1. At full collapse, the value is 1 if the global mean is 0.
 
     Equation: ⟨WᵀW, E[hhᵀ]⟩_F / (‖WᵀW‖_F ‖E[hhᵀ]‖_F)
     Source: after Zhao et al. 2024; every sample is a context

@@ -1,8 +1,8 @@
 """Spectra of five matrices, each summarized by five numbers: ``geometry.within.effective_rank`` and so on.
 
-within is Σ_W, between is Σ_B, and means, classifier and embeddings are the uncentred second moments of all μ_c, w_c
-and h. The eigenvalues λ of these three are, up to a factor, the squared singular values of the matrix with rows μ_c,
-w_c or h.
+The matrices: ``within`` is Σ_W and ``between`` is Σ_B; ``means``, ``classifier`` and ``embeddings`` are the second
+moments of μ_c, w_c and h, not centred. For the last three, the eigenvalues λ are the squared singular values of the
+matrix with rows μ_c, w_c or h, divided by the number of rows.
 """
 
 from collections.abc import Callable
@@ -102,8 +102,8 @@ def stable_rank(eigenvalues: Float[Tensor, " r"]) -> Tensor:
 def alpha(eigenvalues: Float[Tensor, " r"]) -> Tensor | Noted:
     """Exponent of the power law i^(−α) that fits the eigenvalues, largest first; 0 if all are equal.
 
-    It is fitted by least squares in logarithms with weights 1/i, over ranks i from 11 to 100, or over all ranks if
-    there are fewer than 100.
+    The fit is a weighted least-squares line of log λ_i on log i, with weights 1/i. It uses the ranks i from 11 to 100,
+    or all ranks if there are fewer than 100.
 
     Equation: −slope of log λ_i on log i
     Source: Agrawal et al. 2022; weights of Stringer et al. 2019

@@ -55,7 +55,7 @@ class Estimates:
 
         With few classes, or if the true norms are unequal, the spread is a bad estimate. The squared length of Gaussian
         noise with r effective dimensions has variance 2v²/r, with r from 1 to d. So the error is clamped between its
-        values for r = d and r = 1. The ñ_c² of two classes are always equal, so the value for r = 1 is used.
+        values for r = d and r = 1. With two classes, both ñ_c² are always equal, so the value for r = 1 is used.
         """
         classes, dim = self.means.shape
         bound = (2 * self.noise.square() * self.counts / (self.counts - 1)).sum().sqrt() / classes
@@ -97,5 +97,8 @@ def debiased(
 
 @derived
 def resolved(debiased: Estimates) -> Estimates | Noted:
-    """The unbiased estimates; no value if the mean squared norm, a divisor of ratios, is at most 2 standard errors."""
+    """Return the unbiased estimates; no value if their mean squared norm is at most 2 standard errors.
+
+    The mean squared norm is the divisor of ratios, so it must not be mostly noise.
+    """
     return debiased if debiased.sqnorm > _RESOLVED * debiased.error else UNRESOLVED

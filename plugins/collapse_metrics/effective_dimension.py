@@ -19,7 +19,7 @@ def simplex_dimension(C: int) -> float:
 
 
 def uniform_dimension(C: int, d: int) -> float:
-    """Effective dimension of uniform points: d, as their mean squared cosine is 1/d; that of a simplex if C ≤ d+1."""
+    """Effective dimension of uniform points: d, as the mean squared cosine is 1/d. If C ≤ d+1, that of a simplex."""
     return simplex_dimension(C) if d + 1 >= C else float(d)
 
 
@@ -36,7 +36,7 @@ class InverseMeanSquare(Mean):
         return None if scale is None or isinstance(scale, str) else -2 * scale + 0.0
 
     def result(self, state: Tensor) -> Tensor:
-        """Return 1/(mean² + std²) of each of G groups of values, shape (G,), from their states, shape (3, G)."""
+        """Return 1/(mean² + std²) of each of G groups of values, shape (G,), from the groups' states, shape (3, G)."""
         n, mean, squares = state
         return (mean.square() + squares / n).reciprocal()
 

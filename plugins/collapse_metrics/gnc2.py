@@ -9,14 +9,18 @@ from torch import Tensor
 from collapse import CoV, LogMeanExp, Mean, Std, pair_metric
 
 UNIFORM = "uniform random points"
-"""Points with the reachable values, which are not bounds: some frames, such as an orthoplex, have a CoV closer to 0."""
+"""The points that define the reachable values.
+
+These values are not bounds: some frames, such as an orthoplex, have a CoV closer to 0.
+"""
 
 
 def uniform_log_kernel(C: int, d: int | float) -> float | None:
     """Reachable mean of log‖u − u′‖⁻¹; None if d < 2 and C > d+1.
 
-    If C ≤ d+1, it is that of a simplex, the minimum: ½ ln((C−1)/(2C)). Otherwise, it is that of points uniform on the
-    sphere: −ln 2 − ½(ψ(a) − ψ(2a)) with a = (d−1)/2, because their (1 − cos)/2 has a Beta(a, a) distribution.
+    If C ≤ d+1, it is the value of a simplex, ½ ln((C−1)/(2C)), which is the minimum. Otherwise, it is the value of
+    points uniform on the sphere: −ln 2 − ½(ψ(a) − ψ(2a)) with a = (d−1)/2. For two such points, (1 − cos)/2 has a
+    Beta(a, a) distribution.
 
     >>> round(uniform_log_kernel(1000, 3), 6)  # on S², −ln 2 + ½
     -0.193147
@@ -32,7 +36,9 @@ def uniform_log_kernel(C: int, d: int | float) -> float | None:
 
 
 def uniform_log_kernel_std(C: int, d: int | float) -> float | None:
-    """Std of log‖u − u′‖⁻¹ for points uniform on the sphere: ½√(ψ₁(a) − ψ₁(2a)); if C ≤ d+1, 0, as for a simplex.
+    """Std of log‖u − u′‖⁻¹ for points uniform on the sphere: ½√(ψ₁(a) − ψ₁(2a)) with a = (d−1)/2.
+
+    If C ≤ d+1, it is 0, the value of a simplex. If C > d+1 and d < 2, it is None.
 
     >>> round(uniform_log_kernel_std(1000, 3), 6)
     0.5
@@ -52,7 +58,7 @@ def _a_and_2a(dim: int | float) -> Float[Tensor, "2"]:
 def uniform_cov(C: int, d: int | float) -> float | None:
     """CoV of log‖u − u′‖⁻¹ for points uniform on the sphere, or for a simplex if C ≤ d+1; d may be fractional.
 
-    If C > d+1, None for a circle (d = 2), where the mean is 0, and for d < 2.
+    If C > d+1, it is None for d < 2, and also for a circle (d = 2), because the mean is 0 there.
     """
     mean, std = uniform_log_kernel(C, d), uniform_log_kernel_std(C, d)
     return std / mean + 0.0 if mean and std is not None else None  # + 0.0: not the −0 of a simplex
@@ -66,7 +72,7 @@ def uniform_cov(C: int, d: int | float) -> float | None:
     LogMeanExp("gnc2.log_riesz_square", exponent=lambda d: 2 * (d - 2)),
 )
 def log_kernel(unit_sqdist: Tensor) -> Tensor:
-    """Logarithmic inverse distance of unit centred class means; pairs of equal directions are excluded.
+    """Log of the inverse distance between two unit centred class means; pairs of equal unit vectors are excluded.
 
     ``gnc2.log_riesz`` is (1/s)·log mean‖u_c − u_c′‖^(−s) with s = d−2, computed by log-sum-exp.
     ``gnc2.log_riesz_square`` is the same with s = 2(d−2); the two together give the variance of the Riesz kernel.

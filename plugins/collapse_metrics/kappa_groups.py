@@ -2,9 +2,9 @@
 
 Chance agreement depends on how often each of the two rules, linear and NCC (nearest class centre), predicts each class.
 A store keeps these counts only for the whole validation text. The statistic of this module keeps them for each of 64
-groups of blocks, in a few megabytes. It is not loaded by default, because existing stores lack it and new stores would
-grow. Use it with ``collapse -p collapse_metrics.kappa_groups collect …``, and the same ``-p`` for ``measure`` and
-``compare``.
+groups of blocks, in a few megabytes. A block is a run of whole texts, or a chunk of a features file. The statistic is
+not loaded by default, because existing stores lack it and new stores would grow. Use it with
+``collapse -p collapse_metrics.kappa_groups collect …``, and the same ``-p`` for ``measure`` and ``compare``.
 
 Shapes: B samples of a batch, G groups that occur, K combinations of a group and a class that at least one rule predicts
 for a sample of the group.
@@ -27,9 +27,9 @@ class PredictionsByGroup(ValidationStatistic):
 
     Attributes:
         totals: Samples and agreements, shape (64, 2).
-        classes: For each row of ``predicted``, the number class · 64 + group, ascending, shape (K,).
-        predicted: Number of samples of the row's group for which linear predicts the row's class, and number for which
-            NCC predicts it, shape (K, 2).
+        classes: class · 64 + group, for each row of ``predicted``, ascending, shape (K,).
+        predicted: For the class and group of each row, the number of the group's samples for which linear predicts the
+            class, and the number for which NCC predicts the class, shape (K, 2).
     """
 
     name = "predictions_by_group"
@@ -53,7 +53,7 @@ def _summed(row: Tensor, counts: Tensor, rows: int) -> Tensor:
 
 
 def _kappa(held: Mapping[str, Tensor], weight_G: Tensor) -> Tensor:
-    """κ, with a weight for each group of samples."""
+    """Return κ, with a weight for each group of samples."""
     samples, agreed = weight_G @ held["totals"].double()
     classes, row = (held["classes"] // GROUPS).unique(return_inverse=True)
     predicted = held["predicted"].double() * weight_G[held["classes"] % GROUPS].unsqueeze(1)

@@ -30,15 +30,16 @@ class Spectrum(NamedTuple):
 
 @derived
 def rounding(means: Tensor, dtype: str) -> Tensor:
-    """Length up to which differences of embeddings in one direction can be rounding errors, in units of h."""
+    """Return the largest difference of embeddings in one direction that can be a rounding error, in units of h."""
     return _ROUNDING.get(dtype, _ROUNDING["float32"]) * means.norm(dim=1).max()
 
 
 def spectrum_of(matrix: Float[Tensor, "d d"], rounding: Tensor | float, nothing: str) -> Spectrum | Noted:
-    """Spectrum of a positive semidefinite matrix; if no eigenvalue remains, only a note with the text ``nothing``.
+    """Compute the spectrum of a positive semidefinite matrix, without eigenvalues that are only rounding error.
 
-    Eigenvalues of at most d·ε·λ_max are dropped, and eigenvalues of at most ``rounding``². A final LayerNorm causes an
-    eigenvalue of this kind: it would be zero in exact arithmetic.
+    Eigenvalues of at most max(d·ε·λ_max, ``rounding``²) are dropped. For example, a final LayerNorm causes an
+    eigenvalue that would be zero in exact arithmetic. If no eigenvalue remains, return only a note with the text
+    ``nothing``.
 
     >>> spectrum_of(torch.diag(torch.tensor([0.0, 2.0, 1.0])), 1.0, "it is zero").values.tolist()
     [2.0]
@@ -48,9 +49,10 @@ def spectrum_of(matrix: Float[Tensor, "d d"], rounding: Tensor | float, nothing:
 
 
 def spectrum_of_rows(rows: Float[Tensor, "n d"], rounding: Tensor | float, nothing: str) -> Spectrum | Noted:
-    """Spectrum of the mean of x xᵀ over rows x, from singular values; otherwise like :func:`spectrum_of`.
+    """Compute the spectrum of the mean of x xᵀ over rows x, from singular values; otherwise like :func:`spectrum_of`.
 
-    If the matrix itself were formed, small eigenvalues would lose digits, and a pseudo-inverse depends mostly on these.
+    If the matrix itself were formed, small eigenvalues would lose digits. A pseudo-inverse depends mostly on the small
+    eigenvalues.
     """
     _, singular, vectors = torch.linalg.svd(torch.linalg.qr(rows, mode="r").R, full_matrices=False)
     return _kept((singular.square() / len(rows)).flip(0), vectors.flip(0).T, rounding, nothing)

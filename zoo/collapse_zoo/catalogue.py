@@ -1,8 +1,9 @@
 """The models of the zoo: the paper's measurements of its 230 models, and the runs on this machine.
 
-The paper's numbers are from rhubarbwu/linguistic-collapse, with our column names (see docs/paper/tinystories.md):
-``lc-2024_05_18.csv``, the source of the paper's tables and figures, and ``lc-2024_10_24.csv``, the same models measured
-again with the authors' later library. Numbers have nine digits; standard deviations over classes divide by n − 1.
+The paper's numbers are from two files of rhubarbwu/linguistic-collapse, with our column names (see
+docs/paper/tinystories.md). ``lc-2024_05_18.csv`` is the source of the paper's tables and figures. In
+``lc-2024_10_24.csv``, the same models are measured again with the authors' later library. Numbers have
+nine digits; standard deviations over classes divide by n − 1.
 """
 
 import re
@@ -36,8 +37,8 @@ SHOWN = (
 
 
 Record = dict[str, Any]
-"""A model at a checkpoint: name, recipe and measurements, as a row of a table. ``where`` is "published", the run
-directory, or "Hub: " and the repository; ``checkpoint`` is None for a run without a checkpoint."""
+"""A row of a table: the name, recipe and measurements of a model at a checkpoint. ``where`` is "published", the path of
+the run directory, or "Hub: " followed by the repository. ``checkpoint`` is None for a run without a checkpoint."""
 
 
 _RECIPE = ("depth", "width", "epochs", "weight_decay", "seed", "data_seed")
@@ -54,14 +55,19 @@ def _record(
 
 @cache
 def published() -> "pd.DataFrame":
-    """Return a row per published model, indexed by short name (``12x1024_10L@9``): size, C, d and measurements."""
+    """Return a table with the size, C, d and measurements of each published model.
+
+    The index is the short name, such as ``12x1024_10L@9``.
+    """
     import pandas as pd
 
     return pd.read_csv(PUBLISHED, index_col="model")
 
 
 def catalogue(runs: str | Path = "runs", *, where: Sequence[str] = ("published", "local")) -> list[Record]:
-    """List everything published, then every run in a folder; ``pandas.DataFrame`` makes a table of the list.
+    """Return the records of the published models, followed by those of the runs in a folder.
+
+    ``pandas.DataFrame`` makes a table of the records.
 
     Args:
         runs: Folder of run directories, which need not exist.
@@ -74,7 +80,9 @@ def catalogue(runs: str | Path = "runs", *, where: Sequence[str] = ("published",
 
 
 def on_the_hub() -> list[Record]:
-    """Return a record, with the card's measurements, per repository on the Hub that holds a zoo model or its store.
+    """Return a record for each repository on the Hub that holds a zoo model or the store of a zoo model.
+
+    The measurements are those of the repository's model card.
 
     Raises:
         CollapseError: The Hub cannot be reached.

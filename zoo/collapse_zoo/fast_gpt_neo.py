@@ -1,8 +1,10 @@
-"""GPT-Neo's attention without a T×T matrix in float32: same weights and configuration, same results up to rounding.
+"""Compute GPT-Neo's attention without a T×T matrix in float32.
 
-transformers computes the full matrix of GPT-Neo's scores in float32, also for local layers. Here a global layer is one
-call of ``scaled_dot_product_attention``. A local layer computes only its band: blocks of w queries, where w is the
-window, with the 2w keys that a block can attend to. The GELU is one operation instead of transformers' eight.
+Weights and configuration are not changed, and results are equal up to rounding. transformers computes the full matrix
+of GPT-Neo's scores in float32, also for local layers. Here a global layer is one call of
+``scaled_dot_product_attention``. A local layer with window w divides the queries into blocks of w, and computes only
+the scores of each block with the 2w keys that its queries can attend to. The GELU is one operation instead of
+transformers' eight.
 """
 
 import copy
@@ -76,7 +78,7 @@ class FastSelfAttention(GPTNeoSelfAttention):
 def banded_attention(
     query: Float[Tensor, "B H T D"], key: Float[Tensor, "B H T D"], value: Float[Tensor, "B H T D"], window: int
 ) -> Float[Tensor, "B H T D"]:
-    """Attention of each query to itself and the window − 1 keys before it, for T > window."""
+    """Compute attention in which each token attends to itself and to the window − 1 tokens before it; T > window."""
     length, head = query.shape[-2:]
     if query.is_cuda and head >= _FLEX_LEAST_HEAD and (flex := _flex()) is not None:
         return flex(query, key, value, block_mask=_band(length, window, query.device), scale=_SCALE)
@@ -101,7 +103,7 @@ def _blocks_first(blocks: Float[Tensor, "B H n W D"]) -> Float[Tensor, "Bn H W D
 
 
 def _sdpa(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None = None) -> Tensor:
-    """Attention limited by a mask; causal without one."""
+    """Compute attention with a mask; without a mask, compute causal attention."""
     return F.scaled_dot_product_attention(query, key, value, attn_mask=mask, is_causal=mask is None, scale=_SCALE)
 
 

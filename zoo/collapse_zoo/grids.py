@@ -23,7 +23,7 @@ class GridMember:
 
     Attributes:
         name: The run's name.
-        checkpoints: The k of each checkpoint to measure.
+        checkpoints: The checkpoints to measure, as numbers k; checkpoint k is saved after epoch k + 1.
     """
 
     name: Name
@@ -36,10 +36,10 @@ def grid(
     """Return the members of a grid, in order.
 
     Args:
-        text: ``paper``: 30 architectures x {01d, 01L, 03d, 10d, 10L}. ``seeds``: 02x0768_01d and 20 repeats. Or
-            depths, ``x`` and widths, such as ``1,2x64,128``, and optionally ``_`` and recipes, such as
-            ``2x768_01d,10L`` (see recipes.py). The grid then has a run for each combination, and the last checkpoint
-            of each run is measured.
+        text: ``paper``, ``seeds``, or depths and widths. ``paper`` is 30 architectures x {01d, 01L, 03d, 10d, 10L}.
+            ``seeds`` is 02x0768_01d and 20 repeats. Depths and widths, such as ``1,2x64,128``, give a run for each
+            combination, and the last checkpoint of each run is measured. Recipes may follow after ``_``, such as
+            ``2x768_01d,10L`` (see recipes.py).
         vary: What varies between the repeats of ``seeds``: "data" (the order, as in §3.8 of the paper; the default),
             "init" (the initialization, which §1.3 also names) or "both".
         seeds, data_seeds: Repeat each member with each of these seeds.

@@ -1,8 +1,8 @@
-"""Cross-entropy of the logits ⟨w_c, h⟩ in pieces: only one piece of the tokens' logits is in memory at a time.
+"""Compute the cross-entropy of the logits ⟨w_c, h⟩ for some of the tokens at a time, to save memory.
 
 Logits are computed in the dtype of h, as in the linear head; softmax and loss are computed in float32. torch 2.13 has
 ``linear_cross_entropy`` for this, but in bfloat16 it also *sums* the loss in bfloat16: for 4,094 tokens and 50,257
-classes it gave 9.2 instead of 10.9. So it is used only for float32.
+classes it gave 9.2 instead of 10.9. So torch's function is used only for float32.
 """
 
 from typing import Any
@@ -47,7 +47,10 @@ def losses_and_hits(
 
 
 class _InPieces(torch.autograd.Function):
-    """Compute gradients together with the loss, piece by piece, so that no logits are kept for the backward pass."""
+    """Compute gradients together with the loss, for some samples at a time.
+
+    So no logits are kept for the backward pass.
+    """
 
     @staticmethod
     def forward(ctx: Any, h_Nd: Tensor, weight_Vd: Tensor, labels_N: Tensor) -> Tensor:
@@ -75,5 +78,5 @@ class _InPieces(torch.autograd.Function):
 
 
 def _piece(h_Nd: Tensor, weight_Vd: Tensor) -> int:
-    """Return the number of samples per piece."""
+    """Return the number of samples whose logits are in memory at the same time."""
     return max(1, _PIECE_BYTES.get(h_Nd.device.type, 1 << 27) // (4 * len(weight_Vd)))

@@ -30,7 +30,9 @@ def build(recipe: Recipe) -> "GPTNeoForCausalLM":
 
 
 class GPTNeoForCausalLM(transformers.GPTNeoForCausalLM):
-    """transformers' GPT-Neo with the same class name, for saved configs; with labels it returns losses, not logits.
+    """GPT-Neo that returns losses instead of logits if labels are given.
+
+    The class has the same name as in transformers, because saved configurations contain the name of the class.
 
     Attributes:
         regularizers: Losses that training adds to the cross-entropy, with their weights.
@@ -106,4 +108,4 @@ def _normal(V: int, d: int, seed: int) -> Float[Tensor, "V d"]:
 
 
 FIXED = {"fixed-etf": simplex_etf, "fixed-frame": random_frame}
-"""The fixed output layers by the name of their ``--head``."""
+"""The functions that make a fixed output layer, by the value of ``--head``."""

@@ -1,4 +1,7 @@
-"""Publish a run on the Hub: model and store of epoch k + 1 become a revision with the tag k; the last one is main."""
+"""Publish a run on the Hub: the model and store of epoch k + 1 become a revision with the tag k.
+
+The branch main is the last revision.
+"""
 
 import json
 from pathlib import Path
@@ -23,7 +26,7 @@ Revision = dict[str, Path | bytes]
 
 
 def revisions(run: Run, repo: str) -> dict[int, Revision]:
-    """Return the revisions that publishing a run would make, with k as keys, ascending; nothing is sent.
+    """Return the revisions that publishing a run would make, without sending anything; keys are the tags k, ascending.
 
     Raises:
         UsageError: The run is not finished, or a checkpoint was deleted.

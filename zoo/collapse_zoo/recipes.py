@@ -1,9 +1,10 @@
 """Recipes: how to build and train the paper's GPT-Neo for a depth and width (Wu & Papyan 2024, §3.1).
 
-A published name, such as ``TinyStories-12x1024_10L@9``, contains most of a recipe: ``12x1024`` is depth and width,
-``_10L`` epochs and weight decay (d 0.0005, L 0.1, n none). Repeats of a recipe add ``07`` for the seed of the order, or
-``i07`` for the seed of the initialization. ``_nc3-0.1`` is a regularizer and its weight (in ``_nc3-m0.1`` the weight is
-−0.1). ``_fixed-etf`` is a head, an output layer. ``@9`` is the checkpoint after epoch 10.
+A published name, such as ``TinyStories-12x1024_10L@9``, contains most of a recipe. ``12x1024`` is depth and width.
+``_10L`` means 10 epochs with the weight decay L; the letters are d (0.0005), L (0.1) and n (0). Repeats of a recipe add
+``07`` for the seed of the order, or ``i07`` for the seed of the initialization. ``_nc3-0.1`` is a regularizer and its
+weight; in ``_nc3-m0.1``, the weight is −0.1. ``_fixed-etf`` is the head (the output layer). ``@9`` is the checkpoint
+after epoch 10.
 """
 
 import re
@@ -17,7 +18,7 @@ from collapse.inputs.option_fields import checked, option
 DATA_SET = "roneneldan/TinyStories"
 TOKENIZER = "EleutherAI/gpt-neo-125M"
 SEED = 42
-"""Seed of the initialization and of the order, unless the name contains another; the Trainer's default."""
+"""Seed of the initialization and of the order of the chunks, unless a name contains another. The Trainer's default."""
 
 DECAYS = {"d": 0.0005, "L": 0.1, "n": 0.0}
 CORPUS = "TinyStories"
@@ -83,7 +84,10 @@ class Recipe:
             object.__setattr__(self, "batch_size", paper_batch_size(self.depth, self.width))
 
     def check_heads(self) -> None:
-        """Raise UsageError if the heads do not divide the width. Names do not contain heads, so it is a later check."""
+        """Raise UsageError if the width is not divisible by the number of heads.
+
+        This is checked later than the other values, because a model's name does not contain the number of heads.
+        """
         if self.width % self.heads:
             raise UsageError(
                 f"{self.depth}x{self.width}: the width must be divisible by the {self.heads} heads: change --heads"
@@ -141,7 +145,10 @@ class Recipe:
 
     @property
     def _inputs(self) -> int:
-        """Number of embedding rows outside the output layer: of positions and, unless the head is tied, of tokens."""
+        """Number of embedding rows outside the output layer.
+
+        It is one per position and, if the head is not tied, one per token.
+        """
         return self.chunk_length + (0 if self.head == "tied" else self.vocabulary)
 
     def flops_per_token(self) -> float:
@@ -171,7 +178,7 @@ class Name:
     """A model's name. It does not contain all values of the recipe (for example, not the learning rate).
 
     Attributes:
-        recipe: How the model is trained; if parsed, with the paper's values for everything that the name lacks.
+        recipe: How the model is trained. A parsed name has the paper's values for everything that is not in the text.
         corpus: The training text.
         checkpoint: The number k of the checkpoint after epoch k + 1; None for the name of a run.
 
@@ -199,7 +206,10 @@ class Name:
 
     @property
     def _decay(self) -> str:
-        """The letter of the weight decay, or x if it has none; x cannot be parsed, but a run's record has the value."""
+        """The letter of the weight decay, or x if no letter stands for this value.
+
+        A name with x cannot be parsed, but the run's record has the value.
+        """
         return {value: letter for letter, value in DECAYS.items()}.get(self.recipe.weight_decay, "x")
 
     @property
@@ -210,7 +220,9 @@ class Name:
         return "".join(f"_{name}-{sign}{size:g}".replace("+", "") for name, sign, size in losses) + head
 
     def parts(self) -> dict[str, int | float | str]:
-        """Return the values in the name, as columns of a table; ``seed`` (order) and ``init_seed`` only for repeats.
+        """Return the values in the name, as columns of a table.
+
+        ``seed`` (of the order) and ``init_seed`` are present only if they are not the default seed.
 
         >>> parse("12x1024_10L").parts()["architecture"], parse("12x1024_10L@9").parts()["recipe"]
         ('12x1024', '10L@9')

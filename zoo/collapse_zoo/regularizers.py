@@ -1,7 +1,7 @@
 """Losses that push embeddings towards collapse; training adds them, with weights, to the cross-entropy.
 
-Each is a measurement of collapse on one batch, computed from the classes, counts, means and variances of the batch
-instead of those of the whole text. They are computed in float32, also if training computes in bfloat16.
+Each loss is a measurement of collapse, computed from the classes, counts, means and variances of one batch instead of
+the whole text. Losses are computed in float32, also if training computes in bfloat16.
 
 Shapes: N samples, d dimensions, V rows of the output layer, K classes that occur in the batch. A batch needs at least
 two classes.

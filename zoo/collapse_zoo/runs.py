@@ -6,7 +6,8 @@ trainer_state.json                                the Trainer's final state, wit
 checkpoints/checkpoint-<step>/                    the model after each epoch; the newest also has optimizer state
 stores/epoch-<n>/   results.csv results.json      collected statistics and measurements, if requested
 
-The Trainer writes ``trainer_state.json`` last into a checkpoint, so a checkpoint without a readable one is incomplete.
+The Trainer writes ``trainer_state.json`` last into a checkpoint, so a checkpoint is incomplete if this
+file is missing or cannot be read.
 Facts about this machine, such as the paths of texts, are in the record's ``here``, which is never published.
 """
 

@@ -59,7 +59,7 @@ class Source:
         return str(Path(location).absolute()) if self.reference.is_local else f"{location}@{self.reference.revision}"
 
     def recipe(self, name: Name, **values: Any) -> Recipe:
-        """Return the recipe for a name, with the tokenizer's vocabulary size; ``values`` replace any of its values."""
+        """Return the recipe for a name, with the tokenizer's vocabulary size; ``values`` override its values."""
         return name.changed(**{"vocabulary": len(self.tokenizer)} | values).recipe
 
     def identity(self) -> dict[str, Any]:
@@ -103,7 +103,7 @@ def find_source(
 
     Args:
         generated: Number of generated stories to use instead of a text; nothing is downloaded.
-        words: For generated stories: how many entries of each list of words or sentences are used; None for all.
+        words: Number of entries that generated stories use of each list of words or sentences; None for all entries.
         vocabulary: Maximum number of tokens of generated stories' tokenizer. None and numbers above 2,048 mean 2,048.
         {options}
 
@@ -154,7 +154,10 @@ def _generate(n: int, words: int | None, vocabulary: int) -> tuple[Path, Path, P
 
 
 def _label(corpus: Corpus) -> str:
-    """Return a text's label in names of runs: data set, file, or folder (for several files, or a file called train)."""
+    """Return the label of a text in the names of runs: the name of the data set or file.
+
+    For several files, or for a file such as train.jsonl, the label is the name of the folder.
+    """
     if corpus.split:
         return corpus.name.split("/")[-1].replace(":", ".")
     file = Path(f"{corpus.packed.files.name}/{corpus.name}" if corpus.packed else corpus.files[0]).resolve()

@@ -16,7 +16,7 @@ from collapse.stores.writing import replacing
 _Lists = dict[str, list[str]]
 _WORDS: _Lists = json.loads(Path(__file__).with_suffix(".json").read_text(encoding="utf-8"))
 _BLANKS = [each.split() for each in _WORDS["blanks"]]
-"""Blanks that are filled anew in each sentence, in the order of drawing: name of the blank, and its list of words."""
+"""Blanks whose words are drawn again for each sentence: pairs of the blank's name and the name of its list of words."""
 
 _WEIGHTS = list(accumulate(1 / k for k in range(1, 200)))
 

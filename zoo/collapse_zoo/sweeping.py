@@ -121,7 +121,7 @@ def work(run: Run, source: Source | None = None, progress: Report | None = None)
 def _planned(
     members: Sequence[GridMember], source: Source, values: Mapping[str, Any], progress: Report | None
 ) -> dict[str, tuple[Recipe, set[int]]]:
-    """Return for each run, by name, the recipe and the k of each checkpoint to measure."""
+    """Return the recipe of each run and the numbers k of the checkpoints to measure, by the run's name."""
     made = dict[str, tuple[Recipe, set[int]]]()
     for member in members:
         recipe = source.recipe(member.name, **values)

@@ -20,14 +20,17 @@ from collapse_zoo.recipes import Recipe
 from collapse_zoo.runs import CHECKPOINTS, Run
 
 MOST_LOGGED = 2_000
-"""A run of N steps logs a loss every N // MOST_LOGGED steps (at least 1): the mean over these steps."""
+"""A run of N steps logs the mean loss of every max(1, N // MOST_LOGGED) steps."""
 
 
 _FREE = ("lr_scheduler_type", "dataloader_pin_memory", "report_to")
-"""Arguments set here that ``--trainer-arg`` may override. Runs depend on all other arguments that are set here."""
+"""Arguments of the Trainer that this module sets, but that ``--trainer-arg`` may override.
+
+Runs depend on all other arguments that this module sets.
+"""
 
 _SAME = "learning_rate weight_decay adam_beta1 adam_beta2 adam_epsilon max_grad_norm seed data_seed".split()
-"""Fields of a recipe with the same name in the Trainer."""
+"""Fields of a recipe that are arguments of the Trainer with the same name."""
 
 _RELIED_ON = ("save_total_limit", "save_only_model", "logging_steps")
 """Arguments that must keep the Trainer's default, because runs depend on them."""
@@ -89,13 +92,16 @@ class ZooTrainer(transformers.Trainer):
 
 
 def validation_metrics(evaluated: Any) -> dict[str, float]:
-    """Compute the mean loss over tokens and the accuracy from each chunk's tokens, hits and summed loss."""
+    """Compute the mean loss over tokens and the accuracy, from each chunk's number of tokens, hits and summed loss."""
     tokens, hits, loss = np.asarray(evaluated.predictions, dtype=np.float64).sum(0)
     return {"validation_loss": float(loss / tokens), "accuracy": float(hits / tokens)}
 
 
 class Watcher(transformers.TrainerCallback):
-    """Log each epoch; validate and save those in ``checkpoints``; stop if the loss diverges; report progress."""
+    """Log each epoch, report progress, and stop if the loss diverges.
+
+    The model is validated and saved after the epochs in ``checkpoints``, or after every epoch if this is None.
+    """
 
     def __init__(
         self, run: Run, name: str, tokens_a_step: int, checkpoints: Container[int] | None, progress: Report | None

@@ -72,7 +72,10 @@ def _recipe_fields() -> list[Field[Any]]:
 
 
 def given_source(options: dict[str, Any], *, remark: bool = True) -> "Source":
-    """Return the source given by options; with ``remark``, warn if its two texts are the same."""
+    """Return the texts and tokenizer that options name.
+
+    With ``remark``, warn if the training text and the validation text are the same.
+    """
     from collapse.measurement.comparable import SAME_TEXTS, same_texts
     from collapse_zoo.sources import STORIES, find_source
 
@@ -91,7 +94,7 @@ def given_source(options: dict[str, Any], *, remark: bool = True) -> "Source":
 def recipe_values(options: dict[str, Any], cuda: bool | None = None) -> dict[str, Any]:
     """Return the recipe's values that options set.
 
-    ``cuda`` says whether the job has a GPU, for the precision "auto"; None looks for one on this machine.
+    ``cuda`` decides the precision "auto": True if the job has a GPU, False if not, None to look on this machine.
     """
     values = {each.name: options[each.name] for each in _recipe_fields() if options[each.name] is not None}
     if options["regularize"]:
@@ -120,5 +123,5 @@ def _weighted(text: str) -> tuple[str, float]:
 
 
 def training_arguments(options: dict[str, Any]) -> dict[str, Any]:
-    """Return the arguments of :func:`collapse_zoo.training.train` whose values are those of options."""
+    """Return the options that are arguments of :func:`collapse_zoo.training.train`."""
     return {name: options[name] for name in ("save_every", "micro_batch", "device")}

@@ -14,9 +14,9 @@ from collapse.errors import counted
 def command(folder: str, repo: str | None, private: bool, dry_run: bool) -> None:
     """Publish a run: models, stores, results, losses and a card.
 
-    Each epoch's checkpoint becomes a revision, numbered from 0, so that REPO@9 is the checkpoint after epoch 10; main
-    is the last. The default REPO is your user name and the run's name. To resume after an interruption, run the same
-    command again.
+    Each epoch's checkpoint becomes a revision. Revisions are numbered from 0, so REPO@9 is the checkpoint after epoch
+    10. The branch main is the last revision. The default REPO is your user name and the run's name. To resume after an
+    interruption, run the same command again.
 
     \b
     collapse zoo publish runs/TinyStories-02x0768_01d --dry-run

@@ -44,10 +44,10 @@ _SLURM = (
 def sweep_command(grid: str, output: str, dry_run: bool, **options: Any) -> None:
     """Train, collect and measure many models, into one results table.
 
-    GRID is `paper` (30 architectures, 150 runs, 210 measured checkpoints), `seeds` (02x0768_01d and 20 repeats with
-    another order of the data, or with what --vary names), or all combinations of depths and widths, such as 1,2x64,128,
-    and optionally of recipes (epochs, and a letter for the weight decay), such as 2x768_01d,10L. If you run the same
-    command again, finished work is kept.
+    GRID is `paper`, `seeds`, or depths and widths. `paper` has 30 architectures, 150 runs and 210 measured checkpoints.
+    `seeds` has 02x0768_01d and 20 repeats; --vary chooses what the repeats vary. Depths and widths, such as 1,2x64,128,
+    give one run for each combination. Recipes (epochs, and a letter for the weight decay) may follow, such as
+    2x768_01d,10L. If you run the same command again, finished work is kept.
 
     \b
     collapse zoo sweep 1,2x64,128 --data-seeds 0,1 --generated --chunk-length 256
