@@ -221,7 +221,10 @@ def remember_tokenizer(reference: ModelReference) -> None:
 
 
 def known_tokenizer(tokenizer: str) -> Path | None:
-    """Return the folder that :func:`remember_tokenizer` wrote for a fingerprint, or None; its files may differ now."""
+    """Return the path of the folder that :func:`remember_tokenizer` recorded for a fingerprint, or None.
+
+    The files in the folder may have changed since then.
+    """
     with suppress(OSError):
         return Path(_remembered(tokenizer).read_text())
     return None

@@ -87,10 +87,11 @@ def _limits(rows: Sequence["Row"]) -> dict[str, list[int]]:
 
 
 def mixed(rows: Iterable["Row | dict[str, Any]"], *, apart: Container[str] = ()) -> list[str]:
-    """Return a remark for each text or setting that must be equal to compare rows, but differs between these rows.
+    """Return a remark for each text or setting that differs between rows, although such rows cannot be compared.
 
     Args:
-        rows: Rows, or the records of a table. A missing field is ignored, unless it means no limit, or all classes.
+        rows: Rows, or the records of a table. A row without a field is left out of the comparison of this field,
+            unless the missing field means no limit or all classes.
         apart: Fields that may differ.
 
     >>> mixed([{"dtype": "float32", "min_count": 1}, {"dtype": "bfloat16", "min_count": 1}, {"val_loss": 2.0}])

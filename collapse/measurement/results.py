@@ -192,9 +192,9 @@ def chosen(results: Results, kept: Iterable[Any]) -> Results:
 
 
 def _beside(frame: "pd.DataFrame", lines: Sequence[Row | None], places: Iterable[Any]) -> Results:
-    """Return a table of the rows at the positions ``places`` of ``lines``.
+    """Return the results at the positions ``places`` of ``lines``; None is a line of a table without rows of ours.
 
-    If one of these lines is None, make the table from ``frame``, which has exactly these rows.
+    If one of the chosen lines is None, make the results from ``frame``, which has only the chosen lines.
     """
     found = [lines[int(at)] for at in places]
     if found and None not in found:

@@ -39,7 +39,8 @@ class Associations:
         tables: Tables of analyses by name. ``correlation`` and ``permutation`` are over all rows; names that end in
             ``-within`` are within models of one size, and ``correlation-log-within`` uses log(val_loss).
         size: The column with the models' sizes, or None if sizes do not repeat.
-        trained: The column in which the training of models of one size differs, such as ``checkpoint``, or None.
+        trained: The first of the columns ``recipe``, ``checkpoint`` and ``step`` whose values differ between models of
+            one size; None if there is no such column.
         lacking: Reasons why analyses are not shown.
     """
 

@@ -92,9 +92,14 @@ def frequency_matched(
 
 
 def _said_of_absent(compared: "Mapping[str, _Compared | None]", tokens: int) -> list[str]:
-    """Return a note for each measurement that has values for only some of the tokens and their matched classes."""
+    """Return a note for each measurement in which only some of the tokens can be compared.
+
+    A token can be compared if it and at least one of its matched classes have a value.
+    """
     found = {name: each.tokens for name, each in compared.items() if each}
-    return [f"{name}: only {n:,} of {counted(tokens, 'token')} have a value" for name, n in found.items() if n < tokens]
+    return [
+        f"{name}: only {n:,} of {counted(tokens, 'token')} can be compared" for name, n in found.items() if n < tokens
+    ]
 
 
 def matched_classes(counts_C: NDArray[np.int64], at: NDArray[np.int64], matches: int) -> list[NDArray[np.int64]]:
