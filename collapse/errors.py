@@ -83,7 +83,7 @@ def some(names: list[str], most: int = 3) -> str:
 
 
 def near_names(name: str, known: Iterable[str]) -> str:
-    """Return the end of an "unknown name" message: similar names or, if there are none, up to twelve known names.
+    """Return the end of an "unknown name" message: similar names, or up to twelve known names, or "none are known".
 
     >>> near_names("nc1.cdvn", ["nc1.cdnv", "nc2.norm"])
     'did you mean nc1.cdnv?'

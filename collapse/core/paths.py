@@ -12,7 +12,7 @@ def expanded(path: str | Path) -> Path:
 
 
 def near_folders(name: str) -> str | None:
-    """Return "did you mean …?" with folders similar to a path that does not exist; None if no name is similar."""
+    """Return "did you mean …?" with folders similar to ``name``; None if ``name`` exists or no folder is similar."""
     folder = expanded(name)
     if folder.exists() or not folder.parent.is_dir():
         return None

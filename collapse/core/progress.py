@@ -16,7 +16,7 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 _PERIOD = 1_800.0
-"""Seconds over which the speed is estimated; in rich's default of 30, a large model may not complete two batches."""
+"""Seconds over which the speed is estimated. In rich's default of 30 s, a large model may not complete two batches."""
 
 
 @runtime_checkable
@@ -60,7 +60,10 @@ def progress_bar(out: "Console") -> Iterator[Report]:
 
 
 def numbered(report: Report, at: int, of: int) -> Report:
-    """Return a progress callback that adds the model's number, such as "2 of 5" (``at`` and ``of``), to each phase."""
+    """Return a progress callback that passes ``what`` to ``report`` with a prefix: the model's number, as "2 of 5, ".
+
+    ``at`` is the model's number, and ``of`` the number of models. For a single model, ``report`` itself is returned.
+    """
     if of == 1:
         return report
     return lambda what, done, total, note="": report(f"{at} of {of}, {what}", done, total, note)

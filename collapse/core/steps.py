@@ -19,7 +19,9 @@ _ANY_MODEL = re.compile(
 
 
 def run_and_step(model: str) -> tuple[str, int | None]:
-    """Return a model's run name, and the training step at the end of the model's name (None if there is no step).
+    """Return the name of a model's run, and the training step at the end of the model's name, or None.
+
+    The run's name is the model's name without the step; if there is no step, it is the name without the revision.
 
     >>> run_and_step("run/checkpoint-100"), run_and_step("owner/name@step3000"), run_and_step("run@2")
     (('run', 100), ('owner/name', 3000), ('run', None))

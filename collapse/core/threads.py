@@ -16,7 +16,9 @@ _GRANTED = "SLURM_CPUS_PER_TASK"
 
 
 def prepare(threads: int | None = None) -> None:
-    """Set the environment of OpenMP before torch is loaded; keep variables that the user has set.
+    """Set the environment of OpenMP, before torch is loaded; keep variables that the user has set.
+
+    If torch is already loaded, only set torch's number of threads to ``threads``.
 
     Args:
         threads: Number of threads, which overrides the user's variables. With None, the number in these variables is
