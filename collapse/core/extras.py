@@ -17,13 +17,13 @@ EXTRAS = {
     "jinja2": "report",
     "vl_convert": "report",
 }
-"""The extra that installs each package."""
+"""The extra (or extras, joined by a comma) that installs each package, by the package's import name."""
 
 
 def missing_package(error: BaseException) -> str | None:
-    """Return the name of the missing optional package and the command that installs it; None for any other error.
+    """Return a message that names a missing optional package and the command to install it; None for any other error.
 
-    Some libraries raise ImportErrors that name the package only in their message.
+    The package is also found if an ImportError names it only in its message, as some libraries do.
 
     >>> missing_package(ImportError("Please install torch and gguf>=0.10.0 to load a GGUF checkpoint"))
     "gguf is not installed: pip install 'linguistic-collapse[gguf]', or in a checkout '.[gguf]'"

@@ -5,7 +5,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 _COLUMNS = 112  # columns of a block
-_PIECES = 8  # pieces of rows; for 8,188 rows and two threads, they took 18 ms, and one product of all rows took 22 ms
+_PIECES = 8  # the rows are multiplied in this many pieces: 18 instead of 22 ms for 8,188 rows and two threads
 
 
 def gram(rows_nd: Float[Tensor, "n d"]) -> Float[Tensor, "d d"]:

@@ -14,20 +14,20 @@ WIDTHS = {"column": 3.25, "page": 6.75}
 
 _POINTS = 72  # points per inch; Vega's pixels become points
 _PPI = 300
-_SMALLEST_PANEL, _LARGE_PANEL = 36.0, 150.0
+_SMALLEST_PANEL, _LARGE_PANEL = 36.0, 150.0  # widths in points
 _FLAT, _SQUARE = 0.62, 0.95  # height over width: flat for large or many panels, square for few small panels
 _FEW = 4
 _LOWEST = 76.0  # points; in a lower panel, a long axis title moves the panel's title up, out of line with the others
 _NARROW = 4.5 * _POINTS  # a narrower picture has at most two panels and three legend entries side by side
-_CLOSE = 0.5  # points
+_CLOSE = 0.5  # points; a picture is rendered again if its width differs more from the wanted width
 _SIZE = re.compile(r'(<svg[^>]*?) width="([\d.]+)" height="([\d.]+)"')
 
 
 def inches(width: str | float) -> float:
-    """Return a width in inches. ``width`` is a number of inches, or a name in :data:`WIDTHS`.
+    """Return a width in inches. ``width`` is a number of inches, also as text, or a name in :data:`WIDTHS`.
 
     Raises:
-        UsageError: The width is neither a number nor a known name.
+        UsageError: ``width`` is neither a number nor a known name.
 
     >>> inches("column"), inches("5")
     (3.25, 5.0)

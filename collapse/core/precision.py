@@ -51,7 +51,7 @@ def _deterministic_algorithms() -> Iterator[None]:
 
 
 def _operations() -> tuple[Any, ...]:
-    """Return torch's operations that have their own precision setting, which overrides the setting of their library."""
+    """Return the operations that have a precision setting of their own; it overrides the setting of their library."""
     libraries: tuple[Any, ...] = (torch.backends.cuda, torch.backends.cudnn, torch.backends.mkldnn)
     names = ("matmul", "conv", "rnn")
     return tuple(getattr(each, name) for each in libraries for name in names if hasattr(each, name))

@@ -23,6 +23,7 @@ def submit(job: Callable[[Any], Any], arguments: Sequence[Any], folder: Path, *,
 
     Raises:
         UsageError: SLURM is not available on this machine.
+        ImportError: submitit is not installed.
         CollapseError: SLURM rejects the jobs.
     """
     if shutil.which("sbatch") is None:

@@ -58,7 +58,7 @@ def theme(*, dark: bool = False, text: float = TEXT) -> dict[str, Any]:
     ink, faint, paper = ("#E6E6E6", "#3A3F49", "#15171c") if dark else ("#1A1A1A", "#DDDDDD", "white")
     title, ordered = text + 0.5, {"scheme": _ORDERED[dark]}
     words = {"labelColor": ink, "titleColor": ink, "labelFontSize": text, "titleFontSize": title}
-    # the colour of symbols that only show a shape
+    # the base colours are those of legend symbols that show only a shape or a size
     legend = {**_LEGEND, **words, "symbolBaseFillColor": ink, "symbolBaseStrokeColor": ink}
     return {
         "background": paper,
