@@ -39,7 +39,7 @@ log = logging.getLogger("collapse")
 StatisticTypes = Sequence[type[Statistic]]
 
 _ABOUT = ("identity", "model", "corpus", "coverage", "statistics", "statistics_by")
-"""Fields of a manifest that :func:`build` receives as ``about``."""
+"""Fields of a manifest that are passed to :func:`build` as ``about`` when a store is extended."""
 
 
 def fold_training(
@@ -49,11 +49,15 @@ def fold_training(
     *,
     store: Store | None = None,
 ) -> Store:
-    """Make a store from the shards of a training pass; if ``store`` is given, add the shards' layers to it instead.
+    """Fold training shards into a new store, which is not yet validated; or add their layers to ``store``.
 
-    A new store is not yet validated. If ``folder`` is None, the new store is in memory. The shards cover the text and
-    are in the order of their slices. The caller has locked the folder. Last, the shards in the folder are removed.
-    ``statistic_types`` are the statistics to fold; None for all that are registered.
+    Afterwards, the shards in the store's folder are removed. The caller holds the folder's lock.
+
+    Args:
+        folder: Folder of a new store; None for a store in memory. If ``store`` is given, its own folder is used.
+        shards: Shards in the order of their slices; together, they cover the training text.
+        statistic_types: Plugin statistics to fold; None for all that are registered.
+        store: The store to which the shards add layers; None to make a new store.
     """
     by_layer, head = _merged_statistics_and_head(shards, _mergeable_statistics(shards, statistic_types))
     any_layer = next(iter(by_layer.values()))  # all have statistics of the same versions
@@ -77,9 +81,10 @@ def fold_training(
 
 
 def fold_validation(shards: Sequence[Shard], statistic_types: StatisticTypes | None = None, *, store: Store) -> Store:
-    """Add the validation to a trained store, from shards that cover the validation text.
+    """Fold validation shards into a trained store, or into a validated store to which they add layers.
 
-    Last, the shards in the store's folder are removed. ``statistic_types`` is as in :func:`fold_training`.
+    Together, the shards cover the validation text. Afterwards, the shards in the store's folder are removed.
+    ``statistic_types`` is as in :func:`fold_training`.
     """
     statistic_types = _mergeable_statistics(shards, statistic_types)
     states = [shard.tensors() for shard in shards]
@@ -109,7 +114,7 @@ def _extended(
 ) -> Store:
     """Add ``files`` to a store, on disk if the store has a folder, and return the extended store.
 
-    ``about`` has the fields of the new manifest.
+    ``about`` has the fields of the new manifest. ``provenance`` has the entries to add to the store's provenance.
     """
     held = store.manifest
     kept = held["files"]
@@ -137,8 +142,12 @@ def build(
 ) -> Store:
     """Make a store from tensors: write the tensor files first and ``collapse.json`` last, then remove the shards.
 
-    ``about`` has the fields of the manifest except its files; ``files`` has the tensors by file name, such as
-    ``top/train.safetensors``. ``kept`` are manifest entries of existing files that are not written again.
+    Args:
+        path: The store's folder; None for a store in memory.
+        about: The fields of the manifest that describe the content, such as ``identity`` and ``coverage``.
+        files: The tensors by file name, such as ``top/train.safetensors``.
+        provenance: The manifest's provenance.
+        kept: Manifest entries of existing files, which are not written again.
     """
     entries = dict(kept or {})
     with nullcontext() if path is None else new_files(path) as write:
@@ -158,7 +167,7 @@ def build(
 
 
 def training_hash(store: Store, layers: Sequence[str]) -> str:
-    """Return one hash of two kinds of files: the training statistics of ``layers``, and the classifier.
+    """Return one hash of the training statistics of ``layers`` and of the classifier, from their files' sha256.
 
     A validation uses the class means of these layers and the classifier, so its shards record this hash.
     """
@@ -168,7 +177,7 @@ def training_hash(store: Store, layers: Sequence[str]) -> str:
 
 
 def statistics_of_shards(shards: Sequence[Shard]) -> EmbeddingStatistics:
-    """Return the merged class statistics of training shards, as a store made from these shards would hold them.
+    """Return the statistics of the layer ``top`` that a store made from these training shards would hold.
 
     The shards are in the order of their slices; they need not cover the text.
     """
@@ -214,10 +223,10 @@ def _merged_statistics_and_head(
 def continuable(
     statistic_types: StatisticTypes, held_by: Mapping[str, Any]
 ) -> tuple[list[type[Statistic]], dict[str, str]]:
-    """Return the list of statistics that can be continued, and a dictionary that says why the others cannot.
+    """Return the statistics that can continue from a saved state, and the reason why each other statistic cannot.
 
-    The keys of the dictionary are names of statistics. ``held_by`` describes the state to continue: it is the header of
-    a shard or the manifest of a store.
+    ``held_by`` describes the state: it is the header of a shard or the manifest of a store. The second result maps
+    names of statistics to reasons.
     """
     fit, unfit = [], {}
     for kind in statistic_types:

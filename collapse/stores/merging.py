@@ -32,14 +32,15 @@ def merge(parts: Parts, *, store: str | Path) -> Store:
     The store lacks the statistics of the validation text: to add them, collect into the store's folder.
 
     Args:
-        parts: At least two parts, or their folders. Or the folder that holds all parts.
+        parts: At least two parts or folders of parts; or one folder that has the folders of all parts in it.
         store: Folder of the result. If it already holds this result, with or without a validation, nothing is
             written.
 
     Raises:
         UsageError: There are fewer than two parts, or the result's folder holds an unfinished collection.
-        StoreError: Parts overlap, do not cover all slices, or differ in identity; the message names them.
-        CollapseError: The result's folder holds another store, or cannot be written.
+        StoreError: Parts overlap, do not cover all slices, or differ in identity; the message names them. Or the
+            result's folder holds another store or other files.
+        CollapseError: The result's folder cannot be written.
     """
     shards, target = joined(parts).shards, expanded(store)
     if is_part(target):
@@ -69,7 +70,7 @@ def joined(parts: Parts) -> Part:
 
     Raises:
         UsageError: There are fewer than two parts.
-        StoreError: As in :func:`checked_in_order`.
+        StoreError: A folder holds no part, or as in :func:`checked_in_order`.
     """
     if isinstance(parts, str | Path):
         folder = expanded(parts)

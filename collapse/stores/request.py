@@ -146,7 +146,7 @@ class Request:
             yield Claim(folder, done=done, store=store)
 
     def result(self, done: Store | Part) -> Store | Part:
-        """Return ``done`` with the names in this request.
+        """Return the finished store or part ``done``, with the names in this request.
 
         First, remove shards whose content the store already holds. :meth:`claimed` does not remove them if it finds a
         complete store before it locks the folder.
@@ -160,6 +160,9 @@ class Request:
         """Return which of n parts the folder lacks, by phase; an empty dictionary if the store is complete.
 
         While no slice of a phase is collected, all parts are missing, because the number of slices is not known.
+
+        Raises:
+            StoreError: The folder holds another store or other shards, or a file was altered.
         """
         assert self.folder is not None  # parts need one
         if self._complete_store(self.folder):
@@ -225,8 +228,8 @@ class Request:
     def _part_if_done(self, folder: Path) -> Store | Part | None:
         """Return the store or part in a locked folder if the requested part is complete but the whole phase is not.
 
-        Otherwise, return None. The result is the store if the folder holds a store: the part is then a part of the
-        validation or of new layers. If the folder holds no store, the result is the part.
+        Otherwise, return None. The result is the store if the folder holds one, because the part then belongs to the
+        validation or to new layers; if not, it is the part.
 
         Raises:
             StoreError: The folder has shards collected with other options; this is checked even without ``--part``.

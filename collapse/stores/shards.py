@@ -42,8 +42,8 @@ class Shard:
         header: Description: identity, model, corpus and coverage as in a manifest; the layers; versions of the plugin
             statistics, and the plugins that fill them; the ``seconds`` of the last run; provenance; for a validation,
             the hash of the training files (``trained``).
-        path: The file, or None for a shard in memory.
-        held: The tensors of a shard in memory.
+        path: The file, or None if the shard is only in memory.
+        held: The tensors, or None if they are only in the file.
     """
 
     phase: str
@@ -71,7 +71,7 @@ class Shard:
         return {**self.header, "phase": self.phase, "start": self.start, "stop": self.stop}
 
     def tensors(self) -> "dict[str, Tensor]":
-        """Return the tensors; the tensors of a file are checked against its hash.
+        """Return the tensors; if they are only in the file, read them and check them against its hash.
 
         Raises:
             StoreError: The file was altered, or is damaged.
@@ -122,7 +122,7 @@ class Part(Named):
         """Open the part in a folder.
 
         Raises:
-            StoreError: The folder holds no shard, or holds a store.
+            StoreError: The folder holds no training shard or holds a store, or a shard is damaged.
         """
         path = Path(path)
         shards = [] if is_store(path) else shards_in(path, "train")
@@ -153,9 +153,10 @@ def fields_to_compare(header: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def gaps(shards: Sequence[Shard], window: Range | None = None) -> list[Range]:
-    """Return the slices that no shard holds, as half-open ranges.
+    """Return the slices in ``window`` that no shard holds, as half-open ranges.
 
-    The shards are in the order of their slices. Only slices in ``window`` are returned; None for the whole phase.
+    The shards are in the order of their slices. If ``window`` is None, it is the whole phase, and ``shards`` must not
+    be empty.
     """
     start, stop = window or (0, shards[0].slices_in_phase)
     missing = []
@@ -187,10 +188,10 @@ def shards_in(folder: Path, phase: str) -> list[Shard]:
 
 
 def set_damaged_shards_aside(folder: Path, part: tuple[int, int] | None = None) -> None:
-    """Check the shards in a collection's folder; rename damaged ones, with a warning.
+    """Check the shards in a collection's folder; log a warning for each damaged one, and rename it to ``*.damaged``.
 
-    With ``part``, shards of this part are checked completely. For shards of other parts, only the headers are checked,
-    because other processes may be writing these shards.
+    With ``part``, only the headers of the shards of other parts are checked, because other processes may be writing
+    these shards.
     """
     for path in (folder / SHARDS).glob("*.safetensors"):
         try:
@@ -209,7 +210,7 @@ def all_shards(folder: Path) -> list[Shard]:
 
 
 def remove_shards(folder: Path) -> None:
-    """Remove the shards of a folder, after the store holds their content."""
+    """Remove the subfolder of the shards; the store must already hold their content."""
     shutil.rmtree(folder / SHARDS, ignore_errors=True)
 
 

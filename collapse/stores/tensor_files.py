@@ -18,7 +18,7 @@ _REMEDY = "pull the store again, or run the command that collected it again, wit
 
 
 def tensor_bytes(tensors: Mapping[str, "Tensor"], metadata: str | None = None) -> bytes:
-    """Serialize tensors as safetensors, with at most one metadata field: the order of several fields would vary."""
+    """Serialize tensors as safetensors. ``metadata`` is one field, because the order of several fields would vary."""
     import torch
     from safetensors.torch import save
 
@@ -50,7 +50,16 @@ def manifest_entry(data: bytes) -> dict[str, Any]:
 
 
 def check_file(path: Path, entry: Mapping[str, Any], *, remember: bool = True) -> None:
-    """Check the size and the hash of a tensor file against its manifest entry."""
+    """Check the size and the hash of a tensor file against its manifest entry.
+
+    Args:
+        path: The file.
+        entry: As made by :func:`manifest_entry`.
+        remember: As in :func:`collapse.stores.files.sha256_file`.
+
+    Raises:
+        StoreError: The file is missing, truncated or altered.
+    """
     if not path.is_file():
         raise StoreError(f"{path} is missing: the store is incomplete; {_REMEDY}")
     size = path.stat().st_size
@@ -67,7 +76,9 @@ def check_file(path: Path, entry: Mapping[str, Any], *, remember: bool = True) -
 def check_tensors(file: str, tensors: Mapping[str, "Tensor"], manifest: Mapping[str, Any]) -> None:
     """Check the tensors that every collection writes; tensors of plugin statistics are not checked.
 
-    Class ids must ascend, numbers must be finite, and the counts must add up to the number of collected samples.
+    Raises:
+        StoreError: Class ids do not ascend, a number is not finite, or the counts do not add up to the number of
+            collected samples.
     """
     phase = name_of(file)
     if phase not in _OURS:
