@@ -21,6 +21,9 @@ _REMEMBER_BYTES = 1 << 20
 def canonical(value: Any) -> bytes:
     """Encode a value as JSON with sorted keys and no spaces: equal values give equal bytes.
 
+    Raises:
+        ValueError: A number is NaN or infinite.
+
     >>> canonical({"b": 1, "a": [None, "µ"]})
     b'{"a":[null,"\\\\u00b5"],"b":1}'
     """

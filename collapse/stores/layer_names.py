@@ -23,6 +23,9 @@ def layers_of(asked: Any, n_layers: int | None) -> list[str]:
 
     ``n_layers`` is L, the number of the model's blocks, or None if it is unknown.
 
+    Raises:
+        UsageError: There is no such layer, or ``n_layers`` is None and other layers than ``top`` are named.
+
     >>> layers_of("all", 3), layers_of("every:2", 5), layers_of("-2,0", 4), layers_of(None, None)
     (['0', '1', '2', 'top'], ['0', '2', '4', 'top'], ['0', '3', 'top'], ['top'])
     """

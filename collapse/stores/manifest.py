@@ -37,7 +37,7 @@ _FILE = re.compile(r"[0-9A-Za-z_]+/[0-9A-Za-z_]+\.safetensors")
 
 
 def sealed(content: Mapping[str, Any], provenance: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a manifest with its digest and checksum."""
+    """Return a manifest: ``content``, the digest of ``content``, the provenance, and the checksum of all of these."""
     manifest: dict[str, Any] = {**content, "digest": sha256_of(content), "provenance": dict(provenance)}
     manifest["checksum"] = sha256_of(manifest)
     return manifest

@@ -11,7 +11,7 @@ N = TypeVar("N", bound="Named")  # not Self, which beartype refuses where the te
 
 
 class Named:
-    """Names and identity shared by stores and by parts of a collection.
+    """Base class of :class:`collapse.Store` and :class:`collapse.Part`: names and identity.
 
     Attributes:
         about: The manifest, or the fields of it that are known so far.

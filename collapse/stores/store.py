@@ -43,12 +43,12 @@ Tensors = Mapping[str, "Tensor"]
 
 
 class Store(Named):
-    """A store on disk, or in memory (``path`` None).
+    """A store on disk or in memory.
 
     Attributes:
-        path: The folder.
+        path: The folder; None for a store in memory.
         manifest: The content of ``collapse.json``.
-        origin: The store's address on the Hub, or None.
+        origin: The Hub address of a store that was opened on the Hub; otherwise None (see :attr:`pulled_from`).
     """
 
     def __init__(
@@ -215,7 +215,9 @@ class Store(Named):
         return self
 
     def save(self, path: str | Path) -> "Store":
-        """Copy this store and its address on the Hub into a folder; if the folder already holds this store, do nothing.
+        """Copy this store and its address on the Hub into a folder, and return the copy.
+
+        If the folder already holds this store, nothing is written.
 
         Raises:
             StoreError: The folder holds something else.
