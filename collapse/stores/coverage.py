@@ -18,7 +18,8 @@ class Covered:
     Attributes:
         phase: "train" or "validation".
         part: (k, n) for part k of n; None for the whole phase.
-        done, slices: Numbers of saved slices and of all slices; ``slices`` is None if it is not known yet.
+        done: Number of saved slices.
+        slices: Number of all slices of the phase or part; None if it is not known yet.
         running: Whether a process collects the phase or part now.
         rate: Chunks per second of the last run; None if nothing is saved, or for a features file.
         seconds_left: Estimated time for the missing slices; None if no process collects them or no slice is saved.

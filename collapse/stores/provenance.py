@@ -68,7 +68,7 @@ def versions() -> dict[str, str]:
 
 
 def device_name(device: "torch.device | str") -> str:
-    """Return the product name of a device, such as ``NVIDIA H200``; for a CPU, its type and product name."""
+    """Return a device's product name, such as ``NVIDIA H200`` or ``cpu (…)``; for others, such as mps, the type."""
     import torch
 
     device = torch.device(device)

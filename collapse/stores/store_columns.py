@@ -51,7 +51,7 @@ def cut_columns(store: "Store") -> dict[str, Any]:
 
 
 def kept_results(store: "Store") -> dict[str, Any] | None:
-    """Return the last measurements of a store's content as a row of a results file, or None."""
+    """Return the last measurements of a store as a row of a results file; None if they are missing or outdated."""
     if store.path is None:
         return None
     try:

@@ -88,7 +88,7 @@ def write_output(path: str | Path, data: bytes) -> None:
 
 
 def write_error(path: str | Path, error: BaseException, size: int = 0) -> CollapseError:
-    """Return the error for a failed write of ``size`` bytes."""
+    """Return the error for a failed write; ``size`` is the number of bytes to write, or 0 if it is not known."""
     need = f" ({size / 1e6:,.1f} MB)" if size >= 50_000 else ""
     number = _number(error)
     reason = os.strerror(number) if number else first_line(error)
