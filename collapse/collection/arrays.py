@@ -37,14 +37,14 @@ def collect_arrays(
         features: Training embeddings, shape (N, d), torch or numpy.
         labels: The class of each embedding, integers, shape (N,). Samples with the label −100 are skipped.
         classifier: Weights, one row per class, shape (C, d).
-        bias: One value per class, shape (C,).
-        validation_features, validation_labels: Samples for NC4 and the loss, shapes (n, d) and (n,).
+        bias: One value per class, shape (C,); None if the classifier has no bias.
+        validation_features, validation_labels: Samples for NC4 and the loss, shapes (n, d) and (n,); both or neither.
         name: Name of the model in tables.
         statistics: Plugin statistics to collect; None for all that are registered.
 
     Raises:
-        CollapseError: An array has the wrong shape or dtype or is not finite, a label has no row in the classifier, or
-            validation features are given without labels.
+        CollapseError: An array is empty, is not finite, or has the wrong shape or dtype; a label has no row in the
+            classifier; or only one of ``validation_features`` and ``validation_labels`` is given.
 
     >>> import numpy as np
     >>> draw = np.random.default_rng(0)

@@ -28,7 +28,7 @@ from collapse.stores.layer_names import TOP
 log = logging.getLogger("collapse")
 
 _SHARE = 1 / 100
-"""Saving states takes at most about this share of a pass's time."""
+"""Maximum time for saving states, as a share of a pass's time; the first and the last save can exceed it."""
 
 Add = Callable[[dict[str, Tensor], Tensor, int, int], None]
 Saved = TypeVar("Saved")
@@ -52,8 +52,8 @@ def run_slices(
 ) -> Saved:
     """Run slices, and save the state after the first slice, the last slice, and some in between.
 
-    Saving takes longer with more classes and dimensions. So the next save begins only after 100 times the duration of
-    the last save.
+    The next save begins only after 100 times the duration of the last save, because saving takes longer with more
+    classes and dimensions.
 
     Args:
         phase: The samples.

@@ -55,8 +55,8 @@ def measure(
 
     Args:
         model: What to measure: a store, its folder or its name on the Hub; an :class:`collapse.EmbeddingStatistics`; a
-            model, a features file or a loaded model. If a model has no store, its embeddings are
-            collected first (see :func:`collapse.collect`). None to measure ``features``.
+            model, a features file or a loaded model. If a model has no store, its embeddings are collected first (see
+            :func:`collapse.collect`). None to measure ``features``.
         store: Folder of the model's store; None for the local cache.
         metrics: Measurement names or prefixes (``"gnc2"``, ``["nc1.cdnv", "nc2"]``), or functions that are decorated
             as metrics. None means all measurements, except those of opt-in plugins.

@@ -85,7 +85,7 @@ def rows_of_layers(
         asked: The layers, as ``--layers`` names them.
         before: Dictionary with the store and layer of the previous row; this call updates it. The key is the layer if
             ``of_models``, otherwise "".
-        ood: The store of an out-of-distribution text.
+        ood: The store of an out-of-distribution text, or None.
         of_models: Whether the previous row is the same layer of another model or checkpoint. If False, the previous row
             is another layer of this model.
         **how: Arguments of :func:`collapse.measurement.measuring.row_and_results`.
@@ -175,8 +175,5 @@ def trajectory(
 
 
 def of_revision(row: Row, name: str) -> Row:
-    """Return the row of a checkpoint, with another model name if needed.
-
-    If the row has no step and ``name`` is ``id@revision``, ``name`` becomes the row's model.
-    """
+    """Return the row of a checkpoint; if it has no step and ``name`` is ``id@revision``, ``name`` becomes its model."""
     return replace(row, model=name) if row.step is None and "@" in name else row

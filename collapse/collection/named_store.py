@@ -27,7 +27,7 @@ Measured = Store | EmbeddingStatistics
 
 
 def how_to_measure(metrics: Wanted, device: str | None, **more: Any) -> dict[str, Any]:
-    """Return arguments of measure_store(); report an unknown metric or device now, not after hours of collecting."""
+    """Return arguments of measure_store(). Unknown metrics and devices raise UsageError now, before hours of work."""
     pick_device(device or "cpu")
     wanted = None if metrics is None else plugins().chosen(metrics)  # None means all; measure_store() chooses them
     # "auto" chooses a device for the model only; the statistics stay on their device
@@ -66,9 +66,9 @@ def open_or_collect(
 
 
 def open_or_collect_named(name: str, *, store: str | None, progress: Report | None, **options: Any) -> Store:
-    """Open or collect the store for ``name``: a store, a model or a features file, by its path or name on the Hub.
+    """Open the store called ``name``, or open or collect the store of the model or features file called ``name``.
 
-    ``store`` is the folder of a model's store; None for the local cache.
+    ``name`` is a path or a name on the Hub. ``store`` is the folder of a model's store; None for the local cache.
     """
     if is_store(name) or is_part(name):  # for a part, load() raises an error that says what to do
         if store is not None:
@@ -85,9 +85,10 @@ def open_or_collect_named(name: str, *, store: str | None, progress: Report | No
 
 
 def place_among(model: str, folder: str) -> str:
-    """Return the folder for the store of ``model``, which is one of several models.
+    """Return the subfolder of ``folder``, the value of ``--store``, for the store of one of several models.
 
-    The result is a subfolder of ``folder``, the value of ``--store``.
+    Raises:
+        UsageError: ``folder`` is itself a store.
     """
     if is_store(folder):
         raise UsageError(f"{folder} is a store: for several models, give a folder of stores with --store")

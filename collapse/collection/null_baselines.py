@@ -76,7 +76,11 @@ def collect_nulls(
 ) -> dict[str, Store | str]:
     """Collect the null baselines of a store on the same text.
 
-    Return a dictionary from the name of each null baseline to its store, or to the reason why it has none.
+    Returns:
+        For each name of a null baseline, its store, or the reason why it has none.
+
+    Raises:
+        CollapseError: The model or text has changed since ``store`` was collected; or as in :func:`collapse.collect`.
     """
     if is_features_file(model):
         return {"untrained": _NO_MODEL, "shuffled": collect(model, null="shuffled", progress=progress)}

@@ -51,7 +51,7 @@ def open_ood(
         ood_text: A text, as for ``--text``. With ``--task``: data, as for ``--data``; their labels are not read. For a
             model that is a features file: another features file. For every model: a store or statistics.
         options: The given options of the collection of ``store``.
-        report: Called as report(what, done, total).
+        report: Progress callback, or None.
 
     Raises:
         UsageError: ``ood_text`` is a store of another model, or it is a text but the model takes no texts.

@@ -50,7 +50,7 @@ class Collection:
         folder: The store's folder; None for a store in memory.
         statistic_types: Plugin statistics to collect.
         batch_size, part: As in :func:`collapse.collect`.
-        report: Called as report(what, done, total).
+        report: Progress callback, or None.
         clock: Start time of the current pass, for the provenance.
     """
 
@@ -107,7 +107,7 @@ class Collection:
     def _fold_if_whole(
         self, phase_name: str, layers: Sequence[str], shards: list[Shard], store: Store | None
     ) -> Store | None:
-        """Fold the shards of a phase, also those of other parts; return None while slices are missing."""
+        """Fold the shards of a phase, also those of other parts; return the store, or None while slices are missing."""
         with exclusively(self.folder, self.part):
             if folded := self._store_folded_by_another(phase_name, layers):
                 return folded
@@ -128,7 +128,11 @@ class Collection:
         return None if store.lacking(phase_name, layers) else store
 
     def _identity_for_next_pass(self, store: Store) -> dict[str, Any]:
-        """Return the identity to use in the next pass; raise StoreError if the model is not that of the store."""
+        """Return the identity of the next pass: the store's, with the source's fields of the validation text.
+
+        Raises:
+            StoreError: The identities of store and source differ in another field.
+        """
         identity = self.source.identity
         if differ := differences(store.identity, identity, ignoring=OF_VALIDATION):
             raise StoreError(
