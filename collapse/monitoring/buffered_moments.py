@@ -12,7 +12,7 @@ from collapse.plugin.plugin_statistics import PluginStatistics
 from collapse.plugin.statistic import Statistic
 
 _WAITING = 8192
-"""On a GPU, this many samples are buffered, because the CPU waits for the GPU whenever labels are sorted."""
+"""Number of samples to buffer on a GPU. Each time that labels are sorted, the CPU must wait for the GPU."""
 
 
 class BufferedMoments:

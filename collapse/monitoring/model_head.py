@@ -30,7 +30,12 @@ class LinearHead(NamedTuple):
     logits: Logits = LINEAR
 
     def added_to(self, s: EmbeddingStatistics) -> EmbeddingStatistics:
-        """Return a copy of the statistics with this head's rows and biases for the classes of the statistics."""
+        """Return a copy of the statistics with this head's rows and biases for the classes of the statistics.
+
+        Raises:
+            CollapseError: A class has no row in the head.
+            UsageError: The head and the embeddings differ in the number of dimensions.
+        """
         weight, bias, logits = self
         if (last := int(s.classes[-1])) >= len(weight):
             raise CollapseError(
@@ -51,7 +56,7 @@ class ModelHead:
     """A hook on the head of a model, which keeps the input of the head's last call.
 
     Args:
-        model: The model; DistributedDataParallel or torch.compile may wrap it.
+        model: The model; DistributedDataParallel, DataParallel or torch.compile may wrap it.
         name: Name of the head's module; None for the output embedding or, if there is none, the last linear module.
 
     Raises:

@@ -42,8 +42,9 @@ class Monitor:
 
     Args:
         metrics: Names or prefixes of measurements (``"nc1,nc3"``), or a function decorated as a metric, or a list of
-            such names and functions. None means the headline measurements and ``val_accuracy``. Plugin statistics, such
-            as the covariance of ``nc1.covariance_ratio``, are filled only if a chosen metric reads them.
+            such names and functions. None means the headline measurements that read no plugin statistics, and
+            ``val_accuracy``. Plugin statistics, such as the covariance of ``nc1.covariance_ratio``, are filled only if
+            a chosen metric reads them.
         classes: C; labels are 0 to C − 1. None if C is unknown, as for tokens: labels are then any integers from 0 on.
 
     Raises:
@@ -79,7 +80,7 @@ class Monitor:
         """Keep the input of a model's head at each forward pass, for :meth:`update`.
 
         ``compute`` then reads the weights of this head. Detach with :meth:`detach`, or use the monitor in a ``with``
-        statement. Attach before torch.compile.
+        statement. Attach a compiled model before its first forward pass.
 
         Args:
             model: The model; DistributedDataParallel may wrap it.
@@ -114,7 +115,8 @@ class Monitor:
             y: Labels, integers of shape (B,) or (…). Samples with the label −100 are excluded.
 
         Raises:
-            UsageError: There are no labels, shapes do not fit, labels are not integers, or there was no forward pass.
+            UsageError: There are no labels, shapes do not fit, labels are not integers, or ``h`` is None and no model
+                is attached or the attached model did not run.
         """
         if y is None:
             raise UsageError("update() needs labels: call update(h, y), or update(y=labels) for an attached model")
@@ -132,8 +134,8 @@ class Monitor:
     def run(self, batches: Iterable[Any]) -> None:
         """Run the attached model on batches, in evaluation mode and without gradients, and add their samples.
 
-        So all samples are measured with the same weights. The model is left as it was. In distributed training, all
-        ranks must call this; all of them use the buffers of rank 0.
+        Thus all samples are measured with the same weights, and the model is left as it was. In distributed training,
+        all ranks must call this; all of them use the buffers of rank 0.
 
         Args:
             batches: Pairs (inputs, labels), or mappings with ``labels`` for a transformers model. The labels of a
@@ -167,8 +169,10 @@ class Monitor:
             NC4 without validation samples; the notes of :meth:`to_row` say why.
 
         Raises:
-            UsageError: There are no samples, or only some ranks give validation samples.
-            CollapseError: There are fewer than two classes, an embedding is not finite, or a label is out of range.
+            UsageError: There are no samples, only some ranks give validation samples, or the classifier has another
+                number of dimensions than the embeddings.
+            CollapseError: There are fewer than two classes, an embedding or the classifier is not finite, the attached
+                head is not linear, or a label is out of range.
         """
         parts = of_all_ranks(lambda: (self._state(), validation is None))
         if len({lacking for _, lacking in parts}) > 1:
@@ -262,7 +266,7 @@ class Monitor:
             yield *_flat(h, y, self._dim), len(y) if y.dim() else 1
 
     def _classifier(self, weight: Any, bias: Any) -> LinearHead | None:
-        """Return the head, checked; None if there is none."""
+        """Return the given or the attached head, checked; None if there is none."""
         if weight is not None:
             head = LinearHead(torch.as_tensor(weight), None if bias is None else torch.as_tensor(bias))
         elif self._head is not None:

@@ -25,7 +25,7 @@ RESULTS = "results.parquet"
 
 @dataclass(frozen=True)
 class Recorder:
-    """Measures a model on the same samples at each call; see :class:`collapse.CollapseCallback` for the arguments."""
+    """Measure a model on the same samples at each call; see :class:`collapse.CollapseCallback` for the fields."""
 
     every: int
     dataset: Any
@@ -45,6 +45,9 @@ class Recorder:
                 other is given.
             step: The training step.
             folder: The run's folder.
+
+        Raises:
+            UsageError: The model has no such head, or a batch has another form than :meth:`Monitor.run` expects.
         """
         self.monitor.reset()
         try:
