@@ -162,7 +162,7 @@ class ModelHead:
             batch: A pair (inputs, labels), or a mapping with the model's arguments by name and ``labels``.
 
         Raises:
-            UsageError: The batch has no labels.
+            UsageError: The batch has no labels, or another form.
             CollapseError: The model does not call its head, or computes other logits than the head.
         """
         device = next(self.model.parameters()).device

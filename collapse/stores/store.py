@@ -125,6 +125,7 @@ class Store(Named):
 
         Raises:
             StoreError: The store has no such file, or the file was altered.
+            CollapseError: The file cannot be downloaded.
         """
         from safetensors.torch import load_file
 
@@ -148,6 +149,7 @@ class Store(Named):
 
         Raises:
             StoreError: The file is missing, truncated or altered.
+            CollapseError: The file cannot be downloaded.
         """
         assert self.path is not None  # a store in memory has no files
         if self._fetch is not None:
@@ -163,6 +165,7 @@ class Store(Named):
 
         Raises:
             StoreError: The store does not hold the layer, or a file was altered.
+            CollapseError: A file cannot be downloaded.
         """
         layer = str(layer)
         if layer not in self.layers:
