@@ -3,7 +3,7 @@
 A candidate is a (sample, row, score) triple. A row that equals an earlier row need not be a candidate, because ties go
 to the first row.
 
-Shapes: B samples, K candidates; n rows of a group of rows, d dimensions, V rows of the matrix.
+Shapes: B samples, K candidates; V rows of the matrix, n rows of a group, d dimensions.
 """
 
 from collections.abc import Sequence
@@ -18,7 +18,7 @@ def highest(
 ) -> tuple[Tensor, Tensor]:
     """Return each sample's highest score, and the lowest row with this score, each of shape (B,).
 
-    A sample without candidates gets the score −∞ and the row 0.
+    ``samples`` is B. A sample without candidates gets the score −∞ and the row 0.
 
     >>> highest(2, torch.tensor([0, 0, 0]), torch.tensor([3, 5, 6]), torch.tensor([1.0, 2.0, 2.0]))
     (tensor([2., -inf]), tensor([5, 0]))
@@ -42,11 +42,10 @@ def first_row(samples: int, sample_K: Int[Tensor, " K"], row_K: Int[Tensor, " K"
 def first_of_equal(
     matrix: Float[Tensor, "V d"], groups: Sequence[Int[Tensor, " _"]], bias: Float[Tensor, " V"] | None, at_once: int
 ) -> Bool[Tensor, " _"]:
-    """Return False for each row with an equal earlier row in the same group, and True for all other rows.
+    """Return whether each row differs from all earlier rows of its group, for the rows of all groups in order.
 
-    Two rows are equal if all their numbers and their biases are equal. First, the products of the rows with a random
-    vector are computed. Only rows with equal products are then compared, ``at_once`` rows at a time. The result has
-    the rows of all groups, in order.
+    ``groups`` has the row indices of each group. Two rows are equal if all their numbers and their biases are equal.
+    Rows are compared, ``at_once`` at a time, only if their products with a random vector are equal.
 
     >>> rows = torch.tensor([[1.0, 2.0], [3.0, 4.0], [1.0, 2.0]])
     >>> first_of_equal(rows, [torch.tensor([0, 1, 2]), torch.tensor([2])], None, 8).tolist()

@@ -21,8 +21,8 @@ from collapse.numerics.statistics import EmbeddingStatistics
 from collapse.plugin.plugin_statistics import PluginStatistics
 from collapse.plugin.statistic import Batch, Side, Statistic
 
-_PADDING = 8  # columns; without them, if d is a power of 2, a column falls into few sets of the processor's cache
-_CONSTANT = 1e-9  # the mean of a class with a smaller spread, relative to the mean, is corrected
+_PADDING = 8  # unused numbers per row; without them, if d is a power of 2, a column falls into few cache sets
+_CONSTANT = 1e-9  # if a class's spread is below this share of its mean's norm, its mean is corrected
 
 
 class Labels(NamedTuple):
@@ -49,7 +49,7 @@ class Labels(NamedTuple):
 
 
 class Scratch:
-    """Memory for the embeddings and deviations of a batch, which all batches reuse.
+    """Reusable memory for the embeddings and deviations of one batch.
 
     Allocating new memory for each batch would cost more than the arithmetic. The accumulators of several layers may
     share one ``Scratch``.
@@ -148,7 +148,7 @@ class ClassMoments:
     def _average_again(
         self, batch: Batch, added_squares_K: Tensor, points_Kd: Tensor, before_Kd: Tensor, root_share_K1: Tensor
     ) -> None:
-        """Correct the rounding errors in the means of classes with almost equal samples.
+        """Correct, in place, the means of classes with almost equal samples, and their deviations and squares.
 
         The mean of n equal samples has a relative rounding error of up to n·ε/2. This error could be larger than the
         distance to the mean of another such class. The point from which deviations are taken is so near to the samples

@@ -36,8 +36,8 @@ class LinearDecisions(NamedTuple):
     Attributes:
         with_mean: The argmax over the classes with a mean.
         vocabulary: The argmax over the whole vocabulary.
-        confidence: The probability of ``vocabulary``.
-        loss: The loss over the whole vocabulary, in nats.
+        confidence: The model's probability of the class ``vocabulary``.
+        loss: The cross-entropy of the label over the whole vocabulary, in nats.
     """
 
     with_mean: Int[Tensor, " B"]
@@ -47,9 +47,9 @@ class LinearDecisions(NamedTuple):
 
 
 class Decider:
-    """Computes the decisions of the linear and the nearest-centre classifier, and the loss.
+    """Compute the decisions of the linear and the nearest-class-centre classifiers, and the loss.
 
-    Both classifiers decide among the classes that have a mean; the loss is over the whole vocabulary.
+    Both classifiers decide among the classes that have a mean. The loss is over the whole vocabulary.
 
     Args:
         s: Training statistics with the classes and their means.
@@ -206,6 +206,9 @@ class ValidationTally:
 
         ``first`` is the index of the first unit. ``head_input_Bd`` is the input of the head, if it differs from the
         embeddings, as for an inner layer.
+
+        Raises:
+            NotFinite: An embedding or an input of the head is NaN, infinite or too large.
         """
         device = self.decider.weight.device
         h_Bd, y_B = h_Bd.to(device, torch.float64), y_B.to(device)

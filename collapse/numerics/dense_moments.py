@@ -37,7 +37,10 @@ class DenseMoments:
 
     @torch.no_grad()
     def add(self, h_Bd: Float[Tensor, "B d"], y_B: Int[Tensor, " B"]) -> None:
-        """Add a batch of embeddings of any float dtype; wrong values are reported by :meth:`state`."""
+        """Add a batch of embeddings of any float dtype, and skip samples with the label :data:`IGNORED`.
+
+        Wrong labels and values are reported only by :meth:`state`.
+        """
         C, unused = self.classes, self.classes + 1
         memory_Bd, references_Bd = self._scratch.rows(len(h_Bd))
         h_Bd = memory_Bd.copy_(h_Bd)

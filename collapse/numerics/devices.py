@@ -13,7 +13,7 @@ _BLOCK = 31 << 20  # just below the largest block that GNU's allocator can keep
 
 
 def pick_device(device: str) -> torch.device:
-    """Return the torch device for ``--device``.
+    """Return the torch device for ``--device``; ``auto`` means CUDA if it is available, otherwise the CPU.
 
     Raises:
         UsageError: This machine does not have the device.
@@ -96,7 +96,7 @@ def keep_freed_memory() -> None:
 
 
 def is_out_of_memory(error: BaseException) -> bool:
-    """Whether an error says that a GPU or the machine ran out of memory, so that a smaller batch may work."""
+    """Return whether an error says that a GPU or the machine ran out of memory."""
     said = str(error).lower()
     return isinstance(error, torch.OutOfMemoryError | MemoryError) or any(
         each in said for each in ("out of memory", "not enough memory", "allocate memory")
@@ -115,7 +115,11 @@ def explaining_out_of_memory(message: str) -> Iterator[None]:
 
 
 def out_of_memory_message(doing: str, classes: int, dim: int, device: torch.device, *remedies: str) -> str:
-    """Return the message for a computation on the means of up to C classes in d dimensions."""
+    """Return the message for a computation on class means that ran out of memory.
+
+    ``doing`` names the computation, and ``classes`` is an upper bound of C. ``remedies`` are added to those that always
+    apply, such as a machine with more memory.
+    """
     elsewhere = [] if device.type == "cpu" else ["--device cpu"]
     return (
         f"memory ran out in {doing}: up to C = {classes:,} classes × d = {dim:,} dimensions, "

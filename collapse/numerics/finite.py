@@ -24,7 +24,7 @@ class NotFinite(CollapseError):
 
 
 def largest(values: Tensor) -> float:
-    """Return the largest magnitude, in one pass; nan if any value is nan."""
+    """Return the largest magnitude, in one pass; nan if any value is nan, 0 if there are no values."""
     if not values.numel():
         return 0.0
     low, high = torch.aminmax(values)

@@ -30,7 +30,7 @@ class Logits:
         return z if self.cap is None else (z / self.cap).tanh_().mul_(self.cap)
 
     def scaled(self, rows: Tensor) -> Tensor:
-        """Multiply rows or biases of the output embedding by the scale, in float64; a scale of 1 changes nothing."""
+        """Return rows or biases of the output embedding times the scale, in float64; unchanged if the scale is 1."""
         return rows if self.scale == 1 else rows.double() * self.scale
 
     def record(self) -> dict[str, Any]:

@@ -27,7 +27,7 @@ class Points:
         at: A function of class indices that returns the points of these classes in full precision, shape (n, d).
         sqnorms: ‖a_c‖², shape (C,). Squared distances are computed from the vectors a_c as ‖a‖² + ‖b‖² − 2⟨a, b⟩. For
             class means, a_c is the centred mean.
-        rounding: Rounding error of each point, shape (C,); two points count as equal if they are nearer than the
+        rounding: Rounding error of each point, shape (C,); two points count as equal if their distance is at most the
             sum of their errors.
     """
 
@@ -37,12 +37,12 @@ class Points:
 
     @cached_property
     def _inaccurate_below(self) -> float:
-        """If no squared distance of a tile is smaller than this, :meth:`correct` recomputes none."""
+        """Upper limit of the squared distances that :meth:`correct` recomputes."""
         return 2 * REDO * float(self.sqnorms.max())
 
     @cached_property
     def _equal_up_to(self) -> float:
-        """If all squared distances of a tile are larger than this, no points are equal up to rounding."""
+        """Upper limit of the squared distance of two points that are equal up to rounding."""
         return 4 * float(self.rounding.max()) ** 2
 
     def correct(self, sqdist: Float[Tensor, "R S"], rows: slice, columns: slice) -> int:
