@@ -31,13 +31,13 @@ def sweep(
 
     Args:
         values: The statistics, and the values of functions of classes. The sweep runs on the device of the statistics.
-        wanted: The metrics, with empty tallies.
+        wanted: The results of the pair metrics, with empty tallies; the sweep fills them.
         side: Number of rows, and of columns, of a tile; None for the result of
             :func:`~collapse.numerics.tiles.tile_side`.
         progress: Called as progress(what, tiles done, tiles).
 
     Returns:
-        The ``pair_counts`` of :class:`collapse.numerics.tiles.ClassGeometry`.
+        The ``pair_counts`` of :class:`collapse.numerics.tiles.ClassGeometry`, from this rank's pairs.
     """
     means = values.s.means
     side = side or tile_side(means.device)

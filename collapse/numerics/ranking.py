@@ -41,16 +41,16 @@ _LOG2_E = math.log2(math.e)
 
 @dataclass(frozen=True)
 class Found:
-    """The result of a search: the candidates of each sample, and numbers for the loss.
+    """The result of :meth:`Ranking.search`: the candidates of each sample, and numbers for the loss.
 
     The groups of rows are those of :class:`Ranking`. For each sample, the candidates contain the row with the highest
     score in group 1, the row with the highest score in groups 1 and 2, and so on. The caller computes exact scores of
-    the candidates to find these rows.
+    the candidates to find these rows. ``sums`` is the argument of the search.
 
     Attributes:
         samples, rows: For each candidate, the index of its sample and its row in the matrix, each of shape (K,).
-        top: The highest score of each sample, in the precision of the pass; with ``sums`` and a cap, the capped score.
-        others: The sum of exp(score − top) over all rows except one row with the score ``top``; 0 if not requested.
+        top: The highest score of each sample, with the rounding error of the search; with ``sums``, after any cap.
+        others: The sum of exp(score − top) over all rows except one row with the score ``top``; 0 without ``sums``.
     """
 
     samples: Int[Tensor, " K"]
@@ -123,8 +123,8 @@ class Ranking:
         Args:
             x_Bd: Samples, float64.
             bias_factor: The bias is multiplied by this.
-            sums: Whether to sum exp(score) too.
-            exact: Compute all scores in float64. With ``sums`` this also happens if float32 is not accurate enough.
+            sums: Also sum the exponentials of the scores, for the loss.
+            exact: Compute all scores in float64. With ``sums``, float64 is also used if float32 is not accurate enough.
         """
         x_Bd, bias_factor = x_Bd * _LOG2_E, bias_factor * _LOG2_E
         norm_B = x_Bd.norm(dim=1)
@@ -146,7 +146,7 @@ class Ranking:
         )
         top_B, others_B = best_GB.masked_fill(~open_GB, -torch.inf).amax(dim=0), torch.zeros_like(norm_B)
         if sums:
-            if self._cap is not None:  # caps apply to whole scores, with their offsets, which are then not added again
+            if self._cap is not None:  # a cap applies to whole scores: add the offset before, and not again below
                 best_GB, top_B = self._cap.capped(best_GB + offset_B), self._cap.capped(top_B + offset_B)
                 offset_B = torch.zeros_like(offset_B)
             # The total of a closed block includes its highest row. The rest of an open block excludes it (see _reopen),
@@ -183,7 +183,7 @@ class Ranking:
         return error_GB if self._bias is None else error_GB + relative * score.abs()
 
     def _sums_in_float32(self, norm_B: Float[Tensor, " B"]) -> bool:
-        """Whether float32 scores of samples with these norms are accurate enough to sum their exponentials."""
+        """Return whether float32 scores of samples with these norms are accurate enough to sum their exponentials."""
         row, x = float(self._shifted_norm_G.max()), float(norm_B.max())
         # a row whose bias is more than twice this product below the highest adds almost nothing to the sum
         largest_score = row * x * (1 if self._bias is None else 3)
@@ -199,7 +199,7 @@ class Ranking:
     def _scores(
         self, x_Bd: Float[Tensor, "B d"], block: slice, bias_n: Float[Tensor, " n"] | None
     ) -> Float[Tensor, "B r"]:
-        """Return the scores minus the sample's offset, in the dtype of x.
+        """Return the scores of a block's rows minus each sample's offset, in the dtype of x.
 
         Here and in the methods below, scores include the factor log₂ e.
         """

@@ -1,7 +1,7 @@
 """Reduce a metric's values with its measures, such as the mean; values that are not finite are excluded and counted.
 
-Shapes: G groups, n values per group; C classes; S validation blocks. A tile has R rows and S columns, both of
-consecutive classes; this S is not the number of blocks.
+Shapes: G groups, n values per group, k numbers of a state; C classes, d dimensions; S validation blocks. A tile has R
+rows and S columns, both of consecutive classes; this S is not the number of blocks.
 """
 
 import math
@@ -27,11 +27,12 @@ from collapse.plugin.metrics import Metric, Noted
 class Tally:
     """Accumulate values in the states of a metric's measures; measures with equal keys share a state.
 
-    A state is a few numbers, such as a count and a sum. ``groups`` is 1, or C for one number per class.
+    A state is a few numbers, such as a count and a sum. ``groups`` is 1, or C for one number per class. ``C`` and ``d``
+    set the parameters of measures that depend on them.
 
     Attributes:
         added: Number of all values, including excluded values.
-        nan, infinite: How many values were excluded because they are NaN, and because they are infinite.
+        nan, infinite: Number of values that were excluded because they are NaN or infinite, respectively.
     """
 
     def __init__(
@@ -107,8 +108,8 @@ class TopPairs:
     """The N pairs c < c′ with the largest values so far, largest first; ties go to the lowest c, then the lowest c′.
 
     Attributes:
-        pairs: Positions of both classes, shape (n, 2), n ≤ N.
-        values: Their values, shape (n,).
+        pairs: For each pair, the rows of its classes in the class means (not token ids), shape (n, 2), n ≤ N.
+        values: The values of these pairs, shape (n,).
     """
 
     def __init__(self, most: int, device: torch.device | str = "cpu") -> None:
@@ -148,17 +149,18 @@ class MetricResult:
             is "missing" if the statistics lack what the metric needs.
         failure: The exception of the metric's function, of another function that is its parameter, or of a measure. The
             metric then has no numbers. None if nothing failed.
-        tally: The states of the measures for the values of all classes or pairs.
-        class_tally: The states of the measures for each class, over the pairs of this class; None if not requested.
+        tally: The states of the measures for the values of all classes or pairs; None for a scalar metric.
+        class_tally: The states of the measures for each class, over the pairs of this class; None if not requested, or
+            if this is not a pair metric.
         numbers: The number of each measurement, by name; it can be NaN or infinite.
         left_out: How many values of classes or pairs each number excludes, by measurement.
-        undefined: Whether a class has no finite value, shape (C,); only for class metrics.
+        undefined: Whether a class has no finite value, shape (C,); None if this is not a class metric.
         by_class: For each measurement, token ids and their values; empty if not requested. The value is NaN for a class
             that the measurement excludes.
-        top: The pairs with the largest values, if requested.
+        top: The pairs with the largest values; None if not requested, or if this is not a pair metric.
         influence: Influence of each validation block or group of blocks on the number, shape (S,); None without a
             standard error.
-        standard_error: Standard error of the number, from two or more blocks.
+        standard_error: Standard error of the number; None if it has none, or if there are fewer than two blocks.
         error_failure: The exception of the function that gives the standard error, if it failed.
     """
 
@@ -206,7 +208,7 @@ class MetricResult:
             self.top.keep_largest(tops)
 
     def reduce(self) -> None:
-        """Compute the numbers from the tally, after all values were added."""
+        """Compute ``numbers`` and ``left_out`` from the tally, after all values were added."""
         assert self.tally is not None
         for measure in self.measures:
             self.numbers[measure.name] = self.tally.number(measure.name)

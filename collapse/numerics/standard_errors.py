@@ -24,10 +24,10 @@ def influence_of(values: Values, metric: Metric) -> Float[Tensor, " S"]:
 
     The influence of a block with n of N samples is the derivative of the number with respect to the block's weight,
     times N/(N − n) · (1 − 1/S). For a ratio it is (S − 1)/S · (the number − the number without the block), as in the
-    jackknife.
+    jackknife. If ``metric.standard_error`` is a function, it computes the influences instead.
 
     Raises:
-        Failed: A function failed.
+        Failed: A function failed, or the derivative cannot be computed.
     """
     if callable(metric.standard_error):
         found: Tensor = values.value(metric.standard_error)

@@ -237,7 +237,7 @@ class EmbeddingStatistics:
         return replace(self.keep(1, ids), validation=validation, absent={**self.absent, **why})
 
     def to(self, device: str | torch.device) -> "EmbeddingStatistics":
-        """Return a copy with the class tensors on another device."""
+        """Return a copy with the class tensors, also those of ``ood`` and ``previous``, on another device."""
         others = {name: other.to(device) for name in OF_OTHERS if (other := getattr(self, name)) is not None}
         return self._with_rows(lambda rows: rows.to(device), **others)
 

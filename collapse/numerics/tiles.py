@@ -48,7 +48,7 @@ class ClassGeometry:
         lengths_C = s.means.norm(dim=1)
         ones_C = torch.ones_like(s.norms)
         self.centred, self.uncentred, self.variances = s.centred_means, s.means, s.variances
-        self.sqnorms = torch.einsum("cd,cd->c", s.centred_means, s.centred_means)  # forms no C × d product
+        self.sqnorms = torch.einsum("cd,cd->c", s.centred_means, s.centred_means)  # without a temporary C × d tensor
         self.inverse_norms = (1 / s.norms).where(s.norms > 0, torch.nan)
         self.inverse_lengths = (1 / lengths_C).where(lengths_C > 0, torch.nan)
         self.projections = s.centred_means @ s.global_mean  # ⟨μ_c − μ̄, μ̄⟩
@@ -65,18 +65,17 @@ class ClassGeometry:
 
 
 class Tile:
-    """Computes the fields of one tile of class pairs, class values for its rows and columns, and functions of pairs.
+    """Compute the fields of one tile of class pairs, and the values of functions of pairs for this tile.
 
     Args:
         geometry: Norms and points of the classes.
         values: The values of functions of classes.
-        rows, columns: The tile's classes.
+        rows, columns: Slices of the classes in the tile's rows and columns.
         gram: ⟨μ_c − μ̄, μ_c′ − μ̄⟩, shape (R, S); computed if not given.
         kept: Functions of pairs whose values are kept, because they are parameters of other functions.
 
     Attributes:
-        rows, columns: As given.
-        gram: As given, or computed.
+        rows, columns, gram: The arguments; ``gram`` is computed if it was not given.
     """
 
     def __init__(
@@ -192,7 +191,7 @@ class Tile:
         return self._corrected("uncentred_unit_sqdist", sqdist, geometry.uncentred_directions)
 
     def _cosines(self, product: Tensor, inverse_C: Tensor) -> Tensor:
-        """⟨a, b⟩ / (‖a‖ ‖b‖) from inverse norms, which are NaN for a zero vector."""
+        """Return ⟨a, b⟩ / (‖a‖ ‖b‖) from the products and the inverse norms, which are NaN for a zero vector."""
         a_R1, b_S = self._sides(inverse_C)
         return (product * a_R1).mul_(b_S)
 

@@ -48,7 +48,11 @@ def with_samples(
     chunk_B: Int[Tensor, " B"],
     block_B: Int[Tensor, " B"],
 ) -> Float[Tensor, "S2 5"]:
-    """Return the block totals after adding samples, chunk by chunk, so that no digit depends on the batch size."""
+    """Return the block totals after adding samples.
+
+    The samples of a chunk are summed first, so that no digit depends on the batch size. ``per_sample`` has the first
+    four columns of ``blocks``. ``block_B`` is ascending, and no block precedes the last block of ``blocks``.
+    """
     begins_B = torch.ones_like(block_B, dtype=torch.bool)
     begins_B[1:] = (block_B.diff() != 0) | (chunk_B.diff() != 0)
     run_B = begins_B.long().cumsum(0) - 1  # a run: the samples of one chunk in one block

@@ -131,7 +131,11 @@ def copied(s: EmbeddingStatistics) -> EmbeddingStatistics:
 
 
 def as_number(function: Callable[..., Any], value: Any) -> int | float:
-    """Convert what a function returned to a number; an int stays an int."""
+    """Convert what a function returned to a number; an int stays an int if it fits into 64 bits.
+
+    Raises:
+        Failed: ``value`` is not a number.
+    """
     if isinstance(value, int) and not isinstance(value, bool) and abs(value) < 1 << 63:
         return value
     try:
@@ -141,7 +145,11 @@ def as_number(function: Callable[..., Any], value: Any) -> int | float:
 
 
 def as_tensor(function: Callable[..., Any], value: Any, like: Tensor, shape: Sequence[int]) -> Tensor:
-    """Convert what a function returned to a tensor of this shape, with the device and dtype of ``like``."""
+    """Return a tensor that a function returned, with the device and dtype of ``like`` and without its gradient.
+
+    Raises:
+        Failed: ``value`` is not a real tensor of this shape.
+    """
     if not isinstance(value, Tensor) or value.is_complex() or value.shape != torch.Size(shape):
         raise Failed(function, f"it must return a tensor of shape {tuple(shape)}, not {kind_of(value)}")
     converted: Tensor = value.detach().to(like)
