@@ -51,7 +51,7 @@ def text(value: Any) -> str:
 
 
 def aligned(values: Sequence[Any]) -> list[str]:
-    """Format a column; if it has only numbers, pad them with trailing blanks to align their decimal points.
+    """Format a column; if it has only numbers and empty cells, pad numbers at their end to align decimal points.
 
     >>> aligned([1.52345, 20.5, 12, None]), aligned([0.5, "text"])
     (['1.523', '20.50 ', '12    ', '–    '], ['0.5000', 'text'])
@@ -64,7 +64,7 @@ def aligned(values: Sequence[Any]) -> list[str]:
 
 
 def is_numeric(cells: Sequence[str]) -> bool:
-    """Whether a formatted column has only numbers, ranges of numbers and blanks; such a column is right-aligned.
+    """Return whether a formatted column has only numbers, ranges and empty cells, and at least one cell is not empty.
 
     >>> is_numeric(["1.500", "–", "0.1 to 0.2"]), is_numeric(["NC1", "1.500"]), is_numeric([""])
     (True, False, False)
@@ -73,7 +73,7 @@ def is_numeric(cells: Sequence[str]) -> bool:
 
 
 def is_number(value: Any) -> bool:
-    """Whether a value of a table is a number."""
+    """Return whether a value of a table is a number; a bool is not a number."""
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 
@@ -95,8 +95,9 @@ def _power(digits: str, exponent: str) -> str:
 def plain(value: Any) -> Any:
     """Convert a value for JSON.
 
-    Arrays and NumPy numbers become lists and Python numbers. Infinite numbers and NaN become None. The values in a list
-    or mapping are converted one by one. Other numbers and None stay unchanged; any other object becomes text.
+    Arrays and tuples become lists, and NumPy numbers become Python numbers. Infinite numbers and NaN become None. The
+    values in a list or mapping are converted one by one. Other numbers, bools and None stay unchanged. Any other object
+    becomes text.
     """
     if hasattr(value, "tolist"):  # an array, a tensor, or a NumPy number
         value = value.tolist()

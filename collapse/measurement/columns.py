@@ -48,13 +48,13 @@ class Column:
 
 
 def split_columns(columns: str | Sequence[str], frame: "pd.DataFrame") -> dict[str, bool]:
-    """Split lists of columns at commas, and expand each prefix to the columns that begin with it.
+    """Split lists of columns at commas, and expand each prefix, such as ``nc1``, to the columns ``nc1.…``.
 
-    A text that is exactly the name of a column is not split.
+    A text that is exactly the name of a column is neither split nor expanded. A piece that is neither a column nor a
+    prefix, such as arithmetic, stays as it is.
 
     Returns:
-        The names of the columns in order, each with True if the column was given by its own name, and False if it was
-        found by a prefix.
+        The columns in order, each with True if it was given as such, and False if it was found by a prefix.
 
     >>> import pandas as pd
     >>> split_columns("a, b/a, nc1", pd.DataFrame(columns=["a", "b", "nc1.cdnv", "nc1.trace_ratio"]))
@@ -81,7 +81,8 @@ def read_column(frame: "pd.DataFrame", text: str) -> Column:
             ``dim``.
 
     Raises:
-        UsageError: A column does not exist or holds text, or the arithmetic is not supported.
+        UsageError: A column does not exist or holds text, ``reachable`` names no measurement, or the arithmetic is not
+            supported.
         CollapseError: A value is not finite, for example after a division by zero; the message names the row.
 
     >>> import pandas as pd
@@ -138,7 +139,7 @@ def _computed(frame: "pd.DataFrame", expression: str) -> tuple[Floats, dict[str,
 
 
 def _reachable(measurement: str, classes: Floats, dims: Floats) -> Floats:
-    """Return the values that a measurement can reach for the classes and dimensions of each row."""
+    """Return the reachable value of a measurement for C and d of each row; NaN if C or d is missing."""
     known = plugins().measurements()
     if measurement not in known:
         raise UsageError(f"no measurement is called {measurement!r}; {near_names(measurement, known)}")
@@ -230,7 +231,7 @@ def direction(column: Column, frame: "pd.DataFrame", one_width: bool) -> int | N
 
 
 def one_width(frame: "pd.DataFrame", groups_n: Any = None) -> bool:
-    """Whether all rows have the same width; with ``groups_n``, whether the rows of each group have the same width.
+    """Return whether all rows have the same width or, with ``groups_n``, whether the rows of each group have.
 
     Embeddings of the same width have the same unit. The result is False if the width of a row is unknown.
     """

@@ -27,25 +27,25 @@ COMPARED = {
     "group": "groups of classes (--group-by)",
     "ood": "out-of-distribution texts",
 }
-"""Columns whose values must be equal to compare rows: for each, the name of its values in remarks."""
+"""Columns whose values must be equal so that rows can be compared. Each maps to the name of its values in remarks."""
 ONE_TEXT = {
     **{name: COMPARED[name] for name in ("corpus_id", "validation_id", "tokenizer")},
     **{name: COMPARED[name] for name in ("chunk_length", "max_chunks", _OWN_LIMIT)},
     **{name: f"--{name.replace('_', '-')}" for name in CUT},
 }
-"""Columns whose values must be equal in two stores of the same text: for each, the name of its values in messages."""
-_NAMES = {"corpus_id": "corpus", "validation_id": "validation"}  # columns with the names of hashed texts
+"""Columns whose values are equal in stores of the same text. Each maps to the name of its values in messages."""
+_NAMES = {"corpus_id": "corpus", "validation_id": "validation"}  # hash of a text: column with its name
 _NONE_COUNTS = {"max_chunks": "chunk_length", _OWN_LIMIT: "validation_id"}
 _NONE_COUNTS |= {"class_set": "min_count", "group": "min_count", "ignore_tokens": "chunk_length"}
 """Pairs of fields. If a row has the second field, a missing first field means no limit, all classes or all tokens."""
 SAME_TEXTS = "the training and the validation text are the same: loss and NC4 are training-set values"
 """The remark for a store whose training and validation texts are the same."""
 MATCHED_IN_ORDER = "data and model share no class name: check the classes, which are matched in order: %s"
-"""The remark for a store if the classes of data and model were matched by order; ``%s`` stands for some matches."""
+"""The remark for a store if the classes of data and model were matched by order; ``%s`` is replaced by examples."""
 
 
 def same_texts(identity: Mapping[str, Any]) -> bool:
-    """Whether the training text and the validation text of a store's identity are equal; False for a features file."""
+    """Return whether the training and validation texts in a store's identity are equal; False for a features file."""
     return bool(identity.get("corpus")) and identity["corpus"] == identity.get("validation")
 
 
@@ -74,7 +74,7 @@ def limit_of(row: "Row") -> str:
 
 
 def is_crossed(rows: Sequence["Row"]) -> bool:
-    """Whether stores were measured with several values of ``--min-count``, and every store with all these values."""
+    """Return whether every store was measured with the same two or more values of ``--min-count``."""
     limits = list(_limits(rows).values())
     return all(each == limits[0] and len(set(each)) > 1 for each in limits)
 
@@ -87,10 +87,10 @@ def _limits(rows: Sequence["Row"]) -> dict[str, list[int]]:
 
 
 def mixed(rows: Iterable["Row | dict[str, Any]"], *, apart: Container[str] = ()) -> list[str]:
-    """Return a remark for each text or setting that differs between rows, although such rows cannot be compared.
+    """Return a remark for each text or setting in which rows differ, so that the rows cannot be compared.
 
     Args:
-        rows: Rows, or the records of a table. A row without a field is left out of the comparison of this field,
+        rows: Rows, or the records of a table. If a row lacks a field, the row is skipped when this field is compared,
             unless the missing field means no limit or all classes.
         apart: Fields that may differ.
 

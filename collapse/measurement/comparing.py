@@ -69,11 +69,13 @@ def compare(
     Returns:
         A row per measurement with the columns measurement, A, B, difference (B − A), standard_error, t (difference ÷
         standard error), seeds_sd (standard deviation over ``seeds``), meaning (whether B is better, worse, higher or
-        lower than A, or why this is not known) and caveats. A value that is not available is None; a caveat says why.
+        lower than A, or why this is not known) and caveats. A missing value is None. If A or B is None, a caveat says
+        why.
 
     Raises:
         UsageError: A name is unknown, or the parts are not parts of A and B.
-        CollapseError: The stores are of different texts, or one is incomplete or was altered.
+        CollapseError: The stores are of different texts, one is incomplete or was altered, or ``seeds`` has fewer than
+            two seeds of a model.
     """
     stores: list[Store] = [open_measurable(each, Store) for each in (a, b)]
     differ = differing([row_columns(each) | cut_columns(each) for each in stores], _FIELDS).items()

@@ -25,7 +25,8 @@ def draw(name: str, source: Drawable) -> Drawing:
 
     Args:
         name: The figure.
-        source: A results table, its file, or rows. For a figure of stores or parts: stores, parts, or their folder.
+        source: A results table, its file, or rows. For a figure of stores or parts: one or more of these, or their
+            folders.
 
     Returns:
         The drawing. Its specification is a dictionary of Vega-Lite that contains all data. Numbers that are not finite

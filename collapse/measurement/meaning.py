@@ -36,8 +36,8 @@ def meaning_of(name: str, rows: Sequence[Row], yardsticks: Errors, different: Co
     """Return a word that says whether B is better, worse, higher or lower than A, or why this is not known.
 
     If the difference is within the limit of a yardstick, the word is the yardstick's name ("noise" or "seed noise").
-    Return None for a measurement of the validation text if the tokenizers differ. ``different`` has the fields in which
-    A and B differ.
+    Return None for a measurement of the validation text if the tokenizers differ. ``rows`` are those of A and B, and
+    have a number for the measurement. ``different`` has the fields in which A and B differ.
     """
     import pandas as pd
 

@@ -44,7 +44,7 @@ Measurable = Store | EmbeddingStatistics | str | Path
 """A store or its folder, or statistics without a store."""
 
 Classes = Store | str | Path | Sequence[Store | str | Path]
-"""One or several stores, or their folders, whose classes are kept."""
+"""One or several stores, or their folders. Only the classes that all of them have are kept."""
 
 Other = tuple[Store | EmbeddingStatistics, str]
 """A second store (or statistics) that metrics read in addition to the measured store, and the layer to read."""
@@ -82,9 +82,9 @@ def row_and_results(
         by_class, top: As in :func:`collapse.numerics.evaluating_metrics.evaluate`.
 
     Raises:
-        UsageError: A metric or device is unknown.
-        CollapseError: Fewer than two classes are left, the store is incomplete or was altered, or memory ran out. (If
-            it runs out in a metric's function, only this metric has no value.)
+        UsageError: A metric or device is unknown, or a store of ``classes_of`` has another tokenizer.
+        CollapseError: Fewer than two classes are left; the store lacks the layer, is incomplete or was altered; or
+            memory ran out. (If it runs out in a metric's function, only this metric has no value.)
     """
     wanted = plugins().chosen(metrics, others)
     opened = open_measurable(store)
@@ -199,7 +199,12 @@ def check_name(name: str, known: Sequence[str], what: str) -> None:
 
 
 def open_measurable(given: Any, kinds: Any = Store | EmbeddingStatistics) -> Any:
-    """Open a store, or return statistics; raise UsageError for any other object, such as a loaded model."""
+    """Open the store in a folder, or return an object of one of the types ``kinds``.
+
+    Raises:
+        UsageError: ``given`` is another object, such as a loaded model.
+        StoreError: The folder holds no store that can be opened.
+    """
     opened = Store.load(given) if isinstance(given, str | Path) else given
     if not isinstance(opened, kinds):
         raise UsageError(

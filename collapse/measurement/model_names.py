@@ -49,7 +49,9 @@ def with_parts(frame: "pd.DataFrame") -> "pd.DataFrame":
 
 
 def training_of(frame: "pd.DataFrame", groups: object) -> str | None:
-    """Return the first of the columns recipe, checkpoint and step that differs within a group, or None.
+    """Return the first of the columns recipe, checkpoint and step that differs within a group; None if none does.
+
+    A column with missing values is skipped.
 
     Args:
         frame: A table with the columns that :func:`with_parts` adds from the models' names.

@@ -46,7 +46,7 @@ def write_table(path: str | Path, table: Tabular, suffixes: Collection[str] = RE
 
     Raises:
         UsageError: As in :func:`check_output`.
-        CollapseError: The file cannot be written.
+        CollapseError: The write fails.
     """
     check_output(path, suffixes)
     format_ = FORMATS[Path(path).suffix.lower()]

@@ -79,6 +79,7 @@ class Results:
         Raises:
             CollapseError: There is no such file, or it cannot be read in the format of its suffix.
             UsageError: The file has another suffix, and no table has this name.
+            PluginError: A plugin that provides tables failed.
         """
         import pandas as pd
 
@@ -125,7 +126,8 @@ class Results:
         In a .json file, a table of only :class:`collapse.Row` has notes and versions; any other table has only values.
 
         Raises:
-            CollapseError: The suffix is not of a known format, or the file cannot be written.
+            UsageError: The suffix is not of a known format, or no file can be created there.
+            CollapseError: The write fails.
         """
         write_table(path, self)
 
@@ -158,7 +160,8 @@ def join(
         columns: Columns to add, each with one value for all rows.
         parts: Add the values in models' names as columns: depth, width, epochs, decay, seed, checkpoint, architecture,
             recipe.
-        where: Keep the rows whose column matches a glob, such as ``width=64``; several filters must all match.
+        where: Keep the rows whose column matches a glob, such as ``width=64``; several filters must all match. Filters
+            can use the columns of ``parts`` even if these are not added.
 
     Raises:
         UsageError: No table is given, a column to add already exists, or a filter is wrong.
@@ -192,9 +195,9 @@ def chosen(results: Results, kept: Iterable[Any]) -> Results:
 
 
 def _beside(frame: "pd.DataFrame", lines: Sequence[Row | None], places: Iterable[Any]) -> Results:
-    """Return the results at the positions ``places`` of ``lines``; None is a line of a table without rows of ours.
+    """Return a table of the lines at the positions ``places`` of ``lines``.
 
-    If one of the chosen lines is None, make the results from ``frame``, which has only the chosen lines.
+    If one of them is None, the line has no :class:`Row`: make the table from ``frame``, which has only these lines.
     """
     found = [lines[int(at)] for at in places]
     if found and None not in found:

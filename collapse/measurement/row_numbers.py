@@ -35,7 +35,8 @@ class Numbers:
 
     Attributes:
         values: One number per measurement, or None.
-        excluded: As in :class:`collapse.measurement.rows.Row`.
+        excluded: By measurement, the number of excluded pairs or, for a class metric, the number of classes with a
+            finite value that its measure skips.
         notes: Remarks on measurements.
     """
 
@@ -93,11 +94,11 @@ def _number(made: Numbers, each: MetricResult, measure: Measure, reasons: dict[s
 
 
 def _has_a_value(made: Numbers, name: str, tally: Tally, left_out: int, noun: str) -> bool:
-    """Whether a number was computed from at least one class or pair.
+    """Return whether a number was computed from at least one class or pair.
 
     Record how many classes or pairs the number excludes. If it excludes all, add a note.
     """
-    # of a class metric, a note already counts the classes without a finite value
+    # for a class metric, a note already counts the classes without a finite value
     if excluded := left_out - (tally.nan + tally.infinite if noun == "class" else 0):
         made.excluded[name] = excluded
     if left_out == tally.added:
@@ -107,7 +108,7 @@ def _has_a_value(made: Numbers, name: str, tally: Tally, left_out: int, noun: st
 
 
 def _reasons_left_out(each: MetricResult, found: Evaluation) -> dict[str, str]:
-    """Describe why classes or pairs have no finite value."""
+    """Return the reasons why classes or pairs have no finite value: for each kind of note, its text."""
     if each.tally is None:
         return {}
     s = found.s

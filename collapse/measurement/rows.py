@@ -21,7 +21,10 @@ SCHEMA = 1
 
 @dataclass(frozen=True)
 class Note:
-    """A remark on a measurement; ``measurement`` is ``*`` for a remark on the whole row."""
+    """A remark on a measurement; ``measurement`` is ``*`` for a remark on the whole row.
+
+    ``kind`` is a keyword, such as "missing" or "singletons".
+    """
 
     measurement: str
     kind: str

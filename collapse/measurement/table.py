@@ -75,7 +75,8 @@ class Table:
         """Write a .csv, .json or .parquet file in full precision, or a .md or .tex file as printed.
 
         Raises:
-            CollapseError: The suffix is not of a known format, or the file cannot be written.
+            UsageError: The suffix is not of a known format, or no file can be created there.
+            CollapseError: The write fails.
         """
         write_table(path, self, tuple(FORMATS))
 
