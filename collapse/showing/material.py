@@ -21,10 +21,7 @@ from collapse.stores.store import Store
 
 Source = Results | Row | Store | Part | str | Path
 _SAME = ("store", "min_count", "class_set", "layer", "group", "ood", "step")
-"""Columns whose values are equal in duplicate rows.
-
-``step`` is one of these columns, because checkpoints with equal weights share a store.
-"""
+"""Columns that are equal in duplicate rows; ``step`` is included, because checkpoints may share a store."""
 
 
 @dataclass(frozen=True)
@@ -35,7 +32,7 @@ class Material:
         results: The rows of all sources, without duplicates; empty if all sources are parts.
         stores: The stores, in the given order.
         parts: Parts of collections, which have no row.
-        origins: For each source, its kind, its name without folders, and its content.
+        origins: For each source, three texts: its kind, its name without folders, and a summary of its content.
     """
 
     results: Results
@@ -48,7 +45,7 @@ class Material:
     ) -> Iterator[tuple[Figure, Drawing | None, str]]:
         """Yield each figure with its drawing and "", or with None and the reason why it was not drawn.
 
-        An error in one figure does not stop the other figures.
+        A CollapseError in one figure does not stop the other figures.
         """
         given: dict[Of, Any] = {"results": self.results, "stores": self.stores, "parts": self.parts}
         for done, figure in enumerate(figures, start=1):

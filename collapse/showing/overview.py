@@ -36,8 +36,8 @@ class Associations:
     """Correlation of measurements with validation loss.
 
     Attributes:
-        tables: Tables of analyses by name. ``correlation`` and ``permutation`` are over all rows; names that end in
-            ``-within`` are within models of one size, and ``correlation-log-within`` uses log(val_loss).
+        tables: Tables of analyses by name. ``correlation`` and ``permutation`` are over all rows. Names that end in
+            ``-within`` are within models of one size; ``correlation-log-within`` uses log(val_loss).
         size: The column with the models' sizes, or None if sizes do not repeat.
         trained: The first of the columns ``recipe``, ``checkpoint`` and ``step`` whose values differ between models of
             one size; None if there is no such column.
@@ -86,7 +86,7 @@ def associations(results: Results) -> Associations:
 
 
 def _repeats(frame: "pd.DataFrame", column: str) -> bool:
-    """Whether a column divides the rows into several groups, most of them with more than two rows."""
+    """Return whether a column divides the rows into several groups, most of them with more than two rows."""
     if column not in frame:
         return False
     sizes = frame[column].value_counts()
@@ -224,7 +224,7 @@ def _by_size(frame: "pd.DataFrame", tests: Associations, tested: Table) -> Itera
 
 
 def _is_sure(record: Mapping[str, Any]) -> bool:
-    """Whether the interval of r excludes 0, and p is at most 0.05 after Holm's correction for all columns."""
+    """Return whether the interval of r excludes 0, and p is at most 0.05 after Holm's correction for all columns."""
     low, high, p = (record[name] for name in ("r_low", "r_high", "holm"))
     return low is not None and p is not None and low * high > 0 and p <= 0.05
 
@@ -234,7 +234,7 @@ def _of_collapse(tested: Table) -> list[dict[str, Any]]:
 
 
 def _is_collapse(column: str) -> bool:
-    """Whether a column is a measurement of collapse or its logarithm, rather than of generalization."""
+    """Return whether a column is a measurement (or its logarithm) of another property than generalization."""
     name, known = column.removeprefix("log(").removesuffix(")"), plugins().measurements()
     return name in known and known[name][0].property_of(name).lower() != "generalization"
 

@@ -69,8 +69,9 @@ def report(
         The path of the file.
 
     Raises:
-        UsageError: A source is unknown, or the file cannot be written.
-        CollapseError: A source cannot be read, there is no row, or the extra is not installed.
+        UsageError: A source or figure is unknown, the suffix is not .html or .htm, or no file can be created there.
+        CollapseError: A source cannot be read, no row has a measurement, the extra is not installed, or the write
+            fails.
     """
     output = Path(output)
     if output.suffix.lower() not in (".html", ".htm"):
@@ -155,7 +156,7 @@ def _token_tables(stores: Sequence[Store], tokens: Tokens) -> tuple[dict[str, Ta
 
 
 def _data(name: str, table: Table) -> dict[str, Any]:
-    """Return a table as data for the template. The script of the page shows its rows."""
+    """Return a table as data for the template and for the page's script, which shows the rows."""
     shown = table.for_people()
     rows = [[_cell(value) for value in row] for row in shown.rows]
     data = {"name": name, "columns": [visible(each) for each in shown.columns], "rows": rows}

@@ -59,17 +59,19 @@ def save_figures(
             as ``convergence``.
         folder: Folder for a file per figure and format, such as ``loss.pdf``, and for ``figures.json`` with titles and
             captions. Existing files are replaced.
-        formats: "pdf", "svg", "png" (300 pixels per inch), or "csv" for the drawn numbers.
-        names: Names of figures; None for all that can be drawn.
+        formats: One or more of "pdf", "svg", "png" (300 pixels per inch), and "csv" for the drawn numbers; as a list or
+            as one text with commas.
+        names: A name or names of figures; None for all that can be drawn.
         width: "column" (3.25 inches), "page" (6.75), or inches.
         where: Keep the rows whose column matches a glob, such as ``model=*_10L@9``.
-        progress: Called as progress(what, done, total) while stores are measured and figures are drawn.
+        progress: Called as progress(what, done, total[, note]) while stores are measured and figures are drawn.
 
     Returns:
         The result for each figure; its ``problem`` says why a figure was not drawn.
 
     Raises:
-        UsageError: A figure, format or width is unknown; or a file cannot be written.
+        UsageError: A source, figure, format or width is unknown; no row matches ``where``; or no file can be created
+            in the folder.
         CollapseError: A source cannot be read, writing a file fails, or the extra ``report`` is not installed.
     """
     kinds = list(dict.fromkeys(formats.split(",") if isinstance(formats, str) else formats))

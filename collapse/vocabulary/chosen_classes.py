@@ -24,9 +24,9 @@ class Chosen:
 
     Attributes:
         store: The store, opened.
-        texts: The texts of its classes.
+        texts: The texts of the store's classes with at least ``min_count`` samples.
         ids: Token ids in the requested order, without duplicates; None for all classes.
-        notes: Texts that are not a class, and remarks on the tokenizer.
+        notes: For each requested text that is not a class, why; and remarks on the tokenizer.
     """
 
     store: Store | EmbeddingStatistics
@@ -83,7 +83,7 @@ def choose(
 def rank(values: Tensor, top: int, least: int) -> list[int]:
     """Return the positions of the ``top`` largest values, descending, then of the ``least`` smallest, ascending.
 
-    nan is skipped.
+    nan is skipped, and no position occurs twice.
 
     >>> import torch
     >>> rank(torch.tensor([2.0, float("nan"), 5.0, 1.0]), 2, 1)

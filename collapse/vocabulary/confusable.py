@@ -1,4 +1,4 @@
-"""Classes that are close to each other: the most confusable pairs, and the neighbours of given tokens.
+"""Find classes that are close to each other: the most confusable pairs, and the neighbours of given tokens.
 
 Shapes: C classes, d dimensions.
 """
@@ -107,7 +107,7 @@ def neighbours(
         and cosine of the centred means, and the CDNV of the pair. The CDNV is None for equal means.
 
     Raises:
-        UsageError: A token or id is unknown.
+        UsageError: A token or id is unknown, or none is given.
         CollapseError: The store or the tokenizer cannot be read.
 
     >>> from collapse.testing import tiny_statistics

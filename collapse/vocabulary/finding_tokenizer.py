@@ -1,4 +1,4 @@
-"""Find the tokenizer of a store, or load the user's tokenizer and compare its fingerprint."""
+"""Find the tokenizer of a store, or load the user's tokenizer and compare its fingerprint with the store's."""
 
 import os
 from collections.abc import Mapping

@@ -1,4 +1,4 @@
-"""Measure groups of classes, which are formed by count, by regular expressions for texts, or by a file.
+"""Measure groups of classes, which are formed by count, by regular expressions for token texts, or by a file.
 
 Shapes: C classes.
 """
@@ -51,9 +51,9 @@ def measure_groups(
 
     Args:
         store: A store or its folder, or an :class:`collapse.EmbeddingStatistics`.
-        by: ``"count"`` for four groups of about equally many classes, from the rarest to the most frequent. Or one or
-            more regular expressions; each makes a group of the classes whose text contains a match. Or a .csv, .json or
-            .parquet file with the columns ``id`` and ``group``.
+        by: ``"count"`` for up to four groups of about equally many classes, from the rarest to the most frequent. Or
+            one or more regular expressions; each makes a group of the classes whose text contains a match. Or a .csv,
+            .json or .parquet file with the columns ``id`` and ``group``.
         layer: The layer of a store.
         metrics, min_count: As in :func:`collapse.measure`.
         tokenizer: As in :func:`collapse.tokens`; only for regular expressions.
@@ -64,8 +64,8 @@ def measure_groups(
         A row per group, with its name in the column ``group``.
 
     Raises:
-        UsageError: A regular expression is invalid, a file lacks a column, or no group has two classes. (If only
-            some groups have fewer than two classes, they are skipped with a warning.)
+        UsageError: A regular expression is invalid, the texts of tokens are unknown, a file lacks a column, or no group
+            has two classes. (If only some groups have fewer than two classes, they are skipped with a warning.)
         CollapseError: As in :func:`collapse.measure`.
 
     >>> from collapse.testing import statistics_of
@@ -134,7 +134,7 @@ def grouping(by: str | Path | Iterable[str]) -> "pd.DataFrame | list[re.Pattern[
 
 
 def _by_count(ids: Tensor, counts: Tensor) -> dict[str, Tensor]:
-    """Split classes at the quartiles of their counts.
+    """Split classes at the quartiles of their counts, and name each group by its counts.
 
     Classes of equal count are in the same group. A group has at least two classes.
     """

@@ -56,7 +56,7 @@ def frequency_matched(
         tokens: Texts, verbatim; variants with or without a leading space are not added.
         ids: Token ids.
         matches: Number of matched classes per token.
-        draws: Number of permutations; fewer are made for more than 4,000 matched classes.
+        draws: Number of permutations; by default, fewer are made for more than 4,000 tokens and matched classes.
         tokenizer: As in :func:`collapse.tokens`.
         min_count: As in :func:`collapse.measure`.
         progress: Called as progress(what, done, total[, note]).
@@ -65,7 +65,7 @@ def frequency_matched(
         Five rows: tokens, matched, difference, standard error, p. The columns are those of :func:`collapse.tokens`.
 
     Raises:
-        UsageError: A token or id is unknown, or no class is left to match.
+        UsageError: A token or id is unknown, none is given, or no class is left to match.
         CollapseError: The store or the tokenizer cannot be read.
 
     >>> from collapse.testing import statistics_of
@@ -170,9 +170,9 @@ class _Compared:
     Attributes:
         tokens: Number of tokens.
         mean: Mean of the tokens' values.
-        difference: Difference from the matched classes, as a weighted sum over classes.
-        parts: For each class in the sum, its weight times its standard deviation about the line.
-        residuals: Standardized residuals of these classes.
+        difference: Difference from the matched classes, a weighted sum of the values of tokens and matched classes.
+        parts: For each token or class in this sum, its weight times the standard deviation about the line.
+        residuals: Standardized residuals of these tokens and classes.
     """
 
     tokens: int
@@ -213,7 +213,10 @@ def _centred(x: Values, fewest: int) -> tuple[float, Values, float]:
 
 
 def _residuals(x: Values, y: Values) -> tuple[Values, float]:
-    """Fit y by a least-squares line in x; return the standardized residuals and the standard deviation about it."""
+    """Fit a least-squares line in x to y; return the standardized residuals and the standard deviation about the line.
+
+    If y is exactly on the line, the residuals are not standardized, and the standard deviation is 0.
+    """
     _, centred, spread = _centred(x, _FEWEST + 1)
     leverage = 1 / len(x) + centred**2 / spread
     left = y - y.mean() - centred * (centred @ y) / spread

@@ -101,7 +101,8 @@ def tokens(
         over all classes. Texts are None if no tokenizer is found; a note reports this.
 
     Raises:
-        UsageError: A token, id or column is unknown; the message suggests similar ones, or the tokens of a word.
+        UsageError: A token, id or column is unknown (the message suggests similar ones, or the tokens of a word), or
+            ``top``, ``least`` or ``by`` is combined with arguments that exclude it.
         CollapseError: The store or the tokenizer cannot be read.
 
     >>> from collapse.testing import tiny_statistics

@@ -1,4 +1,4 @@
-"""Texts of tokens: decode an id, look a text up, and explain why a text is not a class."""
+"""Decode token ids to texts, find classes by their text, and explain why a text is not a class."""
 
 from collections.abc import Iterable
 from difflib import get_close_matches
