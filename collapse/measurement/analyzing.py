@@ -54,7 +54,7 @@ def analyzed(found: Analysis, table: Results, **options: Any) -> Table:
 def attempted(called: str, declared: Declared, make: Callable[[], T]) -> T:
     """Call ``make``, which runs a function of a plugin, and return the result of this function.
 
-    Error messages name the function by the text ``called``.
+    Error messages name the function by the text ``called`` and, if it fails, the module of ``declared``.
 
     Raises:
         PluginError: The function failed.

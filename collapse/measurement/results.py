@@ -109,7 +109,7 @@ class Results:
         Results(2 rows, 2 columns)
         """
         made = cls()
-        made._frame = frame.reset_index(drop=True).copy()  # in few blocks, as frame_of() does
+        made._frame = frame.reset_index(drop=True).copy()  # joins pandas' blocks, as in frame_of()
         made.lines = [None] * len(frame)
         return made
 

@@ -1,6 +1,6 @@
-"""Show rows as a table: property, measurement, a value per model, the value at full collapse and the reachable value.
+"""Make tables of rows: a line per measurement with a value per model, or a line per checkpoint or layer.
 
-A table also has a title per model, and notes.
+The tables also show the values at full collapse and the reachable values. They have a title per model, and notes.
 """
 
 import math

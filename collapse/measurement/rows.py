@@ -195,4 +195,4 @@ def frame_of(rows: Sequence[Row]) -> "pd.DataFrame":
     ]
     made = pd.DataFrame(records, columns=None if records else [*ABOUT, "versions"])
     made = made.astype({name: "Int64" for name in COUNTS if name in made})  # whole also where some are missing
-    return made.copy()  # in few blocks: pandas warns of inserting into a frame of more than 100
+    return made.copy()  # joins pandas' blocks of columns: inserting a column into more than 100 blocks causes a warning

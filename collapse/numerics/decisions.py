@@ -253,7 +253,6 @@ class ValidationTally:
 
     @torch.no_grad()
     def _batch(self, h_Bd: Tensor, y_B: Tensor, decided: Mapping[str, Tensor]) -> ValidationBatch:
-        """Return a batch for plugin statistics."""
         classes_K, inverse_B, counts_K = torch.unique(y_B, return_inverse=True, return_counts=True)
         rows_K = torch.searchsorted(self.decider.classes, classes_K).clamp_(max=len(self.decider.classes) - 1)
         means_Kd = self.decider.means[rows_K]
@@ -281,7 +280,7 @@ class ValidationTally:
         return {name: value.cpu().contiguous() for name, value in state.items()}
 
     def resume(self, state: Mapping[str, Tensor], statistic_types: Sequence[type[Statistic]] = ()) -> None:
-        """Resume from the result of :meth:`state`, with the plugin statistics ``statistic_types``."""
+        """Load the result of :meth:`state`, with the plugin statistics ``statistic_types``, into an empty tally."""
         device = self.decider.weight.device
         classes = state["classes"].to(device)
         for name, values in self._sums.items():
