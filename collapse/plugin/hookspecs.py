@@ -1,4 +1,4 @@
-"""The hooks that a plugin may implement with ``@collapse.hookimpl``; each returns one answer or None.
+"""The hooks that a plugin may implement with ``@collapse.hookimpl``.
 
 Metrics, statistics, analyses and figures need no hook: collapse finds the declarations in a plugin's module.
 

@@ -85,6 +85,9 @@ def candidates(extra: list[str]) -> Iterator[tuple[str, str, Callable[[], Any]]]
 
     Args:
         extra: Files, modules, or ``no:NAME`` to disable a plugin, in addition to ``COLLAPSE_PLUGINS``.
+
+    Raises:
+        UsageError: ``no:NAME`` names no installed plugin.
     """
     named = [each.strip() for each in [*os.environ.get("COLLAPSE_PLUGINS", "").split(","), *extra] if each.strip()]
     without = {each.removeprefix(_NOT) for each in named if each.startswith(_NOT)}
@@ -100,7 +103,11 @@ def candidates(extra: list[str]) -> Iterator[tuple[str, str, Callable[[], Any]]]
 
 
 def load_given(name: str) -> ModuleType:
-    """Import a plugin that the user named: a file or a module."""
+    """Import a plugin that the user named: a file, whose code is executed anew at each call, or a module.
+
+    Raises:
+        CollapseError: There is no such file.
+    """
     path = expanded(name)
     if path.suffix != ".py":
         return importlib.import_module(name)

@@ -1,10 +1,12 @@
-"""Define measures, which reduce the values of a metric to one named number, and their limits. Does not import torch.
+"""Define measures, which reduce the values of a metric to one named number, and their limits.
 
 A measure reduces the values of classes or pairs to a *state*: a few numbers, such as a count and a sum, from which the
 result is computed. States of different values can be merged in any order. The values are divided into groups, and each
 group has its own result. There is one group with all values or, to get one number per class, one group per class.
 
 Shapes: G groups, n values per group, k numbers in the state of a group.
+
+This module does not import torch.
 """
 
 import math
@@ -26,8 +28,8 @@ Limit = int | float | Callable[..., float | None] | None
 """A number, a function with any of the parameters C, d and measured, or None for no limit."""
 
 Scale = int | float | Literal["log"] | None
-"""How a value changes if each embedding h is replaced by s·h: a number p if the value is multiplied by sᵖ, "log" if
-log s is added to the value, None if it changes in another way."""
+"""How a value changes if each embedding h is replaced by s·h: a number p if the value is multiplied by sᵖ, "log" if a
+multiple of log s is added to the value, None if it changes in another way."""
 
 _NAME = re.compile(r"[a-z][a-z0-9_]*(\.[a-z0-9_]+)*")
 _CANCELLED = 1e-3  # a difference smaller than this, relative to its terms, has lost more than three digits

@@ -1,10 +1,10 @@
-"""Decorators with which a plugin declares three kinds of metrics, values that metrics share, and analyses.
+"""Decorators that declare metrics, values that metrics share, and analyses.
 
 A *measurement* is one named number. A scalar metric gives one measurement. A class metric gives one value per class,
 and a pair metric gives one value per pair of classes. One or more *measures* (mean, standard deviation, ...) turn the
 values of a class or pair metric into measurements. The names of a function's parameters say which values the function
 reads (parameters.py). The decorators only attach a declaration to the function, so that the function can be called and
-tested like any other. Does not import torch.
+tested like any other. This module does not import torch.
 """
 
 import re
@@ -26,10 +26,15 @@ _NAME = re.compile(r"[a-z][a-z0-9_-]*")
 
 @dataclass(frozen=True)
 class Noted:
-    """A value with a remark, which a declared function can return; a value of None means that no value is available.
+    """The result of a declared function with a remark: a value, or None if there is no value.
 
-    Other functions that have the value as a parameter get it without the remark. The remark is reported with the
-    numbers of these other functions. If the value is None, the other functions are not called and have no numbers.
+    Functions that have the value as a parameter get it without the remark. The remark is reported with this function's
+    number and with their numbers. If the value is None, they are not called and have no numbers.
+
+    Attributes:
+        value: The value, or None.
+        text: The remark; for None, the reason.
+        kind: Kind of the note in a row. "singletons" replaces the general note on classes with one sample.
     """
 
     value: Any
@@ -66,7 +71,7 @@ class Declared:
 
 @dataclass(frozen=True)
 class Derived(Declared):
-    """A declared function. Other functions get its value through a parameter with the function's name."""
+    """A function declared with :func:`derived` (kind "derived") or :func:`pair_derived` (kind "pair")."""
 
     kind: Literal["derived", "pair"]
 
@@ -162,11 +167,14 @@ def metric(
             For val_loss, it is "lower".
         vector: A function that returns (ids, values), one value per class, for :func:`collapse.vectors`; its parameters
             name what it reads.
-        standard_error: True, False or a function. True if the derivative of the number with respect to the parameter
-            ``chunks`` (the totals over the validation blocks) gives the standard error. Compute the number then with
-            torch operations only, from ``chunks`` or from measurements that are computed in this way. A function must
-            return the influence of each of S groups of blocks on the number, as a tensor of shape (S,) (see
-            numerics/standard_errors.py). False if there is no standard error.
+        standard_error: Whether the number has a standard error over the validation blocks. If True, it follows from the
+            derivative of the number with respect to the parameter ``chunks`` (the totals over these blocks); compute
+            the number with torch operations only, from ``chunks`` or from measurements that are computed in this way.
+            If it is a function, it returns the influence of each of S groups of blocks on the number, shape (S,) (see
+            numerics/standard_errors.py).
+
+    Raises:
+        PluginError: The name is invalid, or a limit has an unknown parameter.
     """
     measure = Measure(name, towards=towards, reachable=reachable, reached_by=reached_by, headline=headline)
     about = scale, translation, version, better, vector, standard_error
@@ -183,6 +191,9 @@ def class_metric(
         scale: How the values change under h → s·h: a number p if they are multiplied by sᵖ, "log" if they are
             logarithms of such values, None if they change in another way. The change of each measure follows from this.
         translation, version: As for :func:`metric`.
+
+    Raises:
+        PluginError: No measures are given.
     """
     return lambda function: _declare_values(function, "class", measures, scale, translation, version)
 
@@ -190,12 +201,16 @@ def class_metric(
 def pair_metric(
     *measures: Measure, scale: Scale = 0.0, translation: bool = True, version: int = 1
 ) -> Callable[[Function], Function]:
-    """Declare a function that returns one value per pair of classes in a tile, which is a block of class pairs.
+    """Declare a function that returns one value per class pair, shape (R, S), and the measures of these values.
 
-    The function must be elementwise, symmetric in the two classes, and pure (without side effects).
+    The function is called for each tile, which holds the pairs of R classes (rows) with S classes (columns). A value
+    must depend only on its two classes, not on their order or on the tile. The function must not have side effects.
 
     Args:
         measures, scale, translation, version: As for :func:`class_metric`.
+
+    Raises:
+        PluginError: No measures are given.
     """
     return lambda function: _declare_values(function, "pair", measures, scale, translation, version)
 
@@ -209,7 +224,7 @@ def derived(function: Function) -> Function:
 
 
 def pair_derived(function: Function) -> Function:
-    """Declare a function of class pairs that is called once per tile, which is a block of class pairs.
+    """Declare a function of class pairs that is called once per tile (see :func:`pair_metric`).
 
     Other functions of pairs get its value through a parameter with this function's name.
     """
@@ -221,6 +236,9 @@ def analysis(name: str) -> Callable[[Function], Function]:
 
     If the table has several layers, ``f`` gets only the rows of the layer ``top``, unless an option names the column
     ``layer``.
+
+    Raises:
+        PluginError: The name is invalid.
     """
     check_name("analysis", name)
     return lambda function: declare(function, Analysis(function, name))

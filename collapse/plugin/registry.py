@@ -42,7 +42,10 @@ class Plugins:
         return next((each for each in self.found if each.module == module), Plugin(module, ""))
 
     def made_by(self, measurements: Chosen) -> dict[str, str]:
-        """Return the plugin of each measurement, as rows record it: its distribution and version, or its file."""
+        """Return the plugin of each measurement, as rows record it: its distribution and version, or its file.
+
+        Measurements of modules that are not registered, such as a notebook, are omitted.
+        """
         made_by = {name: self.owner(metric.module).made_by for name, (metric, _) in measurements.items()}
         return {name: by for name, by in made_by.items() if by}
 
@@ -87,7 +90,7 @@ class Plugins:
         Measurements that are given by name (see :meth:`select`) come first, then the measurements of given functions.
 
         Raises:
-            UsageError: A name is unknown, or a function is not a metric.
+            UsageError: A name is unknown, nothing is named, or a function is not a metric.
             PluginError: A parameter of a function names an unknown value, or a measurement of a function has the name
                 of another measurement.
         """

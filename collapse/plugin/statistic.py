@@ -248,7 +248,10 @@ class Statistic:
 
 
 class ValidationStatistic(Statistic):
-    """An extra statistic of the validation text: its ``update`` receives a :class:`collapse.ValidationBatch`."""
+    """An extra statistic of the validation text: its ``update`` receives a :class:`collapse.ValidationBatch`.
+
+    Defining a subclass raises PluginError if a tensor has the reduction "chan".
+    """
 
     phase = "validation"
 

@@ -18,7 +18,10 @@ _VOCABULARY = 211
 
 
 def draw(classes: int, dim: int, samples: int, *, seed: int) -> Features:
-    """Draw random float64 features with a classifier bias; the arguments are those of :func:`random_features`."""
+    """Draw random float64 features, also with a classifier bias and out-of-distribution features.
+
+    The arguments are those of :func:`random_features`.
+    """
     made = random_features(classes, dim, samples, seed=seed)
     made["classifier_bias"] = torch.linspace(-3, 3, classes)
     made["ood_features"] = made["validation_features"].square()
@@ -81,7 +84,7 @@ def unseen_label(features: Features) -> Features:
 
 
 def simplex(classes: int, dim: int) -> Features:
-    """Return features at full collapse.
+    """Return features at full collapse, for classes ≤ dim.
 
     The means form an exact simplex, every sample equals its class mean, and the classifier's rows equal the means.
     """
@@ -94,7 +97,7 @@ def simplex(classes: int, dim: int) -> Features:
 
 
 def degenerate() -> dict[str, Features]:
-    """Return degenerate features, for which a metric must still return a number or None."""
+    """Return degenerate features by their description; a metric must still return a number or None for them."""
     plain = draw(6, 4, 60, seed=9)
     h, y = plain["train_features"], plain["train_labels"]
     first = [int((y == c).nonzero()[0]) for c in range(6)]

@@ -73,7 +73,7 @@ class _Laws:
         self.reasons: dict[str, str] = {}
 
     def statistics(self, features: Features) -> EmbeddingStatistics:
-        """Return the statistics of a store of features."""
+        """Collect features, and return their statistics with ``n_params``, ``previous`` and ``ood``."""
         given: dict[str, Any] = dict(features)
         ood = given.pop("ood_features")
         arrays = [given.pop(name) for name in ("train_features", "train_labels", "classifier")]

@@ -103,12 +103,14 @@ def tiny_statistics() -> EmbeddingStatistics:
 
 
 def random_features(classes: int, dim: int, samples: int, *, spread: float = 0.5, seed: int = 0) -> dict[str, Tensor]:
-    """Draw features (train and validation embeddings, labels, a classifier) in which every class occurs.
+    """Draw float32 features: embeddings and labels for training and validation, and a classifier of shape (C, d).
+
+    Every class occurs in training, but not always in validation.
 
     Args:
         classes: Number of classes C.
         dim: Number of dimensions d.
-        samples: Number of training samples, at least C; validation has a quarter as many.
+        samples: Number of training samples, at least C; validation has a quarter as many, at least 1.
         spread: Standard deviation within a class, in every dimension. The standard deviation of class means is 1.
         seed: Seed of the generator.
     """
