@@ -66,6 +66,10 @@ def run_or_submit_jobs(
         place_of: Returns the folder of a model's store.
         store: The given ``--store``, which also holds the files of the jobs.
         given: Options of :func:`collapse.collect`.
+
+    Raises:
+        UsageError: An option that the jobs need is missing, or an option cannot be used with ``--launcher``.
+        CollapseError: A part failed, SLURM rejects the jobs, or jobs of another command use the folder.
     """
     options = click.get_current_context().params
     given_here = partial(is_given, click.get_current_context())
@@ -103,7 +107,10 @@ def jobs_of(store: Path) -> tuple[Mapping[str, Any], str, bool]:
     """Return the record of a store's last jobs, a description of their states, and whether any job waits or runs.
 
     The keys of the record are "parts" (number of parts per store), "jobs" (ids of the jobs) and "command" (words of the
-    command line).
+    command line). If there are no jobs, the record is empty and the description is "".
+
+    Raises:
+        CollapseError: SLURM's queue cannot be read.
     """
     folder = store / JOBS
     try:

@@ -32,7 +32,7 @@ def plugins() -> Plugins:
     """Load all plugins from entry points, ``COLLAPSE_PLUGINS`` and ``-p``, except plugins that add commands.
 
     Raises:
-        UsageError: A plugin of ``COLLAPSE_PLUGINS`` or ``-p`` cannot be used.
+        UsageError: A plugin of ``COLLAPSE_PLUGINS`` or ``-p`` cannot be used, or ``no:NAME`` names no installed plugin.
     """
     loaded = Plugins()
     offered: list[tuple[Plugin, Any]] = []

@@ -80,9 +80,9 @@ def correlation(
         left out. With ``cluster``, p is None in the same cases.
 
     Raises:
-        UsageError: A column or filter is unknown; or --strata is given with --control or --cluster, or without exactly
-            one column of --within.
-        CollapseError: There are fewer than 3 rows or no degree of freedom, or a column does not vary.
+        UsageError: A column or filter is unknown, or --within puts every row into its own group; or --strata is given
+            with --control or --cluster, or without exactly one column of --within.
+        CollapseError: There are fewer than 3 rows, no degree of freedom or no column to test, or the goal is constant.
 
     Source: Holm 1979; Benjamini & Hochberg 1995; MacKinnon, Nielsen & Webb 2023 for clusters.
 
@@ -152,7 +152,7 @@ def _left(chosen: Chosen) -> Floats:
 def _permute(chosen: Chosen, left_kn: Floats, records: list[dict[str, Any]], resamples: int) -> bool:
     """Replace each p by that of ``p_of_whole_groups``.
 
-    If that p is None for a column, change nothing and return False.
+    Return True; if that p is None for a column, change nothing and return False.
     """
     first_n, second_n = chosen.groupings[0], groups_of(chosen.frame, chosen.within[1:])
     found = [p_of_whole_groups(left_n, left_kn[-1], first_n, second_n, n=resamples) for left_n in left_kn[:-1]]

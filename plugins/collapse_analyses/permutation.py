@@ -60,8 +60,9 @@ def permutation(
         r_without_one_low and r_without_one_high (range of r when one row is excluded).
 
     Raises:
-        UsageError: A column or filter is unknown, or an expression is invalid.
-        CollapseError: The goal is constant or not finite, or fewer than 3 rows are left.
+        UsageError: A column or filter is unknown, an expression is invalid, ``n`` is below 1, or --within puts every
+            row into its own group.
+        CollapseError: The goal is constant or not finite, no column can be tested, or fewer than 3 rows are left.
 
     Source: Wu & Papyan 2024, §3.8; Westfall & Young 1993 for max-T.
 

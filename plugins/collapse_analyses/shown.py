@@ -26,7 +26,7 @@ def table_of(
 
 
 def predicted_note(goal: str, effects: int) -> str:
-    """Return the note on the column of predicted signs, given the number of effects that are subtracted."""
+    """Return the note on the column of predicted signs; ``effects`` is the number of groupings that are subtracted."""
     if effects > 1:
         return "predicted: no sign is predicted if the effects of several columns are subtracted"
     sign = f"predicted: the sign of r if better {goal} goes with more collapse; none: no prediction"

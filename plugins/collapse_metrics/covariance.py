@@ -12,7 +12,7 @@ from collapse.core.gram import gram
 
 
 class WithinClassCovariance(Statistic):
-    """Σ_W = Σ_i (h_i − μ_{y_i})(h_i − μ_{y_i})ᵀ / N, shape (d, d), squared units of h.
+    """Within-class covariance Σ_W = Σ_i (h_i − μ_{y_i})(h_i − μ_{y_i})ᵀ / N, shape (d, d), squared units of h.
 
     The sum (``scatter``) and N (``samples``) are stored separately, so that merging is exact.
     """
@@ -23,14 +23,13 @@ class WithinClassCovariance(Statistic):
     samples: Tensor
 
     def update(self, batch: Batch) -> None:
-        """Sum the outer products of a batch's deviations."""
         self.scatter = gram(batch.deviations)
         self.samples = batch.counts.sum().reshape(1)
 
 
 @derived
 def within_covariance(covariance: Mapping[str, Tensor]) -> Float[Tensor, "d d"]:
-    """Σ_W, shape (d, d), squared units of h."""
+    """Within-class covariance Σ_W, shape (d, d), squared units of h."""
     return covariance["scatter"] / covariance["samples"]
 
 

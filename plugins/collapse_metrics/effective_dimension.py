@@ -36,7 +36,6 @@ class InverseMeanSquare(Mean):
         return None if scale is None or isinstance(scale, str) else -2 * scale + 0.0
 
     def result(self, state: Tensor) -> Tensor:
-        """Return 1/(mean² + std²) of each of G groups of values, shape (G,), from the groups' states, shape (3, G)."""
         n, mean, squares = state
         return (mean.square() + squares / n).reciprocal()
 

@@ -37,7 +37,6 @@ class PredictionsByGroup(ValidationStatistic):
     per_class = True  # --min-count does not change decisions, so nc4.grouped_kappa stays available
 
     def update(self, batch: ValidationBatch) -> None:
-        """Count the predictions of a batch."""
         group_B = batch.block % GROUPS
         one_B = torch.ones_like(group_B)
         agree_B = (batch.linear == batch.ncc).long()

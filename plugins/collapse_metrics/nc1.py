@@ -16,13 +16,13 @@ from collapse_metrics.spectrum import between_spectrum as between_spectrum
 
 @derived
 def mean_sqnorm(norms: Tensor) -> Tensor:
-    """mean‖μ_c − μ̄‖², squared units of h."""
+    """Mean squared norm of the centred class means, mean‖μ_c − μ̄‖², squared units of h."""
     return norms.square().mean()
 
 
 @derived
 def mean_sqdist(mean_sqnorm: Tensor, C: int) -> Tensor:
-    """mean‖μ_c − μ_c′‖² over pairs, squared units of h."""
+    """Mean squared distance of class means, mean‖μ_c − μ_c′‖² over pairs, squared units of h."""
     return mean_sqnorm * (2 * C / (C - 1))
 
 
