@@ -30,7 +30,7 @@ Names = str | Sequence[str] | None
 """A string with one or more names, separated by commas; or a list of such strings; or None."""
 
 LOG_CDNV = "log(nc1.cdnv)"
-"""The logarithm of CDNV, as in the paper's figures, because one rare pair of classes can be a third of the mean CDNV."""
+"""The logarithm of CDNV, as in the paper's figures: one rare pair of classes can be a third of the mean CDNV."""
 SETS: Mapping[str, Sequence[str]] = {
     "paper": TABLE_1,
     "figure1": (
@@ -182,11 +182,7 @@ def _readable(frame: "pd.DataFrame", goal: Column, wanted: Mapping[str, bool]) -
     """Read the columns; return also the names of the excluded columns.
 
     A column that cannot be read, or lacks a value in a row with a goal, is excluded, unless the user wrote the column
-    itself. The goal and columns of the goal's expression are skipped.
-
-    Raises:
-        UsageError: A column that the user wrote does not exist.
-        CollapseError: It has a value that is not finite.
+    itself. Columns that the goal's expression reads are also skipped, but not listed as excluded.
     """
     tested: list[Column] = []
     left_out: list[str] = []

@@ -102,9 +102,10 @@ def on_the_hub() -> list[Record]:
 
 
 def find(model: str, runs: str | Path = "runs") -> list[Record]:
-    """Find a model by its published name, run name or run directory; return a record per checkpoint.
+    """Find a model by its published name, run name or run directory; return a record per checkpoint, [] if none.
 
-    A name without a corpus, such as 02x0064_01d, finds models with this name on any corpus.
+    A name without a corpus, such as 02x0064_01d, finds models with this name on any corpus. ``runs`` is the folder of
+    the run directories.
 
     Raises:
         UsageError: The text is not the name of a model.

@@ -52,7 +52,10 @@ def prepare(model: Any) -> str | None:
 
 
 class FastSelfAttention(GPTNeoSelfAttention):
-    """GPT-Neo's self-attention with fused kernels; it does not return attention weights."""
+    """GPT-Neo's self-attention with fused kernels, which return no attention weights.
+
+    transformers' own attention computes padded or cached text, and text with dropout, and returns weights.
+    """
 
     def _attn(
         self,

@@ -1,7 +1,4 @@
-"""Publish a run on the Hub: the model and store of epoch k + 1 become a revision with the tag k.
-
-The branch main is the last revision.
-"""
+"""Publish a run on the Hub: the model and store of epoch k + 1 become a revision with the tag k; main is the last."""
 
 import json
 from pathlib import Path
@@ -103,13 +100,13 @@ def _revision(run: Run, repo: str, checkpoint: Checkpoint) -> Revision:
 
 
 def _record(run: Run) -> bytes:
-    """Return the run's record without details of this machine."""
+    """Return the run's record as JSON, without facts about the machine that trained it."""
     record = {key: value for key, value in run.record.items() if key not in ("published", "here")}
     return (json.dumps(without_folders(record), indent=1, ensure_ascii=False) + "\n").encode()
 
 
 def model_card(run: Run, repo: str, checkpoint: Checkpoint) -> str:
-    """Return the Markdown text and metadata, with the measurements as a table and as evaluation results."""
+    """Return the model card of a checkpoint: Markdown, with the measurements as a table and in the metadata."""
     record = run.record
     corpus, name = record["corpus"], f"{run.name}@{checkpoint.k}"
     measured = next((row.measurements for row in run.results() if row.model == name), {})

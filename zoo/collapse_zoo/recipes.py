@@ -206,7 +206,7 @@ class Name:
 
     @property
     def _decay(self) -> str:
-        """The letter of the weight decay, or x if no letter stands for this value.
+        """The letter of the weight decay, or x if this value has no letter.
 
         A name with x cannot be parsed, but the run's record has the value.
         """

@@ -87,7 +87,7 @@ class Run:
         write_atomic(self.path / RECORD, text.encode())
 
     def describe(self, recipe: Recipe, source: "Source", **more: Any) -> None:
-        """Write everything known before training into the record; facts about this machine go into ``here``."""
+        """Write everything known before training, and ``more``, into the record; facts about this machine into ``here``."""
         here = {"texts": source.collecting(recipe.chunk_length), "tokenizer": source.tokenizer_name}
         self.update(
             recipe=asdict(recipe),
@@ -140,7 +140,7 @@ class Run:
         return options
 
     def newest(self) -> Path | None:
-        """Return the newest complete checkpoint, from which training resumes."""
+        """Return the folder of the newest complete checkpoint, from which training resumes; None if there is none."""
         complete = [folder for folder in self._checkpoints() if state_in(folder)]
         return complete[-1] if complete else None
 
@@ -191,7 +191,7 @@ class Run:
                 file.unlink()
 
     def finish(self) -> None:
-        """Copy the model of the last checkpoint into the run directory, and update the record."""
+        """Copy the last checkpoint into the run directory, update the record, and delete files for resuming."""
         last = self.newest()
         assert last is not None  # training has just ended
         shutil.copytree(last, self.path, dirs_exist_ok=True, ignore=shutil.ignore_patterns(*RESUMING))
@@ -208,7 +208,7 @@ class Run:
         return Results.read(file).rows if file.exists() else []
 
     def measured(self) -> set[int]:
-        """Return the number k (model name ``…@k``) of each checkpoint that has a row in ``results.json``."""
+        """Return the number k of each checkpoint @k that has a row in ``results.json``."""
         return {_k_of(row) for row in self.results()}
 
     def add(self, row: Row, k: int) -> Row:

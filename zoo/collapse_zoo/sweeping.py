@@ -68,6 +68,10 @@ def sweep(
         gpus: Number of GPUs, on one machine, for each member.
         slurm: Parameters of submitit for SLURM jobs; None to run the members in this process, one after the other.
         progress: Called as progress(what, done, total[, note]).
+
+    Raises:
+        UsageError: A recipe is invalid, or SLURM is not available. Errors of single members are returned instead.
+        CollapseError: The text cannot be packed, or SLURM rejects the jobs.
     """
     folder = Path(folder)
     planned = _planned(members, source, values or {}, progress)
@@ -157,7 +161,8 @@ def _submit(runs: Sequence[Run], folder: Path, slurm: Mapping[str, Any]) -> dict
     """Submit a SLURM array with a job per run, wait until all jobs end, and return the errors by the run's name.
 
     Raises:
-        UsageError: SLURM is not available on this machine.
+        UsageError: SLURM is not available.
+        CollapseError: SLURM rejects the jobs.
     """
     srun = ["--cpus-per-task", str(slurm["cpus_per_task"])]  # srun does not inherit it from sbatch
     jobs = submit(Job(), runs, folder, name="collapse-zoo", slurm_srun_args=srun, **slurm)

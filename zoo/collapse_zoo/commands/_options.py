@@ -75,6 +75,10 @@ def given_source(options: dict[str, Any], *, remark: bool = True) -> "Source":
     """Return the texts and tokenizer that options name.
 
     With ``remark``, warn if the training text and the validation text are the same.
+
+    Raises:
+        UsageError: Options cannot be used together.
+        CollapseError: A text or the tokenizer is not available.
     """
     from collapse.measurement.comparable import SAME_TEXTS, same_texts
     from collapse_zoo.sources import STORIES, find_source
@@ -94,7 +98,10 @@ def given_source(options: dict[str, Any], *, remark: bool = True) -> "Source":
 def recipe_values(options: dict[str, Any], cuda: bool | None = None) -> dict[str, Any]:
     """Return the recipe's values that options set.
 
-    ``cuda`` decides the precision "auto": True if the job has a GPU, False if not, None to look on this machine.
+    ``cuda`` decides the precision "auto": True if the job has a GPU, False if it has none, None to ask torch.
+
+    Raises:
+        UsageError: The value of ``--regularize``, ``--config-arg`` or ``--trainer-arg`` is invalid.
     """
     values = {each.name: options[each.name] for each in _recipe_fields() if options[each.name] is not None}
     if options["regularize"]:
