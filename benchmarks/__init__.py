@@ -1,1 +1,1 @@
-"""Benchmarks: time, throughput, share of a measured limit, memory and growth; run by ``python -m benchmarks``."""
+"""Benchmarks of time, throughput and peak memory; run them with ``python -m benchmarks``."""

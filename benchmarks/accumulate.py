@@ -1,6 +1,6 @@
-"""Class moments of batches, against a copy of the embeddings and a bare ``index_add_`` of the same batches.
+"""Benchmark class moments of batches, compared with a copy of the embeddings and a bare ``index_add_``.
 
-The copy, from float32 to float64 as the accumulator needs it, is the limit: the embeddings are read and written once.
+The copy is the limit: it converts float32 to float64, as the accumulator does, and reads and writes embeddings once.
 """
 
 import itertools
@@ -15,7 +15,7 @@ from collapse.numerics.class_moments import ClassMoments
 
 
 def benchmark(quick: bool) -> Record:
-    """Measure one size."""
+    """Time batches of one size, and measure the peak memory."""
     sizes = {"C": 1_000, "d": 64, "N": 512} if quick else {"C": 29_233, "d": 768, "N": 2_047}
     rounds = 20 if quick else 100
     embeddings, labels = _batches(sizes, rounds + 1)
@@ -49,7 +49,7 @@ def benchmark(quick: bool) -> Record:
 
 
 def prepared(**sizes: int) -> Callable[[], object]:
-    """Return the work whose peak memory is measured: a new accumulator, and twenty batches."""
+    """Return a function that adds twenty batches to a new accumulator, to measure its peak memory."""
     embeddings, labels = _batches(sizes, 20)
     return lambda: _grown(sizes, embeddings, labels)
 
@@ -62,7 +62,7 @@ def _batches(sizes: dict[str, int], count: int) -> tuple[list[Tensor], list[Tens
 
 
 def _grown(sizes: dict[str, int], embeddings: list[Tensor], labels: list[Tensor]) -> ClassMoments:
-    """Return an accumulator that holds most classes, as it does for most of a run."""
+    """Return an accumulator that holds twenty batches, so that most samples of the next batch are of known classes."""
     moments = ClassMoments(sizes["d"])
     for h, y in zip(itertools.cycle(embeddings), labels[:20], strict=False):
         moments.add(h, y)

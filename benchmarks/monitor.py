@@ -1,7 +1,7 @@
-"""Batches of the monitor, and a measurement of the callback against the training steps between two measurements.
+"""Benchmark updates of the monitor, and a measurement by the callback compared with the training steps.
 
-The monitor is timed with one thread, beside a copy of the embeddings as float64, and beside the mean and variance
-accumulators of neural-collapse (github.com/rhubarbwu/neural-collapse) if they can be imported.
+Updates run on one thread. They are compared with a copy of the embeddings as float64 and, if the package
+neural-collapse (github.com/rhubarbwu/neural-collapse) is installed, with its mean and variance accumulators.
 """
 
 import itertools
@@ -29,7 +29,7 @@ _THEIRS = "package neural-collapse: means and variances"
 
 
 def benchmark(quick: bool) -> Record:
-    """Measure batches, and a measurement during training."""
+    """Time updates of the monitor, and a measurement during training."""
     record = Record(
         "monitor", "Updates of the monitor on one thread, and one measurement by the callback with its default options."
     )
@@ -39,7 +39,7 @@ def benchmark(quick: bool) -> Record:
 
 
 def _add_updates(record: Record, quick: bool) -> None:
-    """Time batches of labels that are drawn uniformly."""
+    """Time updates with batches whose labels are drawn uniformly."""
     C, d, B = (100, 64, 64) if quick else (1_000, 512, 512)
     draw = torch.Generator().manual_seed(0)
     batches = [(torch.randn(B, d, generator=draw), torch.randint(C, (B,), generator=draw)) for _ in range(_UPDATES)]
@@ -69,7 +69,7 @@ def _add_updates(record: Record, quick: bool) -> None:
 
 
 def _over(batches: Iterable[tuple[Tensor, Tensor]], work: Callable[[Tensor, Tensor], object]) -> Callable[[], None]:
-    """Return the work on all batches."""
+    """Return a function that calls ``work`` with each batch."""
 
     def over() -> None:
         for h, y in batches:
@@ -79,7 +79,7 @@ def _over(batches: Iterable[tuple[Tensor, Tensor]], work: Callable[[Tensor, Tens
 
 
 def _add_callback(record: Record, quick: bool) -> None:
-    """Time a training step of a GPT-Neo 2x128, and a measurement, on tokens by Zipf's law."""
+    """Time a training step of a GPT-Neo 2x128, and a measurement, on tokens that are drawn by Zipf's law."""
     V, T = (2_000, 64) if quick else (50_257, 2_048)
     recipe = Recipe(depth=2, width=128, vocabulary=V, chunk_length=T)
     transformers.set_seed(0)

@@ -1,6 +1,7 @@
-"""Packing of a text into a folder, against its tokenizer alone on lists of 1,000 texts with the same threads.
+"""Benchmark packing a text into a folder, compared with the tokenizer alone on lists of 1,000 texts.
 
-The text is that of the tests that need real data; without it, generated stories with a tokenizer of their own.
+Both use the same threads. The text is TinyStories from the folder of the tests that need real data. If this folder is
+absent, or with ``quick``, stories and their own tokenizer are generated.
 """
 
 import json
@@ -24,7 +25,7 @@ _LIST = 1_000
 
 
 def benchmark(quick: bool) -> Record:
-    """Measure reading, tokenizing, cutting into chunks, writing and hashing."""
+    """Time packing: reading, tokenizing, cutting into chunks, writing and hashing."""
     with tempfile.TemporaryDirectory() as temporary:
         place = Path(temporary)
         file, folder = place / "texts.jsonl", place / "tokenizer"

@@ -1,4 +1,7 @@
-"""The results of a benchmark as a table, Markdown and JSON. Imports no torch, for the docs' generator."""
+"""The results of a benchmark as a table, Markdown and JSON.
+
+This module does not import torch, because ``__main__.py`` imports it before setting the number of threads.
+"""
 
 import json
 from collections.abc import Mapping
@@ -16,11 +19,11 @@ class Record:
     """The results of one benchmark.
 
     Attributes:
-        benchmark: Its name.
-        about: What it compares, in a sentence.
-        rows: A row for each piece of work: its cells by column.
-        notes: Further remarks.
-        run: The machine, versions, commit and settings.
+        benchmark: Name of the benchmark.
+        about: What the benchmark compares, in a sentence.
+        rows: The table's rows, one for each piece of work: a dictionary from columns to cells.
+        notes: Remarks below the table.
+        run: Machine, versions, commit and settings, as returned by :func:`benchmarks.machine.described`.
     """
 
     benchmark: str
@@ -42,12 +45,12 @@ class Record:
         """Add a row for each piece of work on the same data.
 
         Args:
-            data: The data and its sizes.
-            times: The seconds of each piece of work.
-            amount: How many units each piece of work does.
-            unit: What is counted for the throughput.
-            limit: The piece of work whose speed is 100 % in the column ``% of limit``.
-            peaks: The largest growth of memory in bytes, where it was measured.
+            data: Description of the data and its sizes.
+            times: Seconds of each piece of work, by its name.
+            amount: Number of units that each piece of work processes.
+            unit: The unit of the throughput, such as "tokens"; "" for no throughput.
+            limit: Name of the piece of work whose speed is 100 % in the column ``% of limit``; "" for no such column.
+            peaks: Peak growth of memory in bytes, by piece of work; None for work whose peak was not measured.
         """
         for work, seconds in times.items():
             row = {"data": data, "work": work, "seconds": float(f"{seconds:.4g}")}
@@ -71,7 +74,7 @@ class Record:
         return Table(title, columns, cells, notes=self.notes)
 
     def write(self, folder: Path) -> Path:
-        """Write it as JSON into a folder; return the file."""
+        """Write the record as JSON into a folder, and return the file."""
         folder.mkdir(parents=True, exist_ok=True)
         file = folder / f"{self.benchmark}.json"
         file.write_text(json.dumps(asdict(self), indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
@@ -79,11 +82,11 @@ class Record:
 
     @classmethod
     def read(cls, file: Path) -> "Record":
-        """Read what :meth:`write` has written."""
+        """Read a file that :meth:`write` wrote."""
         return cls(**json.loads(file.read_text(encoding="utf-8")))
 
     def markdown(self) -> str:
-        """Return a section for docs/about/benchmarks.md."""
+        """Return the record as a section of docs/about/benchmarks.md; ``run`` must be set."""
         machine, versions = self.run["machine"], self.run["versions"]
         cpu = f"{machine['cpu']} with {machine['instructions']}, {machine['cores']} cores"
         where = f"{machine.get('gpu', cpu)}; {self.run['threads']} threads; torch {versions['torch']}"
@@ -92,7 +95,7 @@ class Record:
 
 
 def page(results: Path = RESULTS) -> str:
-    """Return the sections of all benchmarks, the newest record of each on a CPU and on a GPU."""
+    """Return the sections of docs/about/benchmarks.md: each benchmark's newest record on a CPU and on a GPU."""
     records = [Record.read(file) for file in results.glob("*/*.json")]
     records.sort(key=lambda each: str(each.run["date"]))
     newest = {(each.benchmark, "gpu" in each.run["machine"]): each for each in records}

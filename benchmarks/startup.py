@@ -1,6 +1,6 @@
-"""Time to start: ``collapse --help``, and ``collapse measure STORE`` against importing torch.
+"""Benchmark the start of ``collapse --help`` and ``collapse measure STORE``, compared with importing torch.
 
-Each is a whole process. CPU time is measured, because other processes on the machine do not lengthen it.
+Each is a whole process. CPU time is measured, because other processes on the machine hardly affect it.
 """
 
 import os
@@ -21,7 +21,7 @@ from collapse.testing import random_features
 
 
 def benchmark(quick: bool) -> Record:
-    """Measure processes in turn; the first round fills the caches of files and bytecode."""
+    """Time the processes in turn; the first round fills the caches of files and bytecode, and does not count."""
     ours = [sys.executable, "-m", "collapse"]
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
     run = partial(subprocess.run, cwd=ROOT, env=environment, capture_output=True, check=True)

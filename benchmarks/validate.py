@@ -1,6 +1,6 @@
-"""Decisions and loss of embeddings, compared with one float32 product of the embeddings with the whole head.
+"""Benchmark decisions and loss of random embeddings, compared with one float32 product of embeddings and output layer.
 
-The embeddings are random. The results are also compared with direct float64.
+The results are also compared with a direct float64 computation.
 """
 
 from collections.abc import Callable
@@ -15,7 +15,7 @@ from collapse.numerics.decisions import Decider, ValidationTally
 
 
 def benchmark(quick: bool, device: str) -> Record:
-    """Measure d = 256, and d = 64 on a CPU or d = 1,024 on a GPU."""
+    """Time decisions and loss for d = 256, and for d = 64 on a CPU or d = 1,024 on a GPU."""
     record = Record("validate", "Decisions and loss of embeddings, without the forward pass of the model.")
     on_cpu = device == "cpu"
     vocabulary, classes, tokens = (4_000, 2_000, 512) if quick else (50_257, 29_233, 2_047 if on_cpu else 32_768)
@@ -50,7 +50,7 @@ def _add(record: Record, sizes: dict[str, int], quick: bool, device: str) -> Non
 
 
 def data(device: str, **sizes: int) -> tuple[Tensor, Tensor, Tensor, EmbeddingStatistics]:
-    """Return random embeddings, labels, a head and training statistics."""
+    """Return random embeddings (N, d), labels (N,), an output layer (V, d), and statistics of C classes."""
     V, C, d, N = (sizes[name] for name in "VCdN")
     draw = torch.Generator().manual_seed(0)
     weight = torch.randn(V, d, generator=draw) / d**0.5
@@ -67,16 +67,17 @@ def data(device: str, **sizes: int) -> tuple[Tensor, Tensor, Tensor, EmbeddingSt
 
 
 def prepared(device: str, **sizes: int) -> Callable[[], object]:
-    """Return the work whose peak memory is measured: preparing the classifiers, and one pass."""
+    """Return a function that prepares the classifiers and makes one pass, to measure its peak memory."""
     h, y, weight, s = data(device, **sizes)
     return lambda: ValidationTally(Decider(s, weight, None)).add(h, y)
 
 
 def differences(decider: Decider, weight: Tensor, h: Tensor, y: Tensor, s: EmbeddingStatistics) -> tuple[int, float]:
-    """Compare with the direct computation in float64, sample by sample.
+    """Compare a decider's results with a direct float64 computation.
 
     Returns:
-        How many decisions of the three kinds differ, and the relative difference of the summed loss.
+        The number of decisions (linear, over the vocabulary, and nearest class centre) that differ, and the relative
+        difference of the summed loss.
     """
     linear, everywhere, _, loss = decider.linear(h.double(), y)
     ours = (linear, everywhere, decider.nearest(h.double()))
