@@ -33,17 +33,17 @@ def command(names: tuple[str, ...], quick: bool, output: str | None, device: str
 
     \b
     accumulate  class moments of batches
-    collect     collection against the model's bare forward
-    validate    the validation pass against one float32 product
-    pairs       the pair sweep against its bare Gram products
+    collect     collection, compared with the decoder's forward pass
+    validate    decisions and loss, compared with one float32 product
+    pairs       the sweep over class pairs, compared with bare Gram products
     train       training of the zoo's models
-    pack        packing of a text against its tokenizer alone
+    pack        packing of a text, compared with the tokenizer alone
     startup     time to start
-    ranks       ranks with one thread, against one with all threads
+    ranks       ranks with one thread each, compared with one rank with all threads
     placed      collection of a model on several devices, and quantized
-    monitor     batches of the monitor; a measurement of the callback against training steps
+    monitor     updates of the monitor; a measurement by the callback
 
-    Without a name, all of them.
+    Without a name, all benchmarks run.
     """
     for name in names:
         if name not in NAMES:
@@ -52,7 +52,7 @@ def command(names: tuple[str, ...], quick: bool, output: str | None, device: str
             raise UsageError(f"{name} runs on the CPU only: run it without --device {device}")
     prepare(threads)
     with tempfile.TemporaryDirectory() as home:
-        os.environ["COLLAPSE_HOME"] = home  # nothing is found in the user's cache, nor left there
+        os.environ["COLLAPSE_HOME"] = home  # neither read nor fill the user's cache
         for name in dict.fromkeys(names or (NAMES if device == "cpu" else ON_GPU)):
             _run(name, quick, output, device)
 

@@ -1,7 +1,7 @@
-"""Collect a model's statistics, compared with the forward pass of its decoder over batches of the same sizes.
+"""Benchmark collecting a model's statistics, compared with the decoder's forward pass over batches of the same sizes.
 
-On a CPU the benchmark times a random GPT-Neo 4x256 on generated stories, with reading and writing. On a GPU it
-times both passes of larger models over random tokens.
+On a CPU, the benchmark times the training pass of a random GPT-Neo 4x256 on generated stories, with reading and
+writing. On a GPU, it times both passes of larger models over random tokens.
 """
 
 import tempfile
@@ -33,12 +33,12 @@ from collapse_zoo.stories import stories, train_tokenizer, write_stories
 
 _BATCH = 4  # the default batch of 2,048-token chunks on a CPU
 _GPU_BATCH = 8
-STORY = 80  # tokens of a story, at least
+STORY = 80  # minimum number of tokens of a story
 _BARE = "bare forward of the decoder"
 
 
 def benchmark(quick: bool, device: str) -> Record:
-    """Collect, and run the decoder alone, in turn."""
+    """Time the collection and the decoder alone, in turn; on a GPU, see :func:`passes`."""
     if device != "cpu":
         return passes(quick, device)
     length, chunks = (256, 4) if quick else (2_048, 96)
@@ -59,7 +59,7 @@ def benchmark(quick: bool, device: str) -> Record:
 
 
 def passes(quick: bool, device: str) -> Record:
-    """Measure both passes of a GPT-Neo in float32 and of a Llama in bfloat16."""
+    """Time both passes of a GPT-Neo in float32 and, unless ``quick``, of a Llama in bfloat16."""
     record = Record("collect", "Both passes with all statistics over random tokens, without loading and writing.")
     neo = Recipe(2, 64, vocabulary=2_000, chunk_length=128) if quick else Recipe(12, 1_024)
     _add(record, neo.configuration(), neo.chunk_length, device)
@@ -71,7 +71,7 @@ def passes(quick: bool, device: str) -> Record:
 
 
 def _add(record: Record, configuration: Any, length: int, device: str) -> None:
-    """Time both passes of a model with random weights, in turn with its decoder."""
+    """Time both passes of a model with random weights, and its decoder alone, in turn."""
     with torch.device(device):
         model = transformers.AutoModelForCausalLM.from_config(configuration).eval()
     prepare(model)
@@ -111,7 +111,7 @@ def _add(record: Record, configuration: Any, length: int, device: str) -> None:
         "validation pass": lambda: validate(decider),
     }
     times = in_turn(works, 2)
-    works["validation pass"] = lambda: validate(Decider(s, loaded.weight, loaded.bias))  # whose memory counts
+    works["validation pass"] = lambda: validate(Decider(s, loaded.weight, loaded.bias))  # its memory counts too
     peaks = {work: growth_of(function) for work, function in works.items()}
     name = f"{configuration.model_type} {configuration.num_hidden_layers}x{configuration.hidden_size}"
     data = f"{name}, {str(model.dtype)[6:]}, C = {s.n_classes:,}, batches of {_GPU_BATCH} × {length:,}"
@@ -119,7 +119,7 @@ def _add(record: Record, configuration: Any, length: int, device: str) -> None:
 
 
 def make(folder: Path, quick: bool, length: int, chunks: int) -> None:
-    """Write model/ with its tokenizer, and train.jsonl with at least this number of chunks."""
+    """Write a random model with its tokenizer into model/, and train.jsonl with at least ``chunks`` chunks."""
     sizes = {"depth": 2, "width": 64, "vocabulary": 4_000} if quick else {"depth": 4, "width": 256}
     transformers.utils.logging.disable_progress_bar()
     build(Recipe(**sizes, chunk_length=length, precision="float32")).save_pretrained(folder / "model")
@@ -142,7 +142,7 @@ def ours(folder: str, length: int, chunks: int, layers: str = TOP) -> Callable[[
 
 
 def bare(folder: str, length: int, chunks: int) -> Callable[[], object]:
-    """Return a function that runs the model's forward passes of this number of chunks."""
+    """Return a function that runs the decoder's forward passes over this number of chunks."""
     decoder = transformers.AutoModelForCausalLM.from_pretrained(f"{folder}/model").get_decoder()
     prepare(decoder)
     return _forwards(decoder, [torch.zeros(_BATCH, length, dtype=torch.int64)] * (chunks // _BATCH))

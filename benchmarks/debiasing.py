@@ -1,8 +1,9 @@
-"""Biased and debiased measurements of few samples per class, where the truth is known.
+"""Compare biased and debiased measurements of few samples per class with their true values.
 
-60 classes in 128 dimensions with means of unequal length, most of them on one side, and variances of unequal size and
-shape; N_c samples each, drawn 60 times. Each measurement is compared with its own value for N_c = ∞. Prints the table
-of the docs: the mean of the estimates ± their standard deviation, which is the standard error of one estimate.
+There are 60 classes in 128 dimensions. Their means have unequal lengths, and most lie on one side; their variances have
+unequal size and shape. N_c samples of each class are drawn 60 times. The true value of a measurement is its value for
+N_c = ∞. The script prints the table of the docs: the mean of the estimates ± their standard deviation, which is the
+standard error of one estimate.
 
     python benchmarks/debiasing.py
 """
@@ -24,9 +25,9 @@ PAIRS = {
     "nc2.interference": "nc2.interference_debiased",
     "nc3.self_duality_ratio": "nc3.self_duality_ratio_debiased",
 }
-"""Each debiased measurement, and the biased one of the same formula."""
+"""The debiased counterpart of each biased measurement."""
 NAMES = [name for pair in PAIRS.items() for name in pair]
-_INFINITE = 10**12  # samples per class, whose noise is nothing
+_INFINITE = 10**12  # samples per class; the noise of their mean is negligible
 
 
 @dataclass(frozen=True)
@@ -48,7 +49,7 @@ class Population:
         def uniform() -> Tensor:
             return torch.rand(classes, 1, generator=draw, dtype=torch.float64)
 
-        side = torch.where(torch.arange(classes) % 5 == 0, -3.2, 0.8).double()  # so the mean cosine is no -1/(C-1)
+        side = torch.where(torch.arange(classes) % 5 == 0, -3.2, 0.8).double()  # the mean cosine is then not −1/(C−1)
         means = normal(classes, dim) / dim**0.5 * (1 + 0.3 * uniform())
         means[:, 0] += side
         shape = (1 + torch.arange(dim)).double() ** -0.25  # some directions have more of the variance
@@ -75,7 +76,7 @@ class Population:
 
 
 def simulate(draws: int = 60, seed: int = 1) -> tuple[dict[str, float], dict[int, dict[str, tuple[float, float]]]]:
-    """Return the truth of each measurement, and by N_c the mean and standard deviation of its estimates."""
+    """Return the true value of each measurement, and, by N_c, the mean and standard deviation of its estimates."""
     population = Population.drawn()
     draw = torch.Generator().manual_seed(seed)
     estimates = {}
@@ -92,7 +93,7 @@ def _measured(s: EmbeddingStatistics) -> list[float]:
 
 
 def table(truth: dict[str, float], estimates: dict[int, dict[str, tuple[float, float]]]) -> str:
-    """Return the table in Markdown."""
+    """Return the results of :func:`simulate` as a Markdown table."""
     columns = ["measurement", "truth", *(f"N_c = {count}" for count in COUNTS)]
     rows = [
         [f"`{name}`", f"{truth[name]:.4f}", *(f"{mean:.4f} ± {std:.4f}" for mean, std in of_counts)]

@@ -1,9 +1,9 @@
-"""Every measurement and every decision of real models, against direct float64.
+"""Compare every measurement and every decision of real models with a direct float64 computation.
 
-The same texts, chunks and batches go through ``collapse`` and through plain transformers, which dumps the embeddings.
-tests/reference.py computes each measurement from its definition. Each decision is compared with the decision of
-all logits and all distances in float64. Exits 1 if a measurement differs by more than 1e-9, the loss by more than 1e-6,
-or a decision at all.
+``collapse`` and plain transformers process the same texts, chunks and batches. From the embeddings of transformers,
+tests/reference.py computes each measurement by its definition. Each decision is compared with the decision of all
+logits and all distances in float64. The exit status is 1 if a relative difference of a measurement exceeds 1e-9, that
+of the loss exceeds 1e-6, or any decision differs.
 
     python -m benchmarks.exactness MODEL_DIR... --text train.jsonl --validation-text validation.jsonl --chunk-length 512
 """
@@ -56,7 +56,11 @@ def command(models: tuple[str, ...], output: str | None, **options: Any) -> None
 
 
 def compare(model: str, *, text: str, validation_text: str, chunk_length: int, chunks: int) -> dict[str, Any]:
-    """Return the differences of one model, as a row of the record."""
+    """Return the differences of one model, as a row of the record.
+
+    Raises:
+        CollapseError: A measurement is undefined in only one of the two computations.
+    """
     with tempfile.TemporaryDirectory() as folder:
         store = collapse.collect(
             model,
@@ -67,7 +71,7 @@ def compare(model: str, *, text: str, validation_text: str, chunk_length: int, c
             max_chunks=chunks,
             batch_size=BATCH,
             exact_loss=True,
-            fast_attention=False,  # which rounds embeddings otherwise than plain transformers
+            fast_attention=False,  # fast attention rounds embeddings differently from plain transformers
         )
         row, s = collapse.measure(store), store.statistics()
     dumped, parameters = _dumped(model, (text, validation_text), chunk_length, chunks)
@@ -94,7 +98,11 @@ def compare(model: str, *, text: str, validation_text: str, chunk_length: int, c
 
 
 def _dumped(model: str, texts: tuple[str, str], length: int, chunks: int) -> tuple[dict[str, Any], int]:
-    """Return embeddings and labels of both texts and the classifier, by plain transformers, and how many parameters."""
+    """Compute embeddings with plain transformers.
+
+    Returns:
+        The classifier, and the embeddings and labels of both texts, by name; and the model's number of parameters.
+    """
     loaded = transformers.AutoModelForCausalLM.from_pretrained(model, dtype=torch.float32).eval()
     tokenizer = transformers.AutoTokenizer.from_pretrained(model)
     dumped: dict[str, Any] = {"classifier": loaded.get_output_embeddings().weight.detach().numpy()}
@@ -108,7 +116,10 @@ def _dumped(model: str, texts: tuple[str, str], length: int, chunks: int) -> tup
 
 
 def grouped(path: str, tokenizer: Any, length: int) -> torch.Tensor:
-    """Cut a text as collapse does: in two shards, join runs of 1,000 texts, and drop their incomplete chunks."""
+    """Cut a text into chunks as collapse does; return their tokens, shape (chunks, length).
+
+    In each of two shards, the tokens of 1,000 texts at a time are joined, and an incomplete last chunk is dropped.
+    """
     texts = [json.loads(line)["text"] for line in Path(path).read_text(encoding="utf-8").splitlines()]
     half = -(-len(texts) // 2)
     chunks: list[list[int]] = []

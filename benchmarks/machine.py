@@ -23,7 +23,7 @@ def described(*, quick: bool, device: str = "cpu") -> dict[str, Any]:
         ["git", "rev-parse", "--short=10", "HEAD"], cwd=ROOT, capture_output=True, text=True, check=False
     )
     return {
-        # virtual machines call different processors by one name, so the instructions are part of a machine's name
+        # virtual machines report one name for different processors, so a machine's name includes the instructions
         "machine": {
             "name": re.sub(r"[^a-z0-9]+", "-", gpu.get("gpu", f"{cpu} {instructions} {cores} cores").lower()),
             **gpu,

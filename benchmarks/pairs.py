@@ -1,6 +1,6 @@
-"""The pair sweep, against the bare Gram products of the same tiles.
+"""Benchmark the sweep over class pairs, compared with the bare Gram products of the same tiles.
 
-Three measurements are CDNV, interference and log kernel, each with mean and std.
+The three measurements are CDNV, interference and the log kernel, each with mean and standard deviation.
 """
 
 from collections.abc import Callable
@@ -20,7 +20,7 @@ THREE = [f"{name}{what}" for name in ("nc1.cdnv", "nc2.interference", "gnc2.log_
 
 
 def benchmark(quick: bool, device: str) -> Record:
-    """Measure two numbers of classes."""
+    """Time the sweep for two numbers of classes."""
     record = Record("pairs", "Measurements of all pairs of classes, float64.")
     dim, many = (64, (600, 1_200)) if quick else (768, (12_000, 29_233))
     for classes in many:
@@ -29,7 +29,7 @@ def benchmark(quick: bool, device: str) -> Record:
 
 
 def _add(record: Record, classes: int, dim: int, quick: bool, device: str) -> None:
-    """Time the sweep at one size, in turn with its bare products."""
+    """Time the sweep and the bare products for one size, in turn."""
     s = statistics(classes, dim, device)
     every = [name for name, (metric, _) in plugins().chosen(None).items() if metric.kind == "pair"]
     works: dict[str, Callable[[], object]] = {
@@ -61,7 +61,7 @@ def statistics(classes: int, dim: int, device: str) -> EmbeddingStatistics:
 
 
 def products(means: torch.Tensor) -> None:
-    """Compute the bare products of the same tiles, each into the same preallocated matrix."""
+    """Compute the Gram product of every tile of the sweep, each into the same preallocated matrix."""
     side = tile_side(means.device)
     gram = torch.empty(side * side, dtype=means.dtype, device=means.device)
     for rows, columns in tiles(len(means), side):
@@ -70,7 +70,7 @@ def products(means: torch.Tensor) -> None:
 
 
 def prepared(classes: int, dim: int, device: str) -> Callable[[], object]:
-    """Return the work whose peak memory is measured: three measurements of existing means."""
+    """Return a function that evaluates the three measurements of existing means, to measure its peak memory."""
     s, wanted = statistics(classes, dim, device), by_metric(plugins().chosen(THREE))
     products(s.means[:2000].contiguous())
     return lambda: evaluate(lambda: values_of(s), wanted)

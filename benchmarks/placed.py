@@ -1,7 +1,8 @@
-"""Collect a model on one device, spread over devices, and quantized: the time, and the error of the class means.
+"""Benchmark collecting a model on one device, divided among devices, and quantized: time, and error of class means.
 
-The reference is the model that transformers loads with the same arguments, run on the same batches, and class means
-summed in float64. On a GPU the model is large, and half of it is on the CPU; on a CPU it is tiny, and half is on disk.
+The reference is the model that transformers loads with the same arguments. It runs on the same batches, and its class
+means are summed in float64. On a GPU, the model is large, and half of its blocks are on the CPU when it is divided. On
+a CPU, it is tiny, and half of its blocks are on disk.
 """
 
 import tempfile
@@ -23,7 +24,7 @@ _DIFFERENCE = "largest difference of a class mean"
 
 
 def benchmark(quick: bool, device: str) -> Record:
-    """Collect with each placement, and compare the class means with those of transformers."""
+    """Time a collection with each placement, and compare the class means with those of transformers."""
     quick = quick or device == "cpu"
     shape = {"hidden_size": 64, "intermediate_size": 128, "num_attention_heads": 4, "num_key_value_heads": 2}
     if not quick:
@@ -61,7 +62,7 @@ def benchmark(quick: bool, device: str) -> Record:
 
 
 def _ways(folder: Path, depth: int, device: str) -> dict[str, dict[str, Any]]:
-    """Return the options of each placement."""
+    """Return the options of :func:`collapse.collect` for each placement, by its name."""
     first, other = (0, "cpu") if device != "cpu" else ("cpu", "disk")
     ends = ("model.embed_tokens", "model.norm", "model.rotary_emb", "lm_head")
     halves = {**dict.fromkeys(ends, first)}
@@ -83,7 +84,7 @@ def _collect(folder: Path, name: str, length: int, chunks: int, device: str, opt
         max_chunks=chunks,
         batch_size=_BATCH,
         dtype="bfloat16",
-        fast_attention=False,  # which rounds otherwise than plain transformers
+        fast_attention=False,  # fast attention rounds differently from plain transformers
         device=device,
         recollect=True,
         **options,
@@ -95,7 +96,7 @@ def _collect(folder: Path, name: str, length: int, chunks: int, device: str, opt
 def _apart(
     store: collapse.Store, folder: Path, length: int, chunks: int, device: str, options: dict[str, Any]
 ) -> float:
-    """Return the largest distance of a class mean to transformers' own, over the mean norm of transformers' means."""
+    """Return the largest distance of a class mean from transformers', divided by the mean norm of transformers' means."""
     how: dict[str, Any] = {"device_map": options.get("device_map", device), **options.get("model_args", {})}
     if bits := options.get("quantize"):
         nf4 = {"bnb_4bit_quant_type": "nf4", "bnb_4bit_compute_dtype": torch.bfloat16} if bits == "4bit" else {}

@@ -1,6 +1,6 @@
-"""A collection by ranks with one thread each, against one process with as many threads.
+"""Benchmark a collection by several ranks with one thread each, compared with one rank with as many threads.
 
-Whole commands, which load the model and both passes' tokens from the cache, collect, and write a store.
+Whole commands are timed: they load the model and the tokens of both passes from the cache, collect, and write a store.
 """
 
 import os
@@ -20,7 +20,7 @@ from collapse_zoo.stories import write_stories
 
 
 def benchmark(quick: bool) -> Record:
-    """Run torchrun with one rank, and with one for each thread, in turn."""
+    """Time torchrun with one rank, and with one rank for each thread, in turn."""
     threads = torch.get_num_threads()
     length, chunks, held_out = (128, 16, 16) if quick else (512, 768, 192)
     record = Record(

@@ -1,7 +1,7 @@
 """Measure the times of functions in turn, and the peak memory of one function in its own process.
 
-In turn, so that a change of the machine's speed affects all equally. In its own process, because an earlier, larger
-peak would hide a later one.
+Functions run in turn so that a change of the machine's speed affects all equally. Peak memory is measured in a new
+process, because an earlier, larger peak would hide a later one.
 """
 
 import ctypes
@@ -32,13 +32,15 @@ def in_turn(
 
 
 def peak_growth(preparing: Callable[..., Callable[[], object]], **sizes: object) -> int | None:
-    """Return the peak growth in bytes of a new process's memory (with CUDA, this one's GPU memory); None if unknown.
+    """Return the peak growth of memory during a piece of work, in bytes; None if the system does not report it.
+
+    The work runs in a new process. After CUDA was initialized, it runs in this process, and GPU memory is measured.
 
     Args:
         preparing: A module-level function that makes the data and returns the piece of work.
-        sizes: Its arguments.
+        sizes: Arguments of ``preparing``.
     """
-    if torch.cuda.is_initialized():  # torch counts this work alone
+    if torch.cuda.is_initialized():  # torch can reset its peak, so no new process is needed
         return _growth_of_prepared(preparing, sizes)
     with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as process:
         return process.submit(_growth_of_prepared, preparing, sizes).result()
@@ -49,7 +51,10 @@ def _growth_of_prepared(preparing: Callable[..., Callable[[], object]], sizes: d
 
 
 def growth_of(work: Callable[[], object]) -> int | None:
-    """Return the largest growth of this process or its GPU memory, in bytes; None if Linux does not report it."""
+    """Return the peak growth of this process's memory during some work, in bytes; None if the system does not report it.
+
+    After CUDA was initialized, measure GPU memory instead.
+    """
     if torch.cuda.is_initialized():
         torch.cuda.reset_peak_memory_stats()
         held = torch.cuda.memory_allocated()
@@ -58,7 +63,7 @@ def growth_of(work: Callable[[], object]) -> int | None:
     with suppress(OSError, AttributeError):  # not glibc
         ctypes.CDLL(None).malloc_trim(0)  # free memory that malloc keeps would hide the growth
     with suppress(OSError):
-        Path("/proc/self/clear_refs").write_text("5\n")  # the record of the largest size begins anew
+        Path("/proc/self/clear_refs").write_text("5\n")  # reset the peak, VmHWM
         before = _status("VmRSS")
         work()
         return max(0, _status("VmHWM") - before)

@@ -1,6 +1,6 @@
-"""Training with the zoo's GPT-Neo against transformers' own model, float32 on a CPU.
+"""Benchmark training of the zoo's GPT-Neo, compared with transformers' model, in float32 on a CPU.
 
-The limit is the time of the model's operations at the rate (FLOP/s) of one large matrix product.
+The limit is the time that the model's operations would take at the FLOP/s of one large matrix product.
 """
 
 from collections.abc import Callable
@@ -15,14 +15,14 @@ from benchmarks.timing import in_turn, peak_growth
 from collapse_zoo.model import build
 from collapse_zoo.recipes import Recipe
 
-_SIDE = 2048  # of the square matrices of which the rate of products is taken
+_SIDE = 2048  # size of the square matrices of the large product
 _BATCH = 2
 _NAMES = ("the zoo's", "transformers'")
 _LIMIT = "its operations as one product"
 
 
 def benchmark(quick: bool) -> Record:
-    """Compare both models: the body's forward pass, and a training step."""
+    """Time the body's forward pass and a training step of both models."""
     sizes = {"depth": 2, "width": 64, "vocabulary": 2_000, "chunk_length": 256}
     if not quick:
         sizes = {"depth": 4, "width": 256, "vocabulary": 50_257, "chunk_length": 2_048}
@@ -44,7 +44,7 @@ def _add(
     recipe: Recipe,
     peaks: dict[str, int | None],
 ) -> None:
-    """Time both models in turn with one product, whose rate is the limit."""
+    """Time both models and one large product in turn; scale the product's time to ``flops`` per token for the limit."""
     square = torch.randn(_SIDE, _SIDE)
     times = in_turn({_LIMIT: lambda: torch.mm(square, square), **works}, 2)
     tokens = _BATCH * recipe.chunk_length
@@ -61,13 +61,13 @@ def _prepared(which: str, recipe: Recipe) -> tuple[Any, Tensor]:
 
 
 def _forward(which: str, recipe: Recipe) -> Callable[[], object]:
-    """Return the forward pass of the body."""
+    """Return a function that runs the forward pass of a model's body."""
     model, tokens_BT = _prepared(which, recipe)
     return torch.inference_mode()(lambda: model.transformer(tokens_BT, use_cache=False))
 
 
 def _step(which: str, recipe: Recipe) -> Callable[[], None]:
-    """Return a training step."""
+    """Return a function that makes one training step of a model."""
     model, tokens_BT = _prepared(which, recipe)
     optimizer = torch.optim.AdamW(model.parameters())
 
@@ -80,5 +80,5 @@ def _step(which: str, recipe: Recipe) -> Callable[[], None]:
 
 
 def prepared(which: str, **sizes: int) -> Callable[[], object]:
-    """Return the work whose peak memory is measured: the first step of a model."""
+    """Return a function that makes the first training step of a model, to measure its peak memory."""
     return _step(which, Recipe(**sizes))
