@@ -96,7 +96,7 @@ def _collect(folder: Path, name: str, length: int, chunks: int, device: str, opt
 def _apart(
     store: collapse.Store, folder: Path, length: int, chunks: int, device: str, options: dict[str, Any]
 ) -> float:
-    """Return the largest distance of a class mean from transformers', divided by the mean norm of transformers' means."""
+    """Return the largest distance of a class mean from transformers' mean, divided by the mean norm of these means."""
     how: dict[str, Any] = {"device_map": options.get("device_map", device), **options.get("model_args", {})}
     if bits := options.get("quantize"):
         nf4 = {"bnb_4bit_quant_type": "nf4", "bnb_4bit_compute_dtype": torch.bfloat16} if bits == "4bit" else {}

@@ -51,7 +51,7 @@ def _growth_of_prepared(preparing: Callable[..., Callable[[], object]], sizes: d
 
 
 def growth_of(work: Callable[[], object]) -> int | None:
-    """Return the peak growth of this process's memory during some work, in bytes; None if the system does not report it.
+    """Return the peak growth of this process's memory during a piece of work, in bytes; None if it is not reported.
 
     After CUDA was initialized, measure GPU memory instead.
     """

@@ -87,7 +87,7 @@ class Run:
         write_atomic(self.path / RECORD, text.encode())
 
     def describe(self, recipe: Recipe, source: "Source", **more: Any) -> None:
-        """Write all that is known before training, and ``more``, into the record; ``here`` has facts about this machine."""
+        """Write what is known before training, and ``more``, into the record; facts about the machine into ``here``."""
         here = {"texts": source.collecting(recipe.chunk_length), "tokenizer": source.tokenizer_name}
         self.update(
             recipe=asdict(recipe),
