@@ -23,13 +23,11 @@ class Analyses(click.Group):
     """A group with a command for each analysis. Plugins are loaded only when the group is used."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        """Return the names of all analyses, sorted."""
         from collapse.plugin.plugin_manager import plugins
 
         return sorted((plugins() if ctx.resilient_parsing else plugins_reporting_problems()).analyses)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command:
-        """Return the command of an analysis."""
         from collapse.plugin.plugin_manager import plugins
 
         return analysis_command(plugins().analysis(cmd_name))

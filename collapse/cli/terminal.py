@@ -30,7 +30,7 @@ def say_aside(text: str) -> None:
 
 
 def say_error(text: str) -> None:
-    """Print an error message."""
+    """Print an error message to stderr, with the prefix ``collapse:``."""
     say_aside(f"collapse: {text}")
 
 

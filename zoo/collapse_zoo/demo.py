@@ -38,7 +38,10 @@ _NOTES = (
 def demo(folder: str | Path, *, epochs: Sequence[int] = (3, 9, 27, 81, 243), progress: Report | None = None) -> Table:
     """Train a model on a few stories, and measure it at its initialization and after the ``epochs`` (ascending).
 
-    Finished work of a previous run in the same folder is reused. Writes ``results.csv`` and ``results.json``.
+    Finished work of a previous run in the same folder is reused. ``results.csv`` and ``results.json`` are written.
+
+    Returns:
+        A table with a row for each measured step, for permuted labels, and for the values at full collapse.
 
     Raises:
         InUseError: Another process trains in the same folder.

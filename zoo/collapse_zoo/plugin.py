@@ -34,7 +34,7 @@ def collapse_trained_on(folder: Path) -> Mapping[str, Any] | None:
 
 @hookimpl
 def collapse_results() -> Mapping[str, Path]:
-    """Return the path of the table with the paper's own measurements of its 230 models."""
+    """Return the name ``paper`` with the path of the paper's own measurements of its 230 models."""
     from collapse_zoo.catalogue import PUBLISHED
 
     return {"paper": PUBLISHED}
@@ -50,7 +50,7 @@ def collapse_losses() -> Mapping[str, Any]:
 
 @hookimpl
 def collapse_model_parts(model: str) -> Mapping[str, int | float | str] | None:
-    """Return the parts of a name such as TinyStories-12x1024_10L@9."""
+    """Return the values in a name such as TinyStories-12x1024_10L@9; None for other names."""
     from collapse_zoo.recipes import parse
 
     try:

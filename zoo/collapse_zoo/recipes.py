@@ -94,7 +94,12 @@ class Recipe:
             )
 
     def configuration(self) -> Any:
-        """Return the transformers configuration: GPT-Neo's defaults, the paper's values, and ``config``."""
+        """Return the transformers configuration: GPT-Neo's defaults, the paper's values, and ``config``.
+
+        Raises:
+            UsageError: The width is not divisible by the heads, or is too small for the head ``fixed-etf``; or GPT-Neo
+                has no value named in ``config``, or another field sets it.
+        """
         from transformers import GPTNeoConfig
 
         self.check_heads()
@@ -179,7 +184,7 @@ class Name:
 
     Attributes:
         recipe: How the model is trained. A parsed name has the paper's values for everything that is not in the text.
-        corpus: The training text.
+        corpus: Label of the training text, such as TinyStories.
         checkpoint: The number k of the checkpoint after epoch k + 1; None for the name of a run.
 
     >>> print(Name(Recipe(12, 1024, epochs=10, weight_decay=0.1), checkpoint=9))
