@@ -79,7 +79,7 @@ def _tensors(value: Any, depth: int = 5) -> Iterator[Any]:
     elif isinstance(value, list | tuple):
         inside = value
     elif is_dataclass(value) and not isinstance(value, type):
-        # with cached properties, except for slots
+        # __dict__ also holds cached properties; an object with slots has no __dict__
         named = {each.name: getattr(value, each.name) for each in fields(value)} | getattr(value, "__dict__", {})
         inside = named.values()
     for each in inside if depth else ():

@@ -203,8 +203,8 @@ def pair_metric(
 ) -> Callable[[Function], Function]:
     """Declare a function that returns one value per class pair, shape (R, S), and the measures of these values.
 
-    The function is called for each tile, which holds the pairs of R classes (rows) with S classes (columns). A value
-    must depend only on its two classes, not on their order or on the tile. The function must not have side effects.
+    The function is called for each tile, which holds the pairs of R classes (rows) with S classes (columns). The value
+    of a pair must not depend on the order of its classes or on the tile. The function must not have side effects.
 
     Args:
         measures, scale, translation, version: As for :func:`class_metric`.

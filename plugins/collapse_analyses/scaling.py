@@ -158,7 +158,7 @@ def _fit(frame: "pd.DataFrame", size: str, log_kn: Floats, power: int = 1) -> Fl
 
 
 def _records(frame: "pd.DataFrame", sizes: Sequence[str], logs: Mapping[str, Floats]) -> list[dict[str, Any]]:
-    """Return a record per column and size; leave out sizes that do not vary while the columns in FIXED are fixed."""
+    """Return a record per column and size; skip sizes that do not vary while the columns in FIXED are fixed."""
     records, log_kn = [], np.reshape([*logs.values()], (len(logs), len(frame)))
     for size in sizes:
         rows = _rows_of(frame, size)

@@ -45,7 +45,7 @@ def _by_size(results: Results, along: str, colour: str, title: str) -> Drawing:
 def by_epochs(results: Results) -> Drawing:
     """Headline measurements (GNC2 uncentred) against trained epochs, a line per architecture, at one weight decay."""
     frame, notes = _named(results, ["epochs", "checkpoint", "decay", "architecture"])
-    # the decay with most different numbers of epochs; in a tie, the smallest
+    # the decay with the most values of ``trained``; in a tie, the smallest
     frame = frame[frame["decay"] == frame.groupby("decay")["trained"].nunique().idxmax()]
     caption = (
         f"Measurements after epochs of training (checkpoint + 1), with weight decay {frame['decay'].iloc[0]:g}, a line "

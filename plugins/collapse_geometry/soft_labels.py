@@ -3,7 +3,7 @@
 from torch import Tensor
 
 from collapse import Noted, metric
-from collapse_metrics.covariance import second_moment as second_moment  # asked for by name as a parameter below
+from collapse_metrics.covariance import second_moment as second_moment  # the name of a parameter below
 
 COLLAPSE_OPT_IN = True
 

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from collapse import CoV, Mean, Noted, Std, class_metric, metric, pair_metric
 from collapse_metrics.debiasing import Estimates
-from collapse_metrics.debiasing import debiased as debiased  # asked for by name as a parameter below
+from collapse_metrics.debiasing import debiased as debiased  # the name of a parameter below
 from collapse_metrics.effective_dimension import InverseMeanSquare, simplex_dimension, uniform_dimension
 
 _CANCELLED = 1e-12  # a float64 sum smaller than this, relative to its terms, has lost most of its digits

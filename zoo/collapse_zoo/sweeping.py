@@ -37,7 +37,7 @@ class Swept:
         members: Number of runs.
         rows: One row per measured checkpoint of this sweep, in the order of the members.
         results: The .csv results table of all runs in the folder; there is also a .json file.
-        problems: Error messages by member.
+        problems: Error messages by the name of the run directory.
     """
 
     members: int
