@@ -11,7 +11,7 @@ from collapse.cli.terminal import say
 def command(repo: str, store: str) -> None:
     """Copy a store from the Hugging Face Hub, and check every file.
 
-    REPO is user/name, or user/name/folder if it has several stores; @revision may follow.
+    REPO is user/name, or user/name/folder if the repository has several stores; @revision may follow.
 
     \b
     collapse pull user/a-statistics --store stores/a

@@ -57,7 +57,8 @@ def train(
         micro_batch: Chunks that each process computes at once; the gradients of a step's micro-batches are added up.
             None for the process's whole share of the batch. Regularizers are computed on each micro-batch, and their
             mean over the micro-batches of a step is added to the loss.
-        checkpoints: The epochs, counted from 0, after which the model is validated and saved; None for every epoch.
+        checkpoints: The epochs, counted from 0, after which the model is validated and saved; they must include the
+            last. None for every epoch.
         device: "auto" (CUDA if available, otherwise the CPU), "cpu" or "cuda".
         progress: Called as progress(what, done, total[, note]); during training, the note has tokens/s and loss.
 
