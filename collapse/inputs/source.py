@@ -83,7 +83,7 @@ class Phase(ABC):
     def samples(
         self, start: int, stop: int, layers: Sequence[str] = (TOP,)
     ) -> tuple[dict[str, Float[Tensor, "n d"]], Int[Tensor, " n"]]:
-        """Return, for each layer, the embeddings of the units, and return their labels; leave out excluded samples."""
+        """Return, for each layer, the embeddings of the units, and return their labels, without excluded samples."""
         found, y_n, kept_n = self.embeddings(start, stop, layers), self.labels(start, stop), self.kept(start, stop)
         if kept_n is None:
             return found, y_n
@@ -126,9 +126,9 @@ class Source:
     """Labelled embeddings and their classifier.
 
     Attributes:
-        identity: Everything that affects a stored number, except the choice of statistics, as JSON. It has options,
-            and hashes or versions of the weights, the training data (``corpus``) and the validation data
-            (``validation``).
+        identity: Everything that affects a stored number, except the choice of statistics: options, and hashes or
+            versions of the weights, the training data (``corpus``) and the validation data (``validation``). The
+            dictionary must be valid JSON.
         model, corpus: Two entries of the manifest. ``model`` has the model's ``name`` and, if known, ``n_params`` and
             the names of its ``classes``, a list or a dictionary by number. ``corpus`` has the ``name`` of the training
             data and, as ``validation``, the name of the validation data if it differs.

@@ -48,9 +48,9 @@ def compare(
     """Compare two stores of one text: each measurement of A and of B, B − A, and its standard error.
 
     Measurements of the validation text have a standard error over blocks of this text. A block consists of adjacent
-    whole texts that have at least a chunk's tokens together. If A and B have the same blocks, the blocks are paired, so
-    the effect of a block on both models cancels. Measurements of the training text have a standard error if both stores
-    were also collected in ``parts``. This error is the jackknife of B − A over the K parts.
+    whole texts that together have at least as many tokens as a chunk. If A and B have the same blocks, the blocks are
+    paired, so the effect of a block on both models cancels. Measurements of the training text have a standard error if
+    both stores were also collected in ``parts``. This error is the jackknife of B − A over the K parts.
 
     Args:
         a, b: Stores or their folders.
