@@ -1,8 +1,7 @@
 """Names of repositories on the Hugging Face Hub, and clear errors for failed requests.
 
-The client is the library huggingface_hub, which downloads, retries, caches and commits. Its downloads are not checked,
-except files of a store: the sha256 of such a file must be the sha256 in the store's manifest. This module imports
-neither torch nor transformers.
+The client is the library huggingface_hub, which downloads, retries, caches and commits. collapse checks the sha256 of a
+downloaded file only if the file belongs to a store. This module imports neither torch nor transformers.
 """
 
 import re
@@ -19,7 +18,7 @@ _REPO = re.compile(r"(\b[\w.-]+\b/)?\b[\w.-]{1,96}\b")
 
 
 def split_revision(name: str) -> tuple[str, str | None]:
-    """Split a name into the repo id and the revision after the @, if any.
+    """Split a name into the repo id and the revision after the @, or None.
 
     >>> split_revision("user/model@main")
     ('user/model', 'main')
@@ -67,7 +66,7 @@ def is_repo_id(name: str) -> bool:
 
 
 def client_errors() -> tuple[type[Exception], ...]:
-    """Return the exceptions that a failed request can raise."""
+    """Return the classes of exceptions that a failed request can raise."""
     from huggingface_hub import errors
 
     return errors.HTTPError, OSError, RuntimeError, ValueError
@@ -77,10 +76,10 @@ def client_errors() -> tuple[type[Exception], ...]:
 def clear_errors(what: str, advice: str = "", *, bars: bool = False) -> Iterator[None]:
     """Convert the client's exceptions into a CollapseError that says what failed, why, and how to log in if needed.
 
-    The client's log lines are suppressed, because they contain signed URLs.
+    The client's warnings are suppressed, because they contain signed URLs.
 
     Args:
-        what: What failed, for the message.
+        what: The beginning of the message, such as "user/repo: the commit failed".
         advice: The end of the message.
         bars: Show the client's progress bars if stderr is a terminal.
     """

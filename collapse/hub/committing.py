@@ -16,7 +16,12 @@ _AGAIN = ". Run the same command again: files already sent are not sent twice"
 
 
 def create_repo(repo: str, *, private: bool) -> None:
-    """Create a repository if it does not exist."""
+    """Create a model repository on the Hub if it does not exist.
+
+    Raises:
+        UsageError: ``repo`` is not of the form ``user/name``.
+        CollapseError: The repository cannot be created.
+    """
     from huggingface_hub import HfApi
 
     if not is_repo_id(repo) or "/" not in repo:
@@ -26,7 +31,12 @@ def create_repo(repo: str, *, private: bool) -> None:
 
 
 def read_branch(repo: str, revision: str | None = None) -> Remote:
-    """Read the head of a branch from the Hub, never from the cache; the next commit is based on this head."""
+    """Return a repository at the head of a branch (None for main), always from the Hub, never from the cache.
+
+    Raises:
+        UsageError: There is no such repository or branch.
+        CollapseError: The Hub cannot be reached.
+    """
     remote = reach(f"{repo}@{revision}" if revision else repo)
     if not remote.online:
         raise CollapseError(
@@ -53,9 +63,13 @@ def commit_files(
         remote: The head of the branch; the commit fails if the branch has moved since.
         content: Files or bytes, by their paths in the repository.
         message: The commit's message.
-        replaced: A folder, such as ``collapse/``. The commit deletes files of this folder that are not in ``content``.
+        replaced: A folder with a final slash, such as ``collapse/``. The commit deletes the files in this folder that
+            are not in ``content``.
         branch: The branch; None for main.
-        create_pr: Propose the commit as a pull request.
+        create_pr: Open a pull request instead of committing to the branch.
+
+    Raises:
+        CollapseError: The commit failed.
     """
     from huggingface_hub import CommitOperationAdd, CommitOperationDelete, HfApi
 
@@ -74,7 +88,7 @@ def commit_files(
 
 
 def move_tag(repo: str, tag: str) -> None:
-    """Set a tag to the head of the main branch."""
+    """Set a tag, new or existing, to the head of the main branch."""
     from huggingface_hub import HfApi, errors
 
     with clear_errors(f"{repo}: the tag {tag} cannot be set", _AGAIN):
@@ -84,7 +98,7 @@ def move_tag(repo: str, tag: str) -> None:
 
 
 def user_name() -> str:
-    """Return the name of the user who is logged in."""
+    """Return the name of the user who is logged in to the Hub; raise UsageError if the Hub does not return one."""
     from huggingface_hub import HfApi
 
     try:

@@ -22,9 +22,10 @@ def load(path: str | Path) -> Store:
     or folder. Tensor files of a store on the Hub are downloaded and checked when they are first read.
 
     Raises:
-        UsageError: There is no such folder or repository, the repository holds no store, or several stores match.
-        StoreError: The store is incomplete, or has another format version.
-        CollapseError: The store is not available.
+        UsageError: There is neither such a folder nor such a repository, the repository holds no store, or several
+            stores match.
+        StoreError: The folder holds no store, or the store's manifest was altered or has another format version.
+        CollapseError: The Hub cannot be reached, and the store is not cached.
     """
     if (found := cached(path)) is not None:
         return found
@@ -38,7 +39,11 @@ def load(path: str | Path) -> Store:
 
 
 def cached(path: str | Path) -> Store | None:
-    """Find a store in the user's cache by the start of its digest, by its model's name or by its model's folder."""
+    """Open the store in the user's cache with this model name, model folder or start of a digest, as :func:`load` does.
+
+    Stores of null baselines are found only by their digest. Return None if no store matches, or if the path exists and
+    is not a model's folder. Raise UsageError if several stores match.
+    """
     name, is_model = str(path), (Path(path) / "config.json").is_file() and not is_store(path)
     if Path(path).exists() and not is_model:
         return None
@@ -61,6 +66,10 @@ def find_published(name: str) -> tuple[Remote, str]:
 
     Args:
         name: ``user/repo`` of a repository with one store, or ``user/repo/folder``; optionally with ``@revision``.
+
+    Raises:
+        UsageError: There is no such repository or revision, or the name does not refer to exactly one store.
+        CollapseError: The Hub cannot be reached, and the repository is not cached.
     """
     if not names_repo(name):
         raise UsageError(f"there is no store {name}: give a folder, or user/repo on the Hub")
@@ -70,10 +79,10 @@ def find_published(name: str) -> tuple[Remote, str]:
 
 
 def open_named(name: str) -> Store | None:
-    """Open the store with this name on the Hub.
+    """Open the store with this name on the Hub: ``user/repo`` or ``user/repo/folder``, optionally with ``@revision``.
 
     Return None if the name cannot be the name of a repository. For a name without a folder, also return None if the
-    repository holds a model, has no store, or is not available.
+    repository holds a model, has no store, or is not available. Otherwise, raises the exceptions of :func:`load`.
     """
     if not names_repo(name):
         return None
@@ -90,13 +99,11 @@ def open_named(name: str) -> Store | None:
 
 
 def _only_store(remote: Remote, folder: str) -> str:
-    """Return the folder of a store in a repository.
+    """Return the full path of a store's folder in a repository; raise UsageError if no store or several stores match.
 
-    If ``folder`` is "", the repository must have only one store. Otherwise, the store must be in ``folder``, which may
-    be given without the prefix ``collapse/``.
+    ``folder`` is the folder, with or without the prefix ``collapse/``, or "" for the repository's only store.
     """
     stores = remote.stores()
-    # FOLDER can be left out of the name
     matching = [each for each in stores if folder in ("", each, each.removeprefix(f"{FOLDER}/"))]
     if len(matching) == 1:
         return matching[0]

@@ -63,13 +63,14 @@ def push(
             :func:`collapse.load`.
         repo: ``user/repo``; created if it does not exist, unless ``revision`` or ``into_model_repo`` is given.
         private: Create the repository as private.
-        create_pr: Propose the commit as a pull request.
+        create_pr: Open a pull request instead of committing to the branch.
         into_model_repo: Do not change the repository's card, because the repository holds the model.
-        revision: An existing branch to commit to.
+        revision: An existing branch to commit to; None for main.
 
     Raises:
-        UsageError: The name is not valid for a repository, or there is no such repository or branch.
-        StoreError: The store is in memory, or was altered.
+        UsageError: The name is not valid for a repository, there is no such repository or branch, or several stores in
+            the cache have this name.
+        StoreError: There is no such store, it is in memory, or it was altered.
         CollapseError: The Hub cannot be reached, or rejects the request.
     """
     if isinstance(store, str | Path):
@@ -91,7 +92,10 @@ def push(
 
 
 def files_of(store: Store, folder: str) -> dict[str, Path | bytes]:
-    """Check a store on disk, and return the files to push: tensors, manifest and measurements."""
+    """Return the files to push for a store on disk, by path in the repository: tensors, manifest and measurements.
+
+    The tensor files are checked; raises StoreError if one was altered.
+    """
     assert store.path is not None  # a store in memory has no files
     content: dict[str, Path | bytes] = {f"{folder}/{name}": store.file(name) for name in store.manifest["files"]}
     content[f"{folder}/{MANIFEST}"] = render(store.manifest)  # not the file, which another process may have changed
@@ -103,8 +107,15 @@ def files_of(store: Store, folder: str) -> dict[str, Path | bytes]:
 def pull(name: str, folder: str | Path) -> Store:
     """Copy a store from the Hub into a folder; every file is checked, and ``collapse.json`` is written last.
 
+    If the folder already holds this store, nothing is written.
+
+    Args:
+        name: ``user/repo`` of a repository with one store, or ``user/repo/folder``; ``@revision`` may follow.
+        folder: The folder, which may be new.
+
     Raises:
-        StoreError: The folder holds another store, or the store on the Hub is incomplete.
+        UsageError: There is no such repository or revision, or the name does not refer to exactly one store.
+        StoreError: The folder holds something else, or a file of the store on the Hub is damaged.
         CollapseError: The store is not available, or the folder cannot be written.
     """
     remote, place = find_published(name)

@@ -31,20 +31,24 @@ _BATCH = 1000
 
 
 def text_names(value: Any) -> tuple[Any, ...]:
-    """Return a tuple of names, given one name, several names or None; paths are converted to strings."""
+    """Convert one name, several names or None (no name) to a tuple; paths become strings."""
     some = value if isinstance(value, Iterable) and not isinstance(value, str) else () if value is None else (value,)
     return tuple(os.fspath(each) if isinstance(each, os.PathLike) else each for each in some)
 
 
 def kind_of(name: str) -> str:
-    """Return the suffix that determines how a file is read; a final ``.gz`` or ``.zst`` is ignored."""
+    """Return the suffix that determines a file's format, in lower case; a final ``.gz`` or ``.zst`` is ignored."""
     return Path(name.lower().removesuffix(".gz").removesuffix(".zst")).suffix
 
 
 def find_files(names: Sequence[str], known: Mapping[str, str] = KINDS) -> list[str]:
-    """Return the files that names, folders and globs refer to; the name of an existing file is never a glob.
+    """Return the files that names refer to. Each name is a file, a folder or, if neither exists, a glob.
 
-    All files must have the same format. ``known`` maps suffixes to formats.
+    A folder gives its files with a suffix in ``known``, also from subfolders. ``known`` maps suffixes to formats.
+
+    Raises:
+        UsageError: A name matches no file, a folder has files of several splits, or the files do not all have the same
+            known format.
     """
     files = [file for each in names for file in _matching(each, known)]
     formats = {known.get(kind_of(file)) for file in files}
@@ -82,15 +86,19 @@ def _matching(name: str, known: Mapping[str, str]) -> list[str]:
 
 
 def show_names(files: Sequence[str]) -> str:
-    """Return the files' names without folders; if there are many, the first and the last name and the number."""
+    """List the files' names, without folders; of more than three files, only the first and last name and the number."""
     names = [Path(file).name for file in files]
     return ", ".join(names) if len(names) <= 3 else f"{names[0]} … {names[-1]} ({len(names)} files)"
 
 
 def read_texts(file: str, column: str) -> Iterator[tuple[str, str]]:
-    """Yield a pair for each row: its location, such as ``line 3 of a.jsonl``, and its text.
+    """Yield the location, such as ``line 3 of a.jsonl``, and the text of each row.
 
-    Only the column or key that holds the text is read; .txt files have the column ``text``.
+    ``column`` is the column or JSON key that holds the text; .txt files have only the column ``text``.
+
+    Raises:
+        UsageError: A row has no such column.
+        CollapseError: The file cannot be read, or a row does not hold a text.
     """
     name = Path(file).name
     try:
@@ -124,7 +132,7 @@ def _text_of(row: Any, column: str, where: str) -> str:
 
 
 def _rows(file: str, column: str) -> Iterator[tuple[str, Any]]:
-    """Yield a pair for each row of a file: its location, such as ``line 3``, and the row."""
+    """Yield the location in the file, such as ``line 3``, and the content of each row."""
     kind = kind_of(file)
     if kind == ".parquet":
         yield from ((f"row {number:,}", row) for number, row in enumerate(_parquet_rows(file, column), 1))
@@ -152,7 +160,7 @@ def _opened(file: str, encoding: str = "utf-8-sig", errors: str = "strict") -> I
     with Path(file).open("rb") as raw:
         start, stream = raw.read(4), raw
         raw.seek(0)
-        if not start and file.lower().endswith((".gz", ".zst")):  # compressing an empty text gives some bytes
+        if not start and file.lower().endswith((".gz", ".zst")):  # an empty text is not empty when compressed
             raise CollapseError(f"{file} is empty: copy or download it again")
         for magic, compression in _COMPRESSED.items():
             if start.startswith(magic):
