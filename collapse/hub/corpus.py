@@ -44,12 +44,12 @@ class Corpus:
     Attributes:
         name: Name in tables: the data set's id (and its configuration, if one is given), or the files' names.
         files: Local paths, in order; none for a Hub data set or a packed text.
-        column: Column that holds the text.
-        sha256: Hash of the files' contents.
-        split, remote: Split and repository of a Hub data set.
+        column: Column that holds the text; for labelled data, what ``--columns`` names.
+        sha256: Hash of the contents of ``files``, or None if there are no files.
+        split, remote: Split and repository of a Hub data set, or None.
         packed: The packed text, if ``collapse pack`` made it; otherwise None.
         known: The suffixes of files that can be read, each with its format.
-        hashes: Hash of each file.
+        hashes: The sha256 of each of ``files``.
     """
 
     name: str
@@ -64,7 +64,7 @@ class Corpus:
 
     @property
     def revision(self) -> str | None:
-        """Commit of a Hub data set."""
+        """Commit of a Hub data set, or None."""
         return self.remote.commit if self.remote else None
 
     @property
@@ -73,7 +73,7 @@ class Corpus:
         return bool(self.files) and kind_of(self.files[0]) == ".txt"
 
     def identity(self) -> dict[str, Any]:
-        """Return the text's identity, which does not depend on the places or names of its files."""
+        """Return what a store's identity records of the text; names and folders of local files do not matter."""
         if self.packed:
             return dict(self.packed.record["corpus"])
         if self.files:
@@ -177,19 +177,20 @@ def _split(name: str) -> tuple[str, str, str | None]:
 def opened(
     corpus: Corpus, *, whole: bool = True, progress: Report | None = None
 ) -> Iterator[tuple[Iterator[int], Iterator[str]]]:
-    """Yield two iterators: the first yields the number of texts counted so far, the second yields the texts.
+    """Yield two independent iterators: the first counts the texts, the second yields them.
 
-    The last number is the number of all texts. Texts are read, and the files of a data set are downloaded,
-    only when the iterators reach them, so the first texts can be packed before the others are counted.
+    The first yields the number of texts counted so far, after every 1,000 texts and after each file; the last number is
+    the total. Both read a file only when they reach it, so the first texts can be packed before all are counted.
 
     Args:
-        corpus: The text.
-        whole: Whether all texts are needed; then the files of a data set are downloaded first, several at a time.
+        corpus: The text, which is not a packed text.
+        whole: Whether to download all files of a data set first, several at a time. If False, a file is downloaded when
+            an iterator reaches it.
         progress: Called as progress(what, bytes done, total bytes, note) while files are downloaded.
 
     Raises:
-        NoSplit: There is no such split; the message suggests similar names.
-        UsageError: There is no such column; the message suggests similar names.
+        NoSplit: There is no such split.
+        UsageError: There is no such column or configuration.
         CollapseError: A text cannot be read, or a file changed since it was found.
     """
     remote = corpus.remote
@@ -212,7 +213,6 @@ def check_unchanged(corpus: Corpus) -> None:
 
 
 def _counts(files: Iterator[Iterator[tuple[str, str]]]) -> Iterator[int]:
-    """After every 1,000 texts and after each file, yield the number of texts counted so far."""
     count = 0
     for texts in files:
         for count, _ in enumerate(texts, count + 1):  # noqa: B020
@@ -245,10 +245,12 @@ _SELECTING = (("filters", None), ("sample_by", "line"))
 
 
 def files_of_split(corpus: Corpus, remote: Remote) -> tuple[str, ...]:
-    """Return the file names of a data set's split, in the order in which the files are read.
+    """Return the paths of the files of a data set's split, in the order in which the files are read.
 
     ``datasets`` chooses the files of each split by their names. Here, ``datasets`` gets a temporary folder with an
     empty file for each file of the repository, so that the choice does not depend on the cache.
+
+    Raises NoSplit; UsageError for a missing or unknown configuration; CollapseError for files that are not supported.
     """
     configuration = _split(corpus.name)[1]
     names, cached = remote.listed(), remote.download(_READ_TO_CHOOSE)

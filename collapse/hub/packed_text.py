@@ -26,13 +26,16 @@ class PackedText:
 
     @property
     def name(self) -> str:
-        """The name for ``--text``."""
+        """The name of the folder or repository, as ``--text`` accepts it."""
         commit = getattr(self.files, "commit", None)
         return f"{self.files.name}@{commit}" if commit else self.files.name
 
 
 def find_packed(files: Files, *, validation: bool) -> PackedText | None:
-    """Find a packed text. With ``validation``, find the validation text or, if none was packed, the training text."""
+    """Return the packed training text in a folder or repository; None if there is no packed text.
+
+    With ``validation``, return the validation text or, if none was packed, the training text.
+    """
     for name in (VALIDATION, TRAINING) if validation else (TRAINING,):
         if "corpus" in (record := json_of(files, name)):
             return PackedText(files, name.split("/")[0], record)

@@ -46,10 +46,10 @@ class Remote:
 
     @cached_property
     def files(self) -> Mapping[str, str]:
-        """The sha256 of each file, by path; "" if it is unknown.
+        """The sha256 of each file, by path in the repository; "" if it is unknown.
 
-        The Hub lists a sha256 only for large files. Offline, without a cached list, the cached
-        files are listed, all with "".
+        The Hub lists a sha256 only for large files. Offline and without a cached list, each sha256 is "", and files of
+        a model that are not in the client's cache may be missing.
 
         Raises:
             CollapseError: The Hub does not answer, or only some files of a data set are cached.
@@ -70,9 +70,9 @@ class Remote:
         return files
 
     def _cached_files(self) -> list[str]:
-        """Return the names of all files, as recorded by ``hf download``.
+        """Return the paths of all files, from the list that ``hf download`` cached.
 
-        Without this record, return a model's cached files, or raise CollapseError for a data set.
+        Without this list, return only the cached files of a model, and raise CollapseError for a data set.
         """
         from huggingface_hub import errors, get_cached_repo_tree
 
@@ -90,34 +90,34 @@ class Remote:
 
     @property
     def remedy(self) -> str:
-        """Advice for messages about a missing file, which may be on the Hub but not in the cache; "" if online."""
+        """The end of messages about a missing file: offline, how to download the repository; online, ""."""
         return "" if self.online else f". {how_to_fetch(self.name, self.commit, self.kind)}"
 
     def listed(self) -> list[str]:
-        """Return the names of all files."""
+        """Return the paths of all files in the repository, sorted; raises the exceptions of :attr:`files`."""
         return sorted(self.files)
 
     def within(self, folder: str) -> list[str]:
-        """Return the names of the files in a folder ("" is the top folder), without its subfolders."""
+        """Return the paths of the files in a folder ("" is the top folder), without those in subfolders."""
         place = PurePosixPath(folder)
         return [name for name in self.listed() if PurePosixPath(name).parent == place]
 
     def has(self, name: str) -> bool:
-        """Whether the repository has a file of this name."""
+        """Whether the repository has a file with this path."""
         return (self.folder / name).is_file() or name in self.files
 
     def sha256(self, path: str) -> str:
-        """Return a file's sha256 from the Hub's listing.
+        """Return the sha256 of a file that exists, from :attr:`files`.
 
-        If the listing has none, download the file and hash it; raises the exceptions of :meth:`fetch`.
+        If the sha256 is unknown, download the file and hash it; raises the exceptions of :meth:`fetch`.
         """
         return self.files[path] or sha256_file(self.fetch(path))
 
     def fetch(self, path: str, report: Report | None = None) -> Path:
-        """Return the path of a file in the client's cache, and download the file if necessary.
+        """Download a file if it is not cached; return its path in the client's cache.
 
         Args:
-            path: The file's name.
+            path: The file's path in the repository.
             report: Called as report(what, bytes done, total bytes, note) during the download.
 
         Raises:
@@ -137,10 +137,10 @@ class Remote:
         return {"repo_type": self.kind, "revision": self.commit}
 
     def download(self, patterns: Sequence[str], *, bars: bool = False, report: Report | None = None) -> Path:
-        """Download all files that match patterns, several at a time; return the folder of this commit.
+        """Download all files that match patterns, several at a time; return the folder of this commit in the cache.
 
         Args:
-            patterns: Names with the wildcards [, * and ? of a shell.
+            patterns: Paths in the repository, with the wildcards of a shell ([, * and ?).
             bars: Show the client's progress bars if stderr is a terminal.
             report: Called as report(what, bytes done, total bytes, note) during the download.
 
@@ -179,10 +179,10 @@ class Remote:
         return any(name == "config.json" or name.endswith(".gguf") for name in self.within(""))
 
     def open(self, folder: str) -> Store:
-        """Open the store in a folder; its files are downloaded and checked when they are read.
+        """Open the store in a folder of the repository; tensor files are downloaded and checked when they are read.
 
         Raises:
-            StoreError: Its manifest was altered, or has another format version.
+            StoreError: The manifest was altered, or has another format version.
             CollapseError: The manifest is not available.
         """
         manifest = read_manifest(self.fetch(str(PurePosixPath(folder, MANIFEST))).parent)
@@ -201,7 +201,7 @@ class Remote:
 
 
 def reach(name: str, kind: str = "model") -> Remote:
-    """Find a repository on the Hub or, if the Hub cannot be reached, in the cache.
+    """Return a repository at its current commit on the Hub or, if the Hub cannot be reached, at the cached commit.
 
     Args:
         name: ``user/repo`` or ``user/repo@revision``.
