@@ -34,7 +34,10 @@ Arguments = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class Folder:
-    """The files of a folder, with the methods of :class:`~collapse.hub.remote.Remote`."""
+    """A local folder, with the members of :class:`~collapse.hub.remote.Remote` that are needed to read models and stores.
+
+    A path is relative to the folder, with slashes. ``remedy`` is always "".
+    """
 
     path: Path
     remedy: str = ""
@@ -45,26 +48,25 @@ class Folder:
         return str(self.path)
 
     def listed(self) -> list[str]:
-        """Return the names of all files."""
+        """Return the paths of all files, sorted."""
         return self._named(self.path.rglob("*"))
 
     def within(self, folder: str) -> list[str]:
-        """Return the names of the files in a folder, without its subfolders."""
+        """Return the paths of the files in a subfolder ("" is this folder), without those in its subfolders."""
         return self._named((self.path / folder).glob("*"))
 
     def _named(self, found: Iterable[Path]) -> list[str]:
         return sorted(each.relative_to(self.path).as_posix() for each in found if each.is_file())
 
     def has(self, name: str) -> bool:
-        """Whether there is a file of this name."""
+        """Whether there is a file with this path."""
         return (self.path / name).is_file()
 
     def fetch(self, name: str, report: Report | None = None) -> Path:
-        """Return the path of a file; nothing is downloaded, and nothing reported."""
+        """Return the full path of a file, which may be missing; ``report`` is never called."""
         return self.path / name
 
     def sha256(self, name: str) -> str:
-        """Return the hash of a file."""
         return sha256_file(self.path / name)
 
     def revisions(self) -> list[str]:
@@ -74,22 +76,22 @@ class Folder:
         return sorted({each.parent.relative_to(self.path).as_posix() for each in found})
 
     def stores(self) -> list[str]:
-        """Return the folders of the stores in the model's folder, such as the stores of a training run."""
+        """Return the subfolders ``stores/*`` that hold a store, such as those of a training run."""
         return sorted(each.parent.relative_to(self.path).as_posix() for each in self.path.glob(f"stores/*/{MANIFEST}"))
 
     def open(self, folder: str) -> Store:
-        """Open the store in a folder; raise StoreError if its manifest was altered."""
+        """Open the store in a subfolder; raises the exceptions of :meth:`collapse.Store.load`."""
         return Store.load(self.path / folder)
 
 
 _OPTIONS, _OF_LOADING = "tokenizer_config.json", ("is_local", "local_files_only", "name_or_path")
 
 Files = Folder | Remote
-"""A model's files. A file's name is its path relative to the top folder, with slashes."""
+"""The files of a model, text or store. The name of a file is its path relative to the top folder, with slashes."""
 
 
 def inside(model_args: Arguments) -> str:
-    """Return the prefix of a model's file names: the folder of ``--model-arg subfolder=…``, or "".
+    """Return the prefix of a model's file names: the folder in ``--model-arg subfolder=…``, with a final slash, or "".
 
     >>> inside({"subfolder": "a/b/"}), inside({})
     ('a/b/', '')
@@ -99,7 +101,11 @@ def inside(model_args: Arguments) -> str:
 
 
 def json_of(files: Files, name: str) -> dict[str, Any]:
-    """Read a JSON file of a model; {} if it does not exist or does not hold an object."""
+    """Read a JSON file; return {} if it does not exist or does not hold an object.
+
+    Raises:
+        CollapseError: The file is not valid JSON, or is not available.
+    """
     if not files.has(name):
         return {}
     file = files.fetch(name)
@@ -111,7 +117,12 @@ def json_of(files: Files, name: str) -> dict[str, Any]:
 
 
 def weight_files(files: Files, model_args: Arguments) -> list[str]:
-    """Return the names of the files from which transformers reads a model's weights; [] if there are none."""
+    """Return the names of the files from which transformers reads a model's weights; [] if there are none.
+
+    Raises:
+        UsageError: The GGUF file that ``model_args`` names does not exist.
+        CollapseError: A file that the index of a sharded checkpoint names does not exist.
+    """
     prefix = inside(model_args)
     if gguf_file := model_args.get("gguf_file"):
         if not files.has(f"{prefix}{gguf_file}"):
@@ -139,6 +150,10 @@ def weights_fingerprint(files: Files, model_args: Arguments) -> str:
     """Return the fingerprint of a model's weights, one ``sha256:…``.
 
     For a GGUF file, only this file is hashed; otherwise, the files of :func:`weight_files` and the config.json.
+
+    Raises:
+        UsageError: ``model_args`` names a GGUF file that does not exist, or names none and there are only GGUF files.
+        CollapseError: There is no complete model, or the folder also holds a PEFT adapter.
     """
     prefix, gguf_file = inside(model_args), model_args.get("gguf_file")
     config = f"{prefix}config.json"
@@ -156,7 +171,11 @@ def weights_fingerprint(files: Files, model_args: Arguments) -> str:
 
 
 def adapter_weights(files: Files) -> tuple[str, str]:
-    """Return the name of a PEFT adapter's weight file, and one ``sha256:…`` of this file and adapter_config.json."""
+    """Return the name of a PEFT adapter's weight file, and one ``sha256:…`` of this file and adapter_config.json.
+
+    Raises:
+        CollapseError: One of the two files does not exist.
+    """
     for name in ("adapter_model.safetensors", "adapter_model.bin"):
         if files.has(name) and files.has(ADAPTER):
             return name, _fingerprint({each: files.sha256(each) for each in (name, ADAPTER)})
@@ -205,16 +224,16 @@ def tokenizer_fingerprint(files: Files, model_args: Arguments) -> str:
 
 
 def processor_fingerprint(files: Files, model_args: Arguments) -> str:
-    """Return one ``sha256:…`` of the files of an image processor.
+    """Return one ``sha256:…`` of the configuration files of an image processor.
 
-    A timm model has no such files: config.json, which is part of the weights' fingerprint, describes its processor.
+    A timm model has no such files. Its config.json describes the processor, and is part of the weights' fingerprint.
     """
     names = [f"{inside(model_args)}{name}" for name in ("preprocessor_config.json", "processor_config.json")]
     return _fingerprint({name: files.sha256(name) for name in names if files.has(name)})
 
 
 def code_fingerprint(files: Files) -> str:
-    """Return ``sha256:…`` of the Python files of a model."""
+    """Return one ``sha256:…`` of all Python files of a folder or repository."""
     return _fingerprint({name: files.sha256(name) for name in files.listed() if name.endswith(".py")})
 
 

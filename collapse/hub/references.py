@@ -43,17 +43,19 @@ _LIMITS = ("max_position_embeddings", "n_positions", "n_ctx", "max_seq_len", "se
 
 @dataclass(frozen=True)
 class ModelReference:
-    """A model's name, files and identity.
+    """The name, files and fingerprints of a model, tokenizer or adapter.
 
     Attributes:
         name: Name in tables: the Hub id or the folder's name; for a GGUF file, the file's name follows.
         files: The files of the folder or repository.
-        weights: Fingerprint of the weights: ``sha256:…`` of their files; "" for a tokenizer.
-        tokenizer: Fingerprint of the tokenizer.
+        weights: Fingerprint of the weights: ``sha256:…`` of their files, ``probe:…`` of a loaded model, "" of a
+            tokenizer.
+        tokenizer: Fingerprint of the tokenizer; "" for an adapter.
         model_args: The model's arguments (``--model-arg``), such as the subfolder of its files.
         training: The training ``step`` and number of ``tokens`` in the name of a revision on the Hub, if any.
-        adapter: The PEFT adapter that is applied to the model; its ``weights`` are the fingerprint of its files.
-        loaded, loaded_tokenizer: The model or the tokenizer, if it is already loaded.
+        adapter: The PEFT adapter that is applied to the model, or None.
+        loaded: The :class:`~collapse.inputs.language_model.LanguageModel` if the model is already loaded, else None.
+        loaded_tokenizer: The tokenizer of transformers if it is already loaded, else None.
     """
 
     name: str
@@ -106,7 +108,7 @@ class ModelReference:
 
     @cached_property
     def position_limit(self) -> int | None:
-        """Maximum sequence length of the model, from its config.json or the header of its GGUF file."""
+        """Maximum sequence length, from the arguments, the config.json or the GGUF header; None if none states it."""
         limit = limit_of({**self.json("config.json"), **self.model_args})
         if limit is None and "gguf_file" in self.model_args:
             from collapse.hub.gguf import gguf_context
@@ -147,7 +149,7 @@ class ModelReference:
 
 
 def find_model(name: str, *, revision: str | None = None, model_args: Mapping[str, Any] = {}) -> ModelReference:
-    """Find the model that a name refers to: a folder, or an id on the Hub with its commit.
+    """Find the model that a name refers to: a folder, a GGUF file, or an id on the Hub; compute its fingerprints.
 
     Raises:
         UsageError: There is no such folder and no such model on the Hub, or a revision is given for a folder.
@@ -159,7 +161,10 @@ def find_model(name: str, *, revision: str | None = None, model_args: Mapping[st
 def find_adapted(
     name: str, adapter: str | None, *, revision: str | None = None, model_args: Mapping[str, Any] = {}
 ) -> ModelReference:
-    """Find a model, optionally with an adapter; if ``name`` is an adapter, find its base model with this adapter."""
+    """Find a model, optionally with an adapter; if ``name`` is an adapter, find its base model with this adapter.
+
+    Raises the exceptions of :func:`find_model`, UsageError for two adapters, and CollapseError if peft is missing.
+    """
     found = locate(name, revision, MODEL, model_args)
     if not found.files.has(ADAPTER) or found.files.has("config.json"):
         found = with_fingerprints(found)
@@ -202,7 +207,7 @@ def with_fingerprints(found: ModelReference) -> ModelReference:
 
 
 def find_tokenizer(name: str, model_args: Mapping[str, Any] = {}) -> ModelReference:
-    """Find a tokenizer that is given separately: a folder with its files, a GGUF file, or a Hub id."""
+    """Find the tokenizer of ``--tokenizer``: a folder, a GGUF file or a Hub id; raises the exceptions of :func:`locate`."""
     try:
         found = locate(name, None, "tokenizer", model_args)
         return replace(found, tokenizer=tokenizer_fingerprint(found.files, found.model_args))
@@ -211,9 +216,9 @@ def find_tokenizer(name: str, model_args: Mapping[str, Any] = {}) -> ModelRefere
 
 
 def remember_tokenizer(reference: ModelReference) -> None:
-    """Write the path of a tokenizer's folder to the cache, under the tokenizer's fingerprint.
+    """Write the path of a local tokenizer's folder to the cache, for :func:`known_tokenizer`.
 
-    A store does not record this path, because a store may be published.
+    A store records only the tokenizer's fingerprint, and no path, because a store may be published.
     """
     if reference.is_local and reference.loaded_tokenizer is None:
         with suppress(CollapseError):  # an unwritable cache is not an error
@@ -221,10 +226,7 @@ def remember_tokenizer(reference: ModelReference) -> None:
 
 
 def known_tokenizer(tokenizer: str) -> Path | None:
-    """Return the path of the folder that :func:`remember_tokenizer` recorded for a fingerprint, or None.
-
-    The files in the folder may have changed since then.
-    """
+    """Return the folder that :func:`remember_tokenizer` recorded for a fingerprint, or None; its files may have changed."""
     with suppress(OSError):
         return Path(_remembered(tokenizer).read_text())
     return None
@@ -235,9 +237,9 @@ def _remembered(tokenizer: str) -> Path:
 
 
 def locate(name: str, revision: str | None, what: str, model_args: Mapping[str, Any] = {}) -> ModelReference:
-    """Find a folder or repository, but compute no fingerprints; raises the exceptions of :func:`find_model`.
+    """Find the folder or repository of a name, but compute no fingerprints.
 
-    ``what`` is the kind of thing that the name refers to, for messages.
+    ``what`` says in messages what the name refers to, such as "tokenizer". Raises the exceptions of :func:`find_model`.
     """
     folder = expanded(name)
     if folder.suffix == ".gguf" and folder.is_file():
@@ -268,10 +270,8 @@ def locate(name: str, revision: str | None, what: str, model_args: Mapping[str, 
 def find_revisions(name: str, patterns: str | Iterable[str]) -> list[str]:
     """Find the checkpoints of a model: branches and tags on the Hub, or subfolders of a local folder, sorted by step.
 
-    Patterns have the wildcards of a shell; one string may hold several patterns, separated by commas.
-
-    Returns:
-        ``id@revision`` or ``folder/checkpoint`` of each checkpoint.
+    Patterns have the wildcards of a shell; one string may hold several patterns, separated by commas. Return
+    ``id@revision`` or ``folder/checkpoint`` of each checkpoint; raise UsageError if a pattern matches none.
     """
     wanted = [each for each in (patterns.split(",") if isinstance(patterns, str) else patterns) if each]
     if not wanted:
