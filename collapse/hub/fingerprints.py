@@ -34,7 +34,7 @@ Arguments = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class Folder:
-    """A local folder, with the members of :class:`~collapse.hub.remote.Remote` that are needed to read models and stores.
+    """A local folder. It has the members of :class:`~collapse.hub.remote.Remote` for reading models and stores.
 
     A path is relative to the folder, with slashes. ``remedy`` is always "".
     """

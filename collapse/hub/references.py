@@ -207,7 +207,7 @@ def with_fingerprints(found: ModelReference) -> ModelReference:
 
 
 def find_tokenizer(name: str, model_args: Mapping[str, Any] = {}) -> ModelReference:
-    """Find the tokenizer of ``--tokenizer``: a folder, a GGUF file or a Hub id; raises the exceptions of :func:`locate`."""
+    """Find a separate tokenizer: a folder, a GGUF file or a Hub id; raises the exceptions of :func:`locate`."""
     try:
         found = locate(name, None, "tokenizer", model_args)
         return replace(found, tokenizer=tokenizer_fingerprint(found.files, found.model_args))
@@ -226,7 +226,7 @@ def remember_tokenizer(reference: ModelReference) -> None:
 
 
 def known_tokenizer(tokenizer: str) -> Path | None:
-    """Return the folder that :func:`remember_tokenizer` recorded for a fingerprint, or None; its files may have changed."""
+    """Return the folder recorded for a tokenizer's fingerprint, or None; its files may have changed since then."""
     with suppress(OSError):
         return Path(_remembered(tokenizer).read_text())
     return None

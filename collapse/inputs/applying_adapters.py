@@ -11,16 +11,20 @@ from collapse.hub.references import ModelReference
 
 
 def apply_adapter(model: Any, reference: ModelReference, *, merge: bool) -> Any:
-    """Apply a model's adapter after loading; return the model.
+    """Apply the adapter of ``reference``, which must have one, to its loaded model; return the changed model.
 
     With ``merge``, the adapter's weights are added to the model's weights. Otherwise, the model gets additional modules
     that apply the adapter.
+
+    Raises:
+        CollapseError: The adapter does not fit the model, adds tokens to each text, or cannot be read; or the model has
+            offloaded weights.
     """
     import peft
 
     adapter = reference.adapter
-    assert adapter is not None  # the caller has found one
-    if any(each.is_meta for each in model.parameters()):  # peft would not change them
+    assert adapter is not None  # the caller checks this
+    if any(each.is_meta for each in model.parameters()):  # peft does not change offloaded weights
         raise CollapseError(
             f"the adapter {adapter.name} cannot be applied to offloaded weights: use a device map that places all "
             "weights on GPUs, or all on the CPU; or merge the adapter into its base model first"
@@ -62,7 +66,10 @@ def _untie(model: Any) -> None:
 
 
 def refuse_prompts(name: str, config: Any) -> None:
-    """Raise CollapseError for a configuration of peft that adds virtual tokens to each text."""
+    """Raise CollapseError for an adapter that adds virtual tokens to each text, such as prompt tuning.
+
+    ``config`` is the adapter's configuration of peft; None for a model without adapter.
+    """
     if config is not None and config.is_prompt_learning:
         raise CollapseError(
             f"{name} adds tokens to each text ({config.peft_type}), so it cannot be measured: use an adapter of "

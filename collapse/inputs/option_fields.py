@@ -17,8 +17,7 @@ ROLES = {
     "statistics": "nothing: the manifest lists the statistics in `statistics`, outside the identity",
     "layers": "nothing: the manifest lists the files of each layer in `files`, outside the identity",
 }
-"""For each role of an option, what a collection's identity records. Any other role names fields of the identity, which
-hold hashes or versions of the content that the option selects."""
+"""For each role of an option, what a collection's identity records of the option."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,14 +30,14 @@ class Option:
             versions of the content that the option selects.
         unset: What the default None means, for help texts.
         flag: Name on the command line; None to derive it from the field's name.
-        off: Help of the flag that turns off an option that is on by default.
+        off: Help of the flag that turns the option off, if the option is on by default; otherwise "".
         metavar: Placeholder for the value in help texts.
-        many: Whether the option may be given several times.
-        read: Function that converts a given value to the value of the field.
-        least: Smallest value of an integer.
-        choices: All valid values.
-        valid, wanted: Used only if there is neither ``choices`` nor ``least``. ``valid`` is a function that returns
-            whether a value is valid. ``wanted`` describes the valid values in messages.
+        many: Whether the option may be given several times on the command line.
+        read: Function that converts a given value to the value of the field, before the value is checked.
+        least: Smallest valid value, if the option is an integer.
+        choices: All valid values, if they can be listed.
+        valid: Function that returns whether a value is valid; ignored if there are ``choices`` or ``least``.
+        wanted: Description of the values that ``valid`` accepts, for messages.
     """
 
     help: str
@@ -55,7 +54,7 @@ class Option:
     wanted: str = ""
 
     def flag_for(self, name: str) -> str:
-        """Return a field's name on the command line, such as ``--chunk-length``."""
+        """Return the option's name on the command line, such as ``--chunk-length``; ``name`` is the field's name."""
         return self.flag or f"--{name.replace('_', '-')}"
 
 
@@ -68,7 +67,7 @@ def option(help: str, role: str = "recorded", *, default: Any = None, **how: Any
 
 
 def checked(each: Field[Any], value: Any) -> Any:
-    """Return a value for a field with an :class:`Option`; raise UsageError if the value is invalid."""
+    """Check a value of a field that has an :class:`Option`, and return it; raise UsageError if it is invalid."""
     about: Option = each.metadata["option"]
     if about.least is not None:
         return at_least(about.least, about.flag_for(each.name), value)

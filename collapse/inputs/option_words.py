@@ -10,7 +10,13 @@ from collapse.inputs.collection_spec import CollectionSpec, flag_of
 
 
 def parsed(name: str, words: Any) -> Any:
-    """Return an option's value from its words on the command line."""
+    """Return the value of an option, given what click parsed: a text, several texts or a value.
+
+    An invalid ``part`` or ``batch_size`` is returned unchanged, because :class:`CollectionSpec` rejects it.
+
+    Raises:
+        UsageError: A model argument is not ``key=value``.
+    """
     if name == "model_args":
         return dict(key_value(each) for each in words)
     if name == "part":
@@ -20,7 +26,10 @@ def parsed(name: str, words: Any) -> Any:
 
 
 def key_value(text: str, flag: str = "--model-arg", example: str = "gguf_file=model.Q4_1.gguf") -> tuple[str, Any]:
-    """Split ``key=value`` into (key, value), with the value parsed if it is JSON."""
+    """Split ``key=value`` into (key, value); the value is parsed if it is JSON, and is a text otherwise.
+
+    ``flag`` and ``example`` are for the message of the UsageError, which is raised for a text of another form.
+    """
     key, equals, value = text.partition("=")
     if not equals or not key.isidentifier():
         raise UsageError(f"{flag} must be key=value, such as {example}, got {text}")
@@ -39,9 +48,9 @@ def key_values(arguments: Mapping[str, Any]) -> list[str]:
 
 
 def typed(spec: CollectionSpec) -> str:
-    """Return the options of a spec that differ from their defaults, as on the command line.
+    """Return the options of a spec that differ from their defaults, as one text for a command line.
 
-    This line is in manifests, which are published. So it contains no folders of this machine and no secrets.
+    Manifests contain this text, and may be published. So it contains no folders of this machine and no secrets.
 
     >>> typed(CollectionSpec(text=["/home/ann/a b.txt", "c.txt"], chunk_length=64, fast_attention=False))
     "--text 'a b.txt' --text c.txt --chunk-length 64 --no-fast-attention"

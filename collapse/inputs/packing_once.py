@@ -44,7 +44,7 @@ def pack(
 
     Args:
         text: The training text: files, folders, globs or a Hub data set.
-        tokenizer: Folder or Hub id of the model whose tokenizer is used.
+        tokenizer: Folder, GGUF file or Hub id of the tokenizer or of its model.
         out: Folder for the chunks. It must be new, empty, or from an earlier run with the same options.
         progress: Called as progress(what, done, total[, note]).
         {options}
@@ -53,7 +53,7 @@ def pack(
         The chunks of "train" and, if there is a validation text, of "validation".
 
     Raises:
-        UsageError: An option is invalid, or the folder holds other files.
+        UsageError: An option is invalid, the folder holds other files or chunks, or a text is already packed.
         CollapseError: A text or the tokenizer is not available, a text is too short, or the folder cannot be written.
     """
     folder, spec = expanded(out), CollectionSpec(text=text, **options)
