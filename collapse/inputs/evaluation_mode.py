@@ -11,7 +11,7 @@ import torch
 
 @contextmanager
 def evaluation_mode(model: Any) -> Iterator[None]:
-    """Put a model into evaluation mode; restore it and the random generators at the end."""
+    """Put a model into evaluation mode, without torch.compile; restore it and the random generators at the end."""
     modes = [(module, module.training) for module in model.modules()]
     devices = {each.device for each in model.parameters() if each.is_cuda}
     of_python, of_numpy = random.getstate(), np.random.get_state()  # a data set may draw from them

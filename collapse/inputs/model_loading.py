@@ -34,7 +34,11 @@ SEED = 0
 
 
 def load_model(reference: ModelReference, spec: CollectionSpec, report: Report | None = None) -> LanguageModel:
-    """Load a causal language model for measuring, with the arguments of :func:`load_pretrained`."""
+    """Load a causal language model for measuring; with ``fast_attention``, plugins may replace its modules.
+
+    Raises the exceptions of :func:`load_pretrained`, CollapseError if the model has no output embedding, and PluginError
+    if a plugin changes its embeddings.
+    """
     loaded = LanguageModel.of(load_pretrained(reference, spec, report))
     loaded.attention = (speed_up(loaded) if spec.fast_attention else None) or loaded.attention
     return loaded
@@ -43,9 +47,14 @@ def load_model(reference: ModelReference, spec: CollectionSpec, report: Report |
 def load_pretrained(
     reference: ModelReference, spec: CollectionSpec, report: Report | None = None, task: Task = CAUSAL
 ) -> Any:
-    """Load a model in evaluation mode.
+    """Load a transformers model with the head of ``task``, in evaluation mode, on its devices, with its adapter if any.
 
-    The weights are those of the checkpoint; for ``--null untrained``, they are initial weights.
+    For ``--null untrained``, the weights are initial weights instead of those of the checkpoint.
+
+    Raises:
+        UsageError: The device, device map or quantization is not valid for the model.
+        CollapseError: The model has another kind of head, needs code that is not trusted, does not fit into memory, or
+            cannot be loaded completely.
     """
     target = pick_device(spec.device)
     arguments = dict(reference.model_args)
@@ -87,7 +96,7 @@ def load_pretrained(
 def _trained(
     reference: ModelReference, spec: CollectionSpec, arguments: dict[str, Any], report: Report | None, task: Task
 ) -> Any:
-    """Load a checkpoint with transformers, and check that it holds exactly the model's weights."""
+    """Load a checkpoint with transformers; check that it holds exactly the model's weights, and did not change."""
     import transformers
 
     gguf_file, names = arguments.get("gguf_file"), weight_files(reference.files, arguments)
@@ -152,14 +161,18 @@ def _untrained(reference: ModelReference, spec: CollectionSpec, arguments: dict[
 
 
 def _in_dtype(model: Any, spec: CollectionSpec) -> Any:
-    """Convert the parameters of a model, in place; buffers, such as rotary frequencies, keep their precision."""
+    """Convert the parameters of a model in place; return it. Buffers, such as rotary frequencies, keep their dtype."""
     for parameter in model.parameters():
         parameter.data = parameter.data.to(getattr(torch, spec.dtype))
     return model
 
 
 def load_tokenizer(reference: ModelReference, *, trust_remote_code: bool = False) -> Any:
-    """Load the tokenizer of a model, or a tokenizer that is given separately."""
+    """Load the tokenizer of a model, or a separate tokenizer.
+
+    Raises:
+        CollapseError: There is no tokenizer, it needs code that is not trusted, it cannot be loaded, or it changed.
+    """
     import transformers
 
     if not tokenizer_files(reference.files, reference.model_args):  # transformers would make an empty tokenizer
@@ -184,7 +197,11 @@ def load_tokenizer(reference: ModelReference, *, trust_remote_code: bool = False
 
 
 def load_processor(reference: ModelReference, *, trust_remote_code: bool = False) -> Any:
-    """Load the image processor of a model. If there are several, load the one that uses Pillow."""
+    """Load the image processor of a model; if transformers has several for it, load the one that uses Pillow.
+
+    Raises:
+        CollapseError: There is no processor, it needs code that is not trusted, or it cannot be loaded.
+    """
     import transformers
 
     with quiet("transformers"):

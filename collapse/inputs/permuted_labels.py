@@ -1,8 +1,8 @@
 """Permute the labels of samples, for the null ``shuffled``; each class keeps its number of samples.
 
 The permutation is computed sample by sample (a Feistel network, Luby & Rackoff 1988) instead of drawn as a whole. So it
-needs no memory, and sample i has the same label in every run, resumed run or part. source.py applies it to texts;
-:func:`shuffled` applies it to arrays.
+needs no memory, and sample i has the same label in every run, resumed run or part. source.py permutes the labels of
+texts with :func:`permuted`; :func:`shuffled` permutes an array of labels.
 """
 
 import numpy as np
@@ -18,7 +18,7 @@ _MIX = np.uint64(0xBF58476D1CE4E5B9)  # constant of splitmix64 (Steele, Lea & Fl
 
 
 def permuted(places: Int[Tensor, " n"], total: int, seed: int = 0) -> Int[Tensor, " n"]:
-    """Return where a fixed permutation of 0, …, ``total`` − 1 maps each number in ``places``.
+    """Apply a pseudorandom permutation of 0, …, ``total`` − 1 to each number in ``places``; ``seed`` chooses it.
 
     >>> permuted(torch.arange(10), 10).sort().values.tolist()
     [0, 1, 2, 3, 4, 5, 6, 7, 8, 9]

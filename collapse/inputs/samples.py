@@ -85,7 +85,6 @@ class Samples(Phase):
         return {TOP: h}
 
     def labels_at(self, places: Int[Tensor, " n"]) -> Int[Tensor, " n"]:
-        """Return the labels of the samples at some positions."""
         return self._labels[places]
 
     def check_labels(self, rows: int, dim: int) -> None:
@@ -99,7 +98,6 @@ class Samples(Phase):
             )
 
     def not_finite(self, start: int, row: int, wrong: str) -> str:
-        """Describe where an embedding is not finite."""
         unit, position = divmod(row, self.unit_samples)
         at = f"position {position} of " if self.unit_samples > 1 else ""
         return (
@@ -108,13 +106,11 @@ class Samples(Phase):
         )
 
     def batch_units(self, asked: int | str) -> int:
-        """Return the initial number of units per batch."""
         return asked if isinstance(asked, int) else self.batch
 
     def coverage(self) -> dict[str, Any]:
-        """Return the manifest's entry for the phase, with the number of samples."""
+        """Return the manifest's entry for the phase, with the number of samples whose label is not −100."""
         return {**super().coverage(), "samples": int(self._kept.sum())}
 
     def provenance(self) -> dict[str, Any]:
-        """Return what the manifest's provenance records about the samples."""
         return dict(self.about)

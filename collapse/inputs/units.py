@@ -30,7 +30,11 @@ MASKED, MASKING_SEED = 0.15, 0
 
 
 class Images:
-    """Images of labelled data. An image is read when a batch needs it."""
+    """Images of labelled data. An image is read when a batch needs it.
+
+    Attributes:
+        labels: The class id of each image, shape (N,).
+    """
 
     def __init__(self, data: Labelled, processor: Any, config: Any) -> None:
         self.data, self.processor = data, processor
@@ -38,7 +42,11 @@ class Images:
         self.labels = _one_each(data, config)
 
     def batch(self, start: int, stop: int) -> dict[str, Tensor]:
-        """Return the pixels of some images, which threads read in parallel."""
+        """Return the processor's tensors of images ``start`` to ``stop − 1``, which threads read in parallel.
+
+        Raises:
+            CollapseError: An image cannot be read or processed, changed, or has another size than the others.
+        """
         with ThreadPoolExecutor() as threads:
             read = list(threads.map(self._pixels, range(start, stop)))
         for name in read[0]:
@@ -76,10 +84,12 @@ class Images:
 
 
 class Tokenized:
-    """Tokenized texts, each at most as long as the model allows.
+    """Tokenized texts.
 
-    Each label is the number (id) of a class. ``labels`` has the shape (N,), or (N, T) with −100 where there is no
-    sample. ``padding`` is the id of the padding token.
+    Args:
+        encoded: The tokenizer's output: columns such as ``input_ids``, with a list of integers per text.
+        labels: Class ids, shape (N,), or (N, T) with −100 where there is no sample.
+        padding: Id of the padding token.
     """
 
     def __init__(self, encoded: Mapping[str, Sequence[Any]], labels: Tensor, padding: int) -> None:
@@ -87,7 +97,7 @@ class Tokenized:
         self.columns = {name: [np.array(row, np.int32) for row in rows] for name, rows in encoded.items()}
 
     def batch(self, start: int, stop: int) -> dict[str, Tensor]:
-        """Return the tokens of some texts, padded on the right to the longest."""
+        """Return the columns of texts ``start`` to ``stop − 1``, int64, padded on the right to the longest text."""
         return {
             name: pad_sequence(
                 [torch.from_numpy(row).long() for row in rows[start:stop]],
@@ -102,7 +112,18 @@ Units = Images | Tokenized
 
 
 def prepare(task: Task, reference: ModelReference, config: Any, *, trust_remote_code: bool) -> Any:
-    """Load a model's processor or tokenizer; return a function that converts :class:`Labelled` to :class:`Units`."""
+    """Load a processor or tokenizer; return a function that converts :class:`Labelled` to :class:`Units`.
+
+    Args:
+        task: The task, which determines how the labels are matched with images, texts or tokens.
+        reference: The model with the image processor, or the tokenizer.
+        config: The model's configuration; texts are cut to its maximum sequence length.
+        trust_remote_code: Whether code of the repository may run.
+
+    Raises:
+        CollapseError: The processor or tokenizer cannot be loaded. The function that is returned raises CollapseError
+            or UsageError for data that do not fit the task or the model.
+    """
     if task.name == "image-classification":
         processor = load_processor(reference, trust_remote_code=trust_remote_code)
         return lambda data: Images(data, processor, config)
@@ -150,7 +171,7 @@ def _texts(called: str, column: Sequence[Any], *, of_words: bool) -> list[Any]:
 
 
 def _one_each(data: Labelled, config: Any) -> Int[Tensor, " N"]:
-    """Return the class of each row; raise UsageError if a row has a list of classes."""
+    """Return the class id of each row; raise UsageError if a row has a list of labels."""
     for number, label in enumerate(data.labels or (), 1):
         if isinstance(label, list):
             raise UsageError(
@@ -175,7 +196,11 @@ def _encoded(called: str, tokenizer: Any, *inputs: Sequence[Any], **how: Any) ->
 
 
 def _first_of_words(encoded: Any, number: int, labels: Any, given: list[str], called: str) -> np.ndarray:
-    """Return a label for the first token of each word of a text, and −100 for all other tokens."""
+    """Return the labels of a text's tokens: the first token of a word has the word's label, all others have −100.
+
+    ``number`` is the row of the text in ``encoded``, from 0. ``labels`` and ``given`` are the labels and words of the
+    text. Raise UsageError if their numbers differ, and CollapseError if the tokenizer is slow.
+    """
     if not encoded.is_fast:
         raise CollapseError("token classification needs a fast tokenizer: give a model that has a tokenizer.json")
     words = [-1 if word is None else word for word in encoded.word_ids(number)]
@@ -191,9 +216,9 @@ def _first_of_words(encoded: Any, number: int, labels: Any, given: list[str], ca
 
 
 def _masked(ids: list[list[int]], special: Sequence[Sequence[int]], mask: int) -> Int[Tensor, "N T"]:
-    """Mask tokens in place; return labels: the original id of each masked token, −100 elsewhere.
+    """Replace tokens in ``ids`` by ``mask``, in place; return the original id of each masked token, −100 elsewhere.
 
-    The permutation of permuted_labels.py selects the tokens, by position and seed; special tokens are never masked.
+    A permutation of all positions with a fixed seed selects the tokens; special tokens are never masked.
     """
     rows, begin, total = [], 0, sum(map(len, ids))
     for row, is_special in zip(ids, special, strict=True):
