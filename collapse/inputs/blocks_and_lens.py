@@ -22,9 +22,12 @@ if TYPE_CHECKING:
 
 @torch.no_grad()
 def find_layers(loaded: "LanguageModel", tokens_BT: Int[Tensor, "B T"], layers: Sequence[str]) -> None:
-    """Run a model on the start of a chunk, and set its ``blocks`` and its ``lens``.
+    """Run a model on the start of the first chunk, and set its ``blocks`` and its ``lens``.
 
-    If no module is a lens, ``no_lens`` is set to the reason instead.
+    If no module is a lens, set ``no_lens`` to the reason instead.
+
+    Raises:
+        CollapseError: No blocks are found, or a layer in ``layers`` has another dimension than the output embedding.
     """
     kind, tokens = type(loaded.model).__name__, tokens_BT[:1, :CHECKED_TOKENS]
     states = getattr(loaded.run(tokens, output_hidden_states=True), "hidden_states", None) or ()
@@ -69,9 +72,9 @@ def _equal(mine: Tensor, theirs: Tensor) -> bool:
 
 
 def _find_lens(loaded: "LanguageModel", tokens: Tensor) -> None:
-    """Set ``lens`` to the module that maps the last block's output to the head's input.
+    """Set ``lens`` to the module that maps the last block's output to the head's input, or set ``no_lens``.
 
-    If no module does this, set ``no_lens`` to a message that says so.
+    If the output is the head's input, the lens is ``nn.Identity``.
     """
     assert loaded.blocks is not None
     of_blocks, outputs, mapped = {*loaded.blocks.modules()}, list[Tensor](), list[tuple[nn.Module, Tensor, Tensor]]()

@@ -14,10 +14,10 @@ _HOW = ("shards", "eos_between", "special_tokens", "ignore_tokens", "dtype", "qu
 
 
 def options_held(identity: Mapping[str, Any], given: Mapping[str, Any], *, texts_only: bool = False) -> dict[str, Any]:
-    """Return the options ``given``, and add the options with which a store was collected if they are not given.
+    """Return ``given`` with the missing options added that a store's ``identity`` records.
 
-    Local texts are not added, because the store's ``identity`` holds only their hashes. With ``texts_only``, only
-    options of the texts are added: names, splits, column, chunk length and limits.
+    Local texts are not added, because the identity has only their hashes. With ``texts_only``, only options of the
+    texts are added: names, splits, column, chunk length and limits.
     """
     names = _LIMITS if texts_only else (*_LIMITS, *_HOW)
     found = {name: identity[name] for name in names if identity.get(name) is not None}
@@ -31,7 +31,10 @@ def options_held(identity: Mapping[str, Any], given: Mapping[str, Any], *, texts
 
 
 def refuse_options(what: str, given: Iterable[str]) -> None:
-    """Raise UsageError for a given option that needs a new collection; ``what`` says why nothing is collected."""
+    """Raise UsageError for a given option that needs a new collection.
+
+    ``what`` begins the message, and says why nothing is collected.
+    """
     applying = {name for name, each in options_of().items() if each.role in ("running", "layers")} - {"recollect"}
     check_applies(what, given, applying)
 

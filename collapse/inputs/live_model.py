@@ -50,14 +50,15 @@ def is_live(model: Any) -> bool:
 def live_model(
     model: Any, name: str | None, folder: Path | None, options: Mapping[str, Any]
 ) -> Iterator[tuple[ModelReference, CollectionSpec]]:
-    """Yield a reference to a loaded model that can be run in place, and the options of its collection.
+    """Prepare a loaded model to be run in place; yield a reference to it and the options of its collection.
 
     The fingerprint of the model's weights is the *probe*. It has two parts: a hash of the configuration, parameters and
-    buffers; and sums of some embeddings and logits. The sums of embeddings also depend on the model's hooks.
+    buffers; and sums of some embeddings and logits. The sums of embeddings also depend on the model's hooks. At the
+    end, the model is restored, and temporary files of lists of texts are deleted.
 
     Args:
-        model: The model.
-        name: Its name in tables; None for the last part of ``model.name_or_path``.
+        model: The model, for which :func:`is_live` is True.
+        name: Its name in tables; None for the last part of ``model.name_or_path`` or, if that is empty, "model".
         folder: Folder of the store. If it holds a collection whose sums equal the model's up to rounding, the
             collection's sums are used.
         options: Options of :func:`collapse.collect`. ``tokenizer`` may be a loaded tokenizer; ``text`` and
@@ -121,7 +122,11 @@ def left_as_it_was(model: Any) -> Iterator[None]:
 
 
 def _named(texts: Any, file: Path) -> Any:
-    """Return names of files or data sets as they are; write a list of texts to ``file`` and return its path."""
+    """Return names of files or data sets, or None, unchanged; write a list of texts to ``file`` and return its path.
+
+    Raises:
+        UsageError: ``texts`` is a mapping, or a list with an item that is not a str.
+    """
     names = text_names(texts)
     if texts is None or isinstance(texts, str | os.PathLike) or all(map(_is_name, names)):
         return names if names else texts
@@ -137,11 +142,11 @@ def _is_name(text: Any) -> bool:
 
 
 def _probe(loaded: LanguageModel, folder: Path | None) -> str:
-    """Return a text that contains a hash of the model and some outputs of the model.
+    """Return the fingerprint of a loaded model, ``probe:<hash>:<sums>``.
 
-    The hash is computed from the model's configuration, parameters and buffers. The outputs are sums of the embeddings
-    of fixed tokens, and of the logits of random embeddings. All summands have random factors from a fixed seed. If the
-    folder has a probe whose outputs equal the model's outputs up to rounding, the text contains the folder's outputs.
+    The hash is of the model's configuration, parameters and buffers. The sums are base64 of float32: each is a sum over
+    one vector, either the embedding of a fixed token or the logits of a random embedding, with random weights from a
+    fixed seed. If the collection in ``folder`` has sums that equal the model's up to rounding, these sums are returned.
     """
     h = loaded.embeddings(loaded.probe(_PROBED))[0, -_SUMS:]
     random = torch.Generator().manual_seed(0)
@@ -188,7 +193,7 @@ def _plain_parts(tensor: torch.Tensor) -> Iterator[torch.Tensor]:
 
 
 def _held(folder: Path | None) -> np.ndarray:
-    """Return the outputs in the probe that a folder's collection contains; an empty array if there is no probe."""
+    """Return the sums in the fingerprint that the collection in a folder has; an empty array if it has no such sums."""
     if folder is None:
         return np.empty(0)
     shards = [] if is_store(folder) else shards_in(folder, "train")

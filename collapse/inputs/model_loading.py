@@ -36,8 +36,8 @@ SEED = 0
 def load_model(reference: ModelReference, spec: CollectionSpec, report: Report | None = None) -> LanguageModel:
     """Load a causal language model for measuring; with ``fast_attention``, plugins may replace its modules.
 
-    Raises the exceptions of :func:`load_pretrained`, CollapseError if the model has no output embedding, and PluginError
-    if a plugin changes its embeddings.
+    Raises the exceptions of :func:`load_pretrained`, CollapseError if there is no output embedding, and PluginError if
+    a plugin changes the embeddings.
     """
     loaded = LanguageModel.of(load_pretrained(reference, spec, report))
     loaded.attention = (speed_up(loaded) if spec.fast_attention else None) or loaded.attention

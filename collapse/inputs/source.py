@@ -37,13 +37,13 @@ class Phase(ABC):
         slice_units: Number of units per slice; it does not depend on the batch size. A run resumes, and a part
             begins, only at the start of a slice.
         unit_samples: Samples per unit; the last unit may have fewer.
-        n_samples: Number of samples in all units.
-        unit: Name of a unit, such as "chunk".
+        n_samples: Number of samples in all units, including excluded samples.
+        unit: Name of a unit for messages, such as "chunk".
         is_text: Whether the units are chunks of a text.
-        out_of_memory: Advice for messages if one unit does not fit into memory.
+        out_of_memory: Advice for the message if one unit does not fit into memory.
         shuffled: Whether :meth:`labels` permutes the labels that :meth:`labels_at` returns, so that embeddings are
             independent of labels.
-        ignored: Labels of samples that are excluded, or None.
+        ignored: Samples with these labels are excluded; None to exclude no sample.
     """
 
     name: str
@@ -63,13 +63,14 @@ class Phase(ABC):
 
     @abstractmethod
     def labels_at(self, places: Int[Tensor, " n"]) -> Int[Tensor, " n"]:
-        """Return the unshuffled labels of any samples, given by their positions in the phase."""
+        """Return the labels of samples by position (0 to ``n_samples − 1``), before :meth:`labels` permutes them."""
 
     @abstractmethod
     def not_finite(self, start: int, row: int, wrong: str) -> str:
-        """Describe an embedding that is not finite.
+        """Return the error message for an embedding that is not finite.
 
-        ``row`` counts samples from unit ``start``. ``wrong`` says what is wrong, such as "NaN or infinite".
+        ``row`` is the sample's number, counted from the first sample of unit ``start``. ``wrong`` says what is wrong,
+        such as "NaN or infinite".
         """
 
     @abstractmethod
@@ -83,18 +84,18 @@ class Phase(ABC):
     def samples(
         self, start: int, stop: int, layers: Sequence[str] = (TOP,)
     ) -> tuple[dict[str, Float[Tensor, "n d"]], Int[Tensor, " n"]]:
-        """Return, for each layer, the embeddings of the units, and return their labels, without excluded samples."""
+        """Return the embeddings of each layer, and the labels, of the units' samples that are not excluded."""
         found, y_n, kept_n = self.embeddings(start, stop, layers), self.labels(start, stop), self.kept(start, stop)
         if kept_n is None:
             return found, y_n
         return {layer: h_nd[kept_n.to(h_nd.device)] for layer, h_nd in found.items()}, y_n[kept_n]
 
     def kept(self, start: int, stop: int) -> Bool[Tensor, " n"] | None:
-        """Return a mask that is True for samples that are not excluded; None if no labels are excluded."""
+        """Return a mask of the units' samples, True for those that are not excluded; None if ``ignored`` is None."""
         return None if self.ignored is None else ~torch.isin(self.labels(start, stop), self.ignored)
 
     def labels(self, start: int, stop: int) -> Int[Tensor, " n"]:
-        """Return the labels of all samples of the units, including excluded samples."""
+        """Return the labels of all samples of the units, including excluded samples; permuted if ``shuffled``."""
         places = self._places(start, stop)
         return self.labels_at(permuted(places, self.n_samples) if self.shuffled else places)
 
@@ -106,7 +107,7 @@ class Phase(ABC):
         return torch.arange(start * self.unit_samples, min(stop * self.unit_samples, self.n_samples))
 
     def check(self) -> None:  # noqa: B027  # most sources have nothing to check
-        """Raise CollapseError if the first unit shows that the measurements' definitions do not fit the model."""
+        """Raise CollapseError if the first unit shows that the model cannot be measured, such as one that is not causal."""
 
     def check_labels(self, rows: int, dim: int) -> None:  # noqa: B027  # as above
         """Raise CollapseError if a label has no row in the classifier's weight, of shape (``rows``, ``dim``)."""
@@ -117,7 +118,7 @@ class Phase(ABC):
         return {"chunks": self.units, "slice_chunks": self.slice_units, "slices": slices}
 
     def provenance(self) -> dict[str, Any]:
-        """Return what the manifest's provenance records about the samples."""
+        """Return what the manifest's provenance records about the samples, as JSON."""
         return {}
 
 
@@ -132,11 +133,12 @@ class Source:
         model, corpus: Two entries of the manifest. ``model`` has the model's ``name`` and, if known, ``n_params`` and
             the names of its ``classes``, a list or a dictionary by number. ``corpus`` has the ``name`` of the training
             data and, as ``validation``, the name of the validation data if it differs.
-        weight: Rows w of the output embedding, shape (V, d); the classifier's rows are ``logits.scale`` times these.
+        weight: Weight of the output embedding, with rows w, shape (V, d); the classifier's rows are ``logits.scale``
+            times these rows.
         bias: The bias of the output embedding, shape (V,), or None.
         train: The training samples; None if a store already holds their statistics.
         validation: The validation samples, or None.
-        layers: The wanted layers, in order of depth; the last one is top.
+        layers: The layers to collect, in order of depth; the last one is top.
         lens: Function from the embeddings of an inner layer to inputs of the classifier, or None if there is none.
         command: A command line that repeats the collection, for the provenance.
         logits: How the model makes logits from ⟨w, h⟩ + b.
@@ -218,7 +220,7 @@ def _floats(name: str, given: Any, shape: tuple[str, ...]) -> Tensor:
 
 
 def _names_of(classes: Sequence[str] | Mapping[Any, str], rows: int) -> list[str]:
-    """Return the names of all classes, in the order of their numbers."""
+    """Return the names of classes 0 to ``rows`` − 1, in this order; raise UsageError for other classes."""
     named = classes.items() if isinstance(classes, Mapping) else enumerate(classes)
     by_number = {str(number): str(each) for number, each in named}
     if by_number.keys() != set(map(str, range(rows))):
@@ -228,6 +230,8 @@ def _names_of(classes: Sequence[str] | Mapping[Any, str], rows: int) -> list[str
 
 def array_tensor(called: str, name: str, values: Any) -> Tensor:
     """Convert values to a tensor of the same dtype; Python numbers become float64 or int64.
+
+    ``called`` and ``name`` begin the message of an error.
 
     Raises:
         CollapseError: The values are not an array of numbers.

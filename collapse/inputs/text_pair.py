@@ -20,11 +20,10 @@ class Texts:
     """The texts of a collection.
 
     Attributes:
-        training: The training text. None if a store of any text is accepted, or if the existing store determines the
-            text.
+        training: The training text; None if a store of any text is accepted, or if only an existing store knows it.
         validation: The validation text, or None.
-        may_be_absent: Whether the data set may lack the validation split. True if the options do not name this split,
-            and the split follows from the training data set or the existing store.
+        may_be_absent: Whether to skip the validation if the data set has no validation split. True if the options do
+            not name a validation text or split, so that the split is only a default.
     """
 
     training: Corpus | None
@@ -33,17 +32,17 @@ class Texts:
 
     @property
     def shown_names(self) -> dict[str, str | None]:
-        """The names of the texts."""
+        """The names of ``corpus`` (the training text) and ``validation``, None for a missing text."""
         both = {"corpus": self.training, "validation": self.validation}
         return {key: text.name if text else None for key, text in both.items()}
 
     def identity(self) -> dict[str, Any]:
-        """Return the identities of the texts."""
+        """Return the identities of ``corpus`` (the training text) and ``validation``, None for a missing text."""
         both = {"corpus": self.training, "validation": self.validation}
         return {key: text.identity() if text else None for key, text in both.items()}
 
     def fitted(self, spec: CollectionSpec) -> CollectionSpec:
-        """Add the chunk length and the limits of packed texts to options that do not give them."""
+        """Return ``spec`` with the chunk length and limits of packed texts, where ``spec`` does not give its own."""
         train, validation = (
             text.packed.record if text and text.packed else dict[str, Any]()
             for text in (self.training, self.validation)
@@ -54,11 +53,9 @@ class Texts:
         return replace(spec, **{name: each for name, each in held.items() if each and getattr(spec, name) is None})
 
     def pack_validation(self, pack: Callable[[Corpus], Packed]) -> Packed | None:
-        """Pack the validation text; return None if there is none, or if an optional split is absent.
+        """Return what ``pack`` makes of the validation text; None if there is no such text, or no split of this name.
 
-        Raises:
-            NoSplit: The user named a split that does not exist.
-            CollapseError: ``pack`` raised it.
+        A missing split is skipped only if ``may_be_absent`` is True; otherwise, NoSplit is raised.
         """
         try:
             return None if self.validation is None else pack(self.validation)
@@ -70,9 +67,12 @@ class Texts:
 
 
 def find_texts(spec: CollectionSpec) -> Texts:
-    """Find the training and validation text of a spec.
+    """Find the training and validation text of a spec, which must have a ``text``.
 
-    If the spec names no validation text, the validation split of the training data set is used, if any.
+    If the spec names no validation text, use the validation split of the training data set, or the validation text that
+    was packed with the training text.
+
+    Raises the exceptions of :func:`find_corpus`, and UsageError for an option that needs a validation text.
     """
     assert spec.text is not None
     training = find_corpus(spec.text, split=spec.split, text_column=spec.text_column)
@@ -87,7 +87,7 @@ def find_texts(spec: CollectionSpec) -> Texts:
 
 
 def find_named_validation(spec: CollectionSpec) -> Corpus | None:
-    """Find the validation text that a spec names; None if it names none."""
+    """Find the text of ``spec.validation_text``; None if it is None. Raises the exceptions of :func:`find_texts`."""
     if spec.validation_text:
         return _find_validation(spec, spec.validation_text)
     _refuse_unused(spec)
@@ -99,7 +99,7 @@ def _find_validation(spec: CollectionSpec, text: TextNames) -> Corpus:
 
 
 def _refuse_unused(spec: CollectionSpec) -> None:
-    """Raise UsageError if an option of the validation text is given, because there is no validation text."""
+    """Raise UsageError if an option is given that needs a validation text; called if there is none."""
     options = {"--validation-split": spec.validation_split, "--max-validation-chunks": spec.max_validation_chunks}
     for flag, value in options.items():
         if value is not None:

@@ -32,7 +32,12 @@ _OPEN_FIELDS = frozenset(("corpus", "validation", *_LIMITS))
 
 
 def asked_model(name: str, spec: CollectionSpec) -> ModelReference:
-    """Find the model that the user names; ``model_args`` of the options may name its GGUF file."""
+    """Find the model that the user names, with the adapter, revision and arguments in the options.
+
+    Raises:
+        UsageError: A model argument has its own option, or a GGUF file is given for ``--null untrained``.
+        CollapseError: As in :func:`collapse.hub.references.find_adapted`.
+    """
     arguments = spec.model_args or {}
     check_model_args(arguments)
     gguf_file = arguments.get("gguf_file") or (name if name.endswith(".gguf") else None)
@@ -55,6 +60,10 @@ def text_request(
         folder: Folder of the store, or None. If this folder already has a store, the texts and limits that ``spec``
             does not give are taken from that store.
         accept_any_text: Accept a store with any texts, chunk length and limits, if ``spec`` gives none of these.
+
+    Raises:
+        UsageError: No training text is known, or an option does not fit the texts, the model or the store.
+        CollapseError: A text or the tokenizer is not available.
     """
     store = Store.load(folder) if folder and is_store(folder) and not spec.recollect else None
     tokenizer = find_tokenizer(spec.tokenizer) if spec.tokenizer else reference
@@ -107,10 +116,10 @@ def text_request(
 def _texts_of(
     spec: CollectionSpec, completed: CollectionSpec, reference: ModelReference, store: Store | None
 ) -> tuple[Texts, dict[str, Any]]:
-    """Return the texts of a request, and the identities of texts that are known only from ``store``.
+    """Return the texts of a request, and the identities of the texts that only ``store`` knows.
 
-    ``completed`` is ``spec`` with the options that the store or a plugin adds. The texts come from the store, the
-    options or the model's card.
+    ``completed`` is ``spec`` with the options that the store or a plugin adds. If it names no text, the store's text is
+    used or, without a store, the data set in the model's card.
     """
     if store is not None and completed.text is None:  # a local text: the store has its identity, but not its path
         # without a validation text, refuse the user's limits for it (in spec), but not the store's (in completed)
@@ -132,7 +141,7 @@ def _texts_of(
 
 
 def _with_known_texts(spec: CollectionSpec, model: ModelReference, store: Store | None) -> CollectionSpec:
-    """Add texts to options that name none: a store's texts, or the training texts that a plugin knows for the model.
+    """If ``spec`` names no text, add the store's texts, or those on which a plugin knows that the model was trained.
 
     A plugin's text that differs from the store's text is ignored. So the same command uses the same texts before,
     during and after a collection.

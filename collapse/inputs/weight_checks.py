@@ -22,10 +22,18 @@ _IN_LAYER = re.compile(r"(?:^|\.)layers\.(\d+)\.(\w+)")
 
 
 def check_loaded(name: str, model: Any, info: Mapping[str, Any], files: list[Path], task: Task = CAUSAL) -> None:
-    """Raise CollapseError if a checkpoint lacks weights of the model, or has weights that the model does not use.
+    """Raise CollapseError unless the tensors of a checkpoint are exactly the weights of the loaded model.
 
-    transformers fills missing weights with random numbers and ignores unused tensors; it only logs both. ``info`` is
-    transformers' loading report, which does not list tied heads as missing; ``files`` are the checkpoint's files.
+    transformers fills missing weights with random numbers and ignores unused tensors; it only logs both. Unused tensors
+    are allowed if the model computes or has the same values, or if they belong to multi-token prediction. Unless
+    ``task`` is CAUSAL, tensors of other heads are allowed too.
+
+    Args:
+        name: The model's name, for messages.
+        model: The loaded model.
+        info: transformers' loading report; it does not list tied heads as missing.
+        files: The checkpoint's files; none for GGUF.
+        task: The model's task.
     """
     missing, unexpected = sorted(info["missing_keys"]), sorted(info["unexpected_keys"])
     kind = type(model).__name__
@@ -65,13 +73,13 @@ def check_loaded(name: str, model: Any, info: Mapping[str, Any], files: list[Pat
 
 
 def _of_other_heads(unexpected: Iterable[str], model: Any) -> set[str]:
-    """Return the tensors of other heads: tensors outside the model's body, and tensors of its pooler."""
+    """Return the names of tensors of other heads, which are outside the model's body or in its pooler."""
     body = f"{model.base_model_prefix}."
     return {key for key in unexpected if not key.startswith(body) or ".pooler." in key}
 
 
 def _of_draft_layers(unexpected: Iterable[str], model: Any) -> set[str]:
-    """Return the unused tensors of multi-token-prediction layers, if the model's configuration states such layers.
+    """Return the names of tensors of multi-token-prediction layers, if the model's configuration has such layers.
 
     These tensors are in modules named mtp, or in layers after the model's last layer. A layer after the last layer
     counts only if it has a module that no layer of the model has. Otherwise, it may be an ordinary layer that
@@ -109,7 +117,7 @@ def _read(files: Iterable[Path], wanted: Collection[str]) -> Iterator[tuple[str,
 
 
 def _is_computed(key: str, tensor: Tensor, model: Any) -> bool:
-    """Whether an unused tensor of the checkpoint changes nothing, because the model computes or has the same values."""
+    """Whether a tensor that the model does not use is redundant: the model computes it, or has the same values."""
     if _COMPUTED.search(key):
         return True
     last = key.rpartition(".")[2]
@@ -118,7 +126,7 @@ def _is_computed(key: str, tensor: Tensor, model: Any) -> bool:
     own += [found[0] for found in (classifier_of(each, model.dtype) for each in modules) if found is not None]
     if any(tensor.shape == each.shape and _equal(tensor, each) for each in own):
         return True
-    square = tensor.squeeze()  # a causal mask
+    square = tensor.squeeze()  # a causal mask is a lower triangle of ones
     is_square = square.dim() == 2 and square.shape[0] == square.shape[1]
     return is_square and torch.equal(square.float(), torch.ones(square.shape).tril())
 
