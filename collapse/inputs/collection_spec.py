@@ -31,7 +31,7 @@ OF_SOURCE = ("without", "recollect", "batch_size", "deterministic", "part")
 """Options of a collection that apply to any source."""
 
 
-# an empty list, for example from a glob that matches nothing, must not mean the default text
+# valid=bool rejects an empty list, for example from a glob without matches, which would otherwise mean the default text
 _NAMES: dict[str, Any] = {"metavar": "FILES|DATASET", "many": True, "read": text_names, "valid": bool}
 _NAMES["wanted"] = "one or several names"
 
@@ -222,7 +222,7 @@ class CollectionSpec:
 
     @property
     def beside_identity(self) -> dict[str, Any]:
-        """Options that a request has in addition to its identity."""
+        """The options that a :class:`~collapse.stores.request.Request` has as fields, outside its identity, by name."""
         names = ("part", "batch_size", "deterministic", "recollect", "without", "layers")
         return {name: getattr(self, name) for name in names}
 
@@ -233,7 +233,7 @@ class CollectionSpec:
 
     @property
     def given(self) -> dict[str, Any]:
-        """The options whose values differ from their defaults, as a dictionary from name to value."""
+        """The options whose values differ from their defaults, by name."""
         plain = CollectionSpec()
         values = {name: getattr(self, name) for name in options_of()}
         return {name: value for name, value in values.items() if value != getattr(plain, name)}

@@ -13,7 +13,8 @@ from collapse.plugin.plugin_manager import plugins
 if TYPE_CHECKING:
     from collapse.inputs.language_model import LanguageModel
 
-# Largest change of an embedding, relative to its norm, that rounding can cause. GPT-Neo's attention is always float32.
+# Largest change of an embedding, relative to its norm, that rounding can cause. In bfloat16 and float16, it is large:
+# transformers computes the scores of GPT-Neo's attention in float32, and a faster attention may not.
 _TOLERANCE = {torch.float64: 1e-3, torch.float32: 1e-3, torch.bfloat16: 2e-1, torch.float16: 5e-2}
 _PROBED = 512
 """Number of tokens in the probe; more than the window of a local attention."""
@@ -29,7 +30,7 @@ def speed_up(loaded: "LanguageModel") -> str | None:
         PluginError: The embeddings changed by more than rounding.
     """
     manager = plugins()
-    if not manager.manager.hook.collapse_prepare_model.get_hookimpls():  # save the forward pass of the probe
+    if not manager.manager.hook.collapse_prepare_model.get_hookimpls():  # no plugin to check
         return None
     tokens = loaded.probe(_PROBED)
     before = loaded.embeddings(tokens)
@@ -45,7 +46,7 @@ def speed_up(loaded: "LanguageModel") -> str | None:
 
 
 def _difference(before: Float[Tensor, "1 T d"], after: Float[Tensor, "1 T d"]) -> str | None:
-    """Describe the difference between embeddings; return None if rounding explains it."""
+    """Describe the difference between embeddings; return None if rounding explains it, or if some are not finite."""
     if before.dtype != after.dtype:
         return f"{before.dtype} became {after.dtype}"
     moved, allowed = float(change_of(before, after).max()), _TOLERANCE[before.dtype]

@@ -77,7 +77,12 @@ def group(token_rows: Sequence[Sequence[int]], chunk_length: int) -> np.ndarray:
 
 
 def chunk_length_of(reference: ModelReference, asked: int | None) -> int:
-    """Return T: the requested length, or min(2048, the model's limit)."""
+    """Return T: the requested length or, for None, min(2048, the model's maximum sequence length).
+
+    Raises:
+        UsageError: The requested length is longer than the model's maximum.
+        CollapseError: No length is requested, and the model states no maximum.
+    """
     limit = reference.position_limit
     if asked is None and limit is None:
         raise CollapseError(
@@ -91,14 +96,14 @@ def chunk_length_of(reference: ModelReference, asked: int | None) -> int:
 
 
 def tokenizer_key(tokenizer: ModelReference, spec: CollectionSpec) -> str:
-    """Return a hash of a tokenizer's files, arguments and code."""
+    """Return a hash of a tokenizer's files, its arguments and, with ``--trust-remote-code``, its code."""
     code = tokenizer.code if spec.trust_remote_code else {}
     chosen = [each for each in (tokenizer.model_args, code) if each]
     return sha256_of([tokenizer.tokenizer, *chosen]) if chosen else tokenizer.tokenizer
 
 
 def _tokenization(tokenizer: Any) -> str | None:
-    """Return a hash of a fast tokenizer's rules; tokenizers with different files may have the same rules."""
+    """Return a hash of a fast tokenizer's rules, which may be equal for different files; None for a slow tokenizer."""
     if (backend := getattr(tokenizer, "backend_tokenizer", None)) is None:
         return None
     more = [getattr(tokenizer, name, None) for name in ("eos_token_id", "split_special_tokens")]
@@ -114,12 +119,12 @@ def pack(
     folder: Path | None = None,
     progress: Report | None = None,
 ) -> Chunks:
-    """Return the chunks of a corpus from a folder; pack them if they are not there.
+    """Return the chunks of a text; if they are not in the folder yet, tokenize the text and write them there.
 
     If several processes call this, one packs, and the others wait for its chunks.
 
     Args:
-        corpus: The text. If it is packed, its chunks are read, and nothing is tokenized.
+        corpus: The text. If ``collapse pack`` packed it, its chunks are read, and nothing is tokenized.
         tokenizer: A tokenizer of transformers, or a function that accepts the same arguments.
         spec: The options. Those that matter are chunk_length (not None), shards, max_chunks, special_tokens and
             eos_between. For a validation text give ``spec.of_validation``.
@@ -128,9 +133,10 @@ def pack(
         progress: Called as progress(what, done, total[, note]).
 
     Raises:
-        CollapseError: The text is too short for one chunk, a row holds no text, or the folder cannot be written.
+        CollapseError: The text is too short for one chunk, cannot be read or tokenized, or changed; or the folder
+            cannot be written.
         UsageError: A split or column is unknown, the tokenizer has no end-of-text token for ``eos_between``, or the
-            text was packed with other options.
+            text or the chunks in the folder were packed with other options.
     """
     about: dict[str, Any] = {
         "format": _FORMAT,
@@ -161,7 +167,12 @@ def pack(
 
 
 def _packed(text: PackedText, about: Mapping[str, Any], progress: Report | None) -> Chunks:
-    """Read the chunks of a packed text. If fewer chunks are requested, return only the first chunks."""
+    """Return the chunks of a packed text, or only the first chunks if ``about`` requests fewer.
+
+    Raises:
+        UsageError: The text was packed with other options than those in ``about``.
+        CollapseError: The packed text is damaged, or cannot be downloaded.
+    """
     limit, packed = about["max_chunks"], text.record.get("max_chunks")
     is_less = limit is not None and (packed is None or limit < packed)
     ignored = NOT_COMPARED | ({"max_chunks"} if is_less else set())
@@ -186,13 +197,14 @@ def _chunks(
     spec: CollectionSpec,
     progress: Report | None,
 ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """Yield the chunks of each map, and the position of each text's first token in these chunks.
+    """Yield, for each map, its chunks, and the position of each text's first token in them, in tokens.
 
-    Tokens that do not fill a chunk are dropped. With a limit, only the texts that the chunks need are read.
+    Tokens that do not fill a chunk are dropped. With ``spec.max_chunks``, only the texts that the chunks need are read.
+    Raise CollapseError if there is no chunk.
     """
     chunk_length, most = spec.chunk_length, spec.max_chunks
     assert chunk_length is not None
-    # without a limit, all texts are counted first (the iterator's last number): progress is then out of this total
+    # without a limit, count all texts first, so that the progress callback gets a total
     total = max(counts) if most is None else most
     counts = [total] if most is None else counts
     made = seen = done = 0
@@ -221,10 +233,10 @@ def _chunks(
 def _tokenized(
     runs: Iterable[tuple[int, int]], texts: Iterator[str], tokenize: Tokenize, *, ahead: bool
 ) -> Iterator[tuple[int, int, Sequence[Sequence[int]]]]:
-    """Yield (start, stop, token ids) for each (start, stop) in ``runs``.
+    """Yield (start, stop, token ids of each text) for each (start, stop) in ``runs``, which :func:`maps` yields.
 
-    If a run repeats texts of an earlier run, only the token ids of its new texts are yielded. With ``ahead``, the next
-    run is tokenized while the caller uses the current run.
+    If a run repeats texts of the run before it, only the token ids of its new texts are yielded. With ``ahead``, the
+    next run is tokenized while the caller uses the current run.
     """
     waiting: deque[tuple[int, int, Future[Sequence[Sequence[int]]]]] = deque()
     with ThreadPoolExecutor(1) as thread:

@@ -21,7 +21,14 @@ log = logging.getLogger("collapse")
 def resolve(model: str, spec: CollectionSpec, folder: Path | None) -> Request | Store:
     """Return the request of a collection, or a published store that makes it unnecessary.
 
-    Without a folder, the store is in the cache or, for a features file, in memory.
+    Args:
+        model: Name of a model, path of a features file, or a name that a plugin's source accepts.
+        spec: The options.
+        folder: Folder of the store; None for one in the cache or, for a features file, a store in memory.
+
+    Raises:
+        UsageError: An option does not apply, or the model or a text does not exist.
+        CollapseError: The model or a text is not available.
     """
     if is_features_file(model):
         return features_request(Path(model), spec, folder)
@@ -41,7 +48,7 @@ def resolve(model: str, spec: CollectionSpec, folder: Path | None) -> Request | 
 
 
 def _plugin_source(model: str, spec: CollectionSpec) -> Source | None:
-    """Return a plugin's source for a MODEL name, or None."""
+    """Return the source that a plugin has for the name ``model``, or None; raise UsageError if an option does not fit."""
     answers = plugins().answers("collapse_sources", model)
     plugin, source = next((each for each in answers if each[1] is not None), ("", None))
     if source is not None:
@@ -61,7 +68,7 @@ def find_store(reference: ModelReference, spec: CollectionSpec) -> Store | None:
     """Find a store in the model's folder or repository that has what the options request; None if there is none.
 
     If the model is on the Hub, and the options specify no text, chunk length or limit, the store may have any of these.
-    Stores of whole texts are preferred.
+    Of several stores, those of whole texts come first, then those of the longest chunks.
     """
     stores: list[Store] = []
     files = reference.files
@@ -77,7 +84,7 @@ def find_store(reference: ModelReference, spec: CollectionSpec) -> Store | None:
 
 
 def _chosen(stores: Iterable[Store], request: Request) -> Store | None:
-    """Return the preferred store among those that match: whole texts first, then the longest chunks."""
+    """Return the preferred one of the stores that match the request, with the request's names; None if none matches."""
 
     def order(store: Store) -> tuple[bool, bool, int, str]:
         limited = [store.identity.get(name) is not None for name in ("max_chunks", "max_validation_chunks")]
