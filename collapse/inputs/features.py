@@ -41,7 +41,10 @@ _OPTIONS = ("without", "null", "recollect", "batch_size", "device", "determinist
 
 
 class ArrayPhase(Phase):
-    """The rows of an array as samples. A unit is a block of 8,192 rows."""
+    """The rows of an array as samples. A unit is a block of 8,192 rows.
+
+    ``called`` is the name of the features for messages.
+    """
 
     unit = "block"
     out_of_memory = "use a machine with more memory, or store the features in a smaller dtype"
@@ -54,23 +57,21 @@ class ArrayPhase(Phase):
         self.ignored = torch.tensor([IGNORED]) if bool((labels == IGNORED).any()) else None
 
     def embeddings(self, start: int, stop: int, layers: Sequence[str]) -> dict[str, Tensor]:
-        """Return the rows of blocks ``start`` to ``stop`` − 1 as the layer ``top``, the only layer."""
+        """Return the embeddings as the layer ``top``, the only layer."""
         return {TOP: self.features[start * _ROWS : stop * _ROWS]}
 
     def labels_at(self, places: Tensor) -> Tensor:
-        """Return the labels of any rows."""
         return self._labels[places]
 
     def not_finite(self, start: int, row: int, wrong: str) -> str:
-        """Describe where an embedding is not finite."""
         return f"{self.called}: {self.name}_features row {start * _ROWS + row} is {wrong}: correct or remove this row"
 
     def batch_units(self, asked: int | str) -> int:
-        """Always return one block per batch, because the last block may be shorter than the others."""
+        """Return 1, because the last block may be shorter than the others."""
         return 1
 
     def coverage(self) -> dict[str, Any]:
-        """Return only the number of slices, which is 1. Numbers of chunks are left out, as features have no chunks."""
+        """Return only the number of slices, which is 1, because features have no chunks."""
         return {"slices": 1}
 
 
@@ -83,6 +84,10 @@ def features_request(path: Path, spec: CollectionSpec, folder: Path | None = Non
     """Return the request for a features file. The file is read now, because its content is its identity.
 
     Without a folder, the store is in memory.
+
+    Raises:
+        UsageError: An option does not apply to a features file.
+        CollapseError: The file cannot be read, or its tensors are not valid.
     """
     from safetensors import SafetensorError
     from safetensors.torch import load_file
@@ -121,8 +126,14 @@ def source_of(
 ) -> Source:
     """Check the tensors of a features file, and make a source; equal tensors give the same identity.
 
-    ``called`` is the name of the features in messages; ``model`` and ``corpus`` are names for the manifest. With
-    ``shuffled``, labels are permuted, for a null.
+    Args:
+        features: The tensors, by name as in a features file; the three required tensors must be present.
+        called: Name of the features for messages.
+        model, corpus: Names of the model and of the data for the manifest.
+        shuffled: Whether to permute the labels, for the null ``shuffled``.
+
+    Raises:
+        CollapseError: A tensor has a wrong shape or dtype, is empty, or has labels without a row in the classifier.
     """
     identity = {"features": hash_of({}, features)}
     features = _checked(features, called)
@@ -152,7 +163,7 @@ def integer_labels(labels: Tensor, called: str, name: str) -> Tensor:
 
 
 def _checked(features: Mapping[str, Tensor], called: str) -> dict[str, Tensor]:
-    """Check the tensors and return them, with labels as int64."""
+    """Return the known tensors, with labels as int64; raise CollapseError if one is not valid."""
     found: dict[str, Tensor] = {}
     sizes: dict[str, int] = {}
     for name, letters in _SHAPES.items():

@@ -20,16 +20,24 @@ from collapse.stores.provenance import shown_arguments
 def identity_of(
     spec: CollectionSpec, reference: ModelReference, tokenizer: ModelReference, data: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """Return the identity of a collection; ``data`` are the fields of its texts or labelled data."""
+    """Return the identity of a collection.
+
+    Args:
+        spec: The options.
+        reference: The model.
+        tokenizer: The tokenizer, or ``reference`` if it is the model's own; only its code is used here.
+        data: The identity's fields of the texts, with their tokenizer, or of the labelled data.
+    """
     options = recorded_options(spec)
     arguments = options.pop("model_args")
     return {**data, **options, **_model_fields(spec, arguments, reference, tokenizer)}
 
 
 def recorded_options(spec: CollectionSpec) -> dict[str, Any]:
-    """Return the options that affect a stored number.
+    """Return the options whose values the identity records, those of role "recorded" or "changed", by name.
 
-    With ``--task``, the options of packing are left out, because no text is packed.
+    With ``--task``, the options of packing are left out, because no text is packed. ``model_args`` are
+    recorded without secrets.
     """
     recorded = {}
     for each in fields(CollectionSpec):

@@ -45,7 +45,12 @@ class Labelled:
 
 
 def find_data(spec: CollectionSpec, task: Task) -> Texts:
-    """Find the training data, and the validation data if there are any."""
+    """Find the training data and, if there are any, the validation data of a task.
+
+    If the options do not name validation data or their split, the validation split of a labelled Hub data set is used.
+
+    Raises the exceptions of :func:`~collapse.hub.corpus.find_corpus`, and UsageError if ``spec`` names no data.
+    """
     if not spec.data:
         raise UsageError(f"--task {task.name} needs its data: give --data")
     training = _find(spec.data, spec, task, spec.split)
@@ -73,7 +78,7 @@ def _is_unlabelled(columns: str) -> bool:
 
 
 def _folders(files: Sequence[str]) -> list[str]:
-    """Return the folder of each image: the name of its class."""
+    """Return the name of the folder of each image, which is the name of its class."""
     return [Path(file).parent.name for file in files]
 
 
@@ -86,8 +91,8 @@ def read_data(corpus: Corpus, task: Task, report: Report | None = None) -> Label
 
     Raises:
         NoSplit: There is no such split.
-        UsageError: There is no such column.
-        CollapseError: The data cannot be read, or changed since they were found.
+        UsageError: There is no such column or configuration, or ``--columns`` names no input.
+        CollapseError: The data are empty or cannot be read, or changed since they were found.
     """
     remote, files = corpus.remote, list(corpus.files)
     if remote:
@@ -119,10 +124,7 @@ def read_data(corpus: Corpus, task: Task, report: Report | None = None) -> Label
 
 
 def _rows(corpus: Corpus, files: Sequence[str], task: Task) -> Any:
-    """Return the rows of files.
-
-    ``datasets`` caches the rows in a folder that is named by a hash of the data's identity.
-    """
+    """Return the rows of files as a ``datasets.Dataset``, cached in a folder named by a hash of the data's identity."""
     with environment(HF_UPDATE_DOWNLOAD_COUNTS="0"):  # read when datasets is imported
         import datasets
     if not files:
@@ -145,7 +147,10 @@ def class_ids(data: Labelled, classes: Mapping[int, str]) -> list[Any]:
     """Return each label of the data as the number of one of the model's classes.
 
     If a row has a list of labels, the result has a list of numbers for this row. If the data have no labels, all
-    numbers are 0. ``classes`` has the names of the model's classes (``id2label``).
+    numbers are 0. If labels are numbers, −100 (no sample) is kept. ``classes`` are the model's names (``id2label``).
+
+    Raises:
+        UsageError: A label is neither a name nor an integer, or the model does not have its class.
     """
     if data.labels is None:
         return [0] * len(data.inputs[0])
@@ -170,11 +175,10 @@ def class_ids(data: Labelled, classes: Mapping[int, str]) -> list[Any]:
 
 
 def matched_in_order(data: Labelled, classes: Mapping[int, str]) -> str | None:
-    """Describe which class of the data is matched with which class of the model, if they are matched by order.
+    """List some pairs of classes, such as "n01440764 is tench", if classes are matched by order; otherwise return None.
 
     Classes are matched by order if no class has the same name in the data and in the model, but data and model have
-    equally many classes. An example is data whose classes have the names of ImageNet's synsets. If classes are not
-    matched by order, return None.
+    equally many classes. An example is data whose classes have the names of ImageNet's synsets.
     """
     names = _names(data)
     known, key = _known(classes)
@@ -189,7 +193,10 @@ def _names(data: Labelled) -> Sequence[str] | None:
 
 
 def _numbers(data: Labelled, names: Sequence[str], classes: Mapping[int, str]) -> list[int]:
-    """Return, for each class name of the data, the number of the model's class."""
+    """Return, for each class name of the data, the number of the model's class that it is matched with.
+
+    Classes are matched by name or, if none matches, by order. Raise UsageError if a class is not matched.
+    """
     known, key = _known(classes)
     lacking = [name for name in names if key(name) not in known]
     if not lacking:
@@ -204,7 +211,7 @@ def _numbers(data: Labelled, names: Sequence[str], classes: Mapping[int, str]) -
 
 
 def _known(classes: Mapping[int, str]) -> tuple[dict[str, int], Callable[[str], str]]:
-    """Return the class id of each name, and the function that normalizes names for comparison."""
+    """Return the class id of each normalized name, and the function that normalizes a name."""
     is_unique = len({*map(str.casefold, classes.values())}) == len(classes)
     key = str.casefold if is_unique else str  # ignore case, unless two names differ only in case
     return {key(name): number for number, name in classes.items()}, key

@@ -48,7 +48,7 @@ def resolve(model: str, spec: CollectionSpec, folder: Path | None) -> Request | 
 
 
 def _plugin_source(model: str, spec: CollectionSpec) -> Source | None:
-    """Return the source that a plugin has for the name ``model``, or None; raise UsageError if an option does not fit."""
+    """Return a plugin's source for the name ``model``, or None; raise UsageError if an option does not apply."""
     answers = plugins().answers("collapse_sources", model)
     plugin, source = next((each for each in answers if each[1] is not None), ("", None))
     if source is not None:

@@ -107,7 +107,7 @@ class Phase(ABC):
         return torch.arange(start * self.unit_samples, min(stop * self.unit_samples, self.n_samples))
 
     def check(self) -> None:  # noqa: B027  # most sources have nothing to check
-        """Raise CollapseError if the first unit shows that the model cannot be measured, because it is not causal, say."""
+        """Raise CollapseError if the first unit shows that the model cannot be measured; by default, do nothing."""
 
     def check_labels(self, rows: int, dim: int) -> None:  # noqa: B027  # as above
         """Raise CollapseError if a label has no row in the classifier's weight, of shape (``rows``, ``dim``)."""
