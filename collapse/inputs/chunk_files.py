@@ -1,6 +1,7 @@
 """Write and read the chunks of token ids that packing.py cuts.
 
-A folder of chunks has three files: the token ids, the starts of the texts, and a record of the text's origin.
+A folder of chunks has three files: the token ids, the starts of the texts, and a record. The record has the text's
+origin, the options of packing, and the sha256 of the two other files.
 """
 
 import json
@@ -31,7 +32,8 @@ class Chunks:
 
     Attributes:
         tokens: Token ids of S chunks, shape (S, T), int32, memory-mapped.
-        starts: Position of each text's first token in the flattened ``tokens``, ascending, int64.
+        starts: Position of each text's first token in the flattened ``tokens``, ascending, int64. Positions after the
+            last token are ignored.
         sha256: Hash of the token ids (little-endian int32), which identifies the text independently of its origin.
     """
 
@@ -71,9 +73,14 @@ class Chunks:
 
 
 def write_chunks(folder: Path, about: dict[str, Any], chunks: Iterator[tuple[np.ndarray, np.ndarray]]) -> None:
-    """Write chunks into a folder one by one, then write the record, which contains the fields ``about``.
+    """Write chunks into an existing folder, then write the record, which contains the fields ``about``.
 
     After an error, the files of the chunks are removed.
+
+    Args:
+        folder: The folder.
+        about: The text's origin and the options of packing.
+        chunks: Yields pairs: some token ids, shape (n, T), and the position in them of each text's first token.
     """
     rows, files = 0, [folder / name for name in FILES]
     try:
@@ -94,7 +101,7 @@ def read_chunks(folder: Path, about: Mapping[str, Any]) -> Chunks | None:
     """Return the chunks in a folder; None if the folder has no complete chunks, or their files were changed.
 
     Raises:
-        UsageError: The chunks' text or options differ from those in ``about``.
+        UsageError: The record of the chunks differs from ``about``, apart from the fields :data:`NOT_COMPARED`.
     """
     try:
         record = read_json(folder / RECORD)

@@ -22,7 +22,7 @@ from collapse.stores.layer_names import TOP
 
 
 class Reached(Exception):
-    """An exception that stops a forward pass before the last wanted module runs."""
+    """Stops a forward pass just before the last module whose input is wanted."""
 
 
 def explaining_large_model(name: str, device: torch.device) -> AbstractContextManager[None]:
@@ -83,7 +83,7 @@ class LanguageModel:
 
     @classmethod
     def of(cls, model: Any) -> "LanguageModel":
-        """Make a LanguageModel from a transformers model, and read weight and bias of the model's output embedding.
+        """Make a LanguageModel from a transformers model; blocks, lens and logits are found later.
 
         Raises:
             CollapseError: The model has no output embedding with a weight matrix.
@@ -165,11 +165,13 @@ class LanguageModel:
     def embeddings_by_layer(
         self, tokens_BT: Int[Tensor, "B T"], names: Sequence[str], stop: int | None = None
     ) -> dict[str, Float[Tensor, "B S d"]]:
-        """Return h for each layer in ``names``.
+        """Return h for each layer in ``names``, at the positions ``[:stop]`` of each chunk.
 
         For an inner layer, h is the input of a block; for top, h is the input of the head. ``names`` must be in order
-        of depth. Without FSDP, the run stops at the last layer in ``names``. Only the S positions before ``stop`` are
-        returned.
+        of depth. Inner layers need ``blocks``. Without FSDP, the run stops at the last layer in ``names``.
+
+        Raises:
+            CollapseError: The model's code failed, or did not call the last layer in ``names``.
         """
         modules = {}
         for layer in names:
@@ -192,7 +194,7 @@ class LanguageModel:
         return self.device if device.type == "meta" else device  # hooks move the inputs of offloaded modules
 
     def run(self, tokens_BT: Int[Tensor, "B T"], **options: Any) -> Any:
-        """Return the model's own output for some tokens.
+        """Return the model's own output, including logits, for some tokens; ``options`` go to its forward().
 
         Raises:
             CollapseError: The model's code failed. Out-of-memory errors are not converted.
@@ -204,9 +206,10 @@ class LanguageModel:
 def inputs_of(
     modules: Mapping[str, torch.nn.Module], run: Callable[[], object], *, stops: bool = True
 ) -> dict[str, Tensor]:
-    """Run a model, and return the first input tensor of each module, with the same keys as ``modules``.
+    """Run a model, and return the first input tensor of each module, by the keys of ``modules``.
 
-    ``modules`` must be in the order in which the model calls them. With ``stops``, the run ends at the last module.
+    ``modules`` must be in the order in which the model calls them. Modules that are not called are left out. With
+    ``stops``, the run ends before the last module.
     """
     found: dict[str, Tensor] = {}
     last = [*modules][-1]
@@ -227,9 +230,10 @@ def inputs_of(
 
 @torch.no_grad()
 def classifier_of(head: torch.nn.Module, dtype: torch.dtype) -> tuple[Tensor, Tensor | None] | None:
-    """Return weight and bias of a linear module, even if they are offloaded, quantized or have an adapter.
+    """Return the weight matrix and the bias (or None) of a linear module, even if offloaded, quantized or adapted.
 
-    Return None if the module has no weight matrix.
+    Return None if the module has no weight matrix. A weight that cannot be read is computed from outputs of the module;
+    ``dtype`` is the data type of its inputs.
     """
     with on_device(head):
         weight, bias = whole(getattr(head, "weight", None)), whole(getattr(head, "bias", None))
@@ -245,7 +249,7 @@ def classifier_of(head: torch.nn.Module, dtype: torch.dtype) -> tuple[Tensor, Te
 
 
 def on_device(module: torch.nn.Module) -> AbstractContextManager[None]:
-    """Return a context in which a module's own parameters are tensors with data, also if accelerate offloads them."""
+    """Return a context in which a module's own parameters have data, even if accelerate offloads them."""
     if not hasattr(module, "_hf_hook"):
         return nullcontext()
     from accelerate.utils import align_module_device

@@ -24,7 +24,11 @@ def placement(spec: CollectionSpec, config: Mapping[str, Any], target: torch.dev
 
     Without a device map and quantization, return {}: transformers then loads the model on the CPU, and the caller moves
     it to ``target``. A quantized model cannot be moved after loading. So without a device map, the arguments place it
-    on ``target``.
+    on ``target``. ``config`` is the model's configuration, with its arguments.
+
+    Raises:
+        UsageError: The device map or quantization is not valid, or the model is already quantized.
+        CollapseError: A package for the quantization is missing.
     """
     device_map = _device_map(spec.device_map) or config.get("device_map")
     quantized, already = _quantization(spec), config.get("quantization_config")
@@ -38,7 +42,7 @@ def placement(spec: CollectionSpec, config: Mapping[str, Any], target: torch.dev
 
 
 def check_quantized(model: Any, spec: CollectionSpec) -> None:
-    """Raise UsageError if ``--quantize`` quantized no weight of a model."""
+    """Raise UsageError if ``--quantize`` is given, but no weight of the loaded model is quantized."""
     if spec.quantize and all(map(is_plain, model.parameters())):
         kind = type(model).__name__
         raise UsageError(f"--quantize {spec.quantize} quantizes no weight of {kind}: change or remove this option")
@@ -56,7 +60,7 @@ def _device_map(given: str | Mapping[str, Any] | None) -> Any:
 
 
 def _quantization(spec: CollectionSpec) -> Any:
-    """Return the configuration of ``--quantize``."""
+    """Return transformers' configuration for ``--quantize``, or None without this option."""
     if spec.quantize is None:
         return None
     import transformers
