@@ -38,11 +38,15 @@ def check_model_args(model_args: Mapping[str, Any]) -> None:
 
 
 def check_code(reference: ModelReference, config: Mapping[str, Any], named: str, *autos: str) -> None:
-    """Reject a configuration whose class exists only in the repository's own code, not in transformers.
+    """Raise CollapseError if the class of a configuration exists only in the repository's own code.
 
     transformers often substitutes one of its own classes without a warning, which gives the numbers of another model.
-    ``named`` is the key of the configuration that holds names of classes. ``autos`` are the entries of ``auto_map``
-    that transformers would use.
+
+    Args:
+        reference: The model or tokenizer, for the message.
+        config: The content of config.json or of another configuration file.
+        named: The key of ``config`` that holds names of classes.
+        autos: The keys of ``auto_map`` in ``config`` that transformers would use.
     """
     import transformers
 
@@ -53,7 +57,7 @@ def check_code(reference: ModelReference, config: Mapping[str, Any], named: str,
 
 
 def check_kernels(reference: ModelReference, config: Mapping[str, Any]) -> None:
-    """Reject implementations of attention or experts that may be code from the Hub.
+    """Raise CollapseError if a configuration names an implementation of attention or experts that may be Hub code.
 
     With the package ``kernels``, transformers downloads and imports an implementation named ``owner/repo``. If a
     model's config.json names one, some versions of transformers do this without asking the user.
@@ -68,7 +72,10 @@ def check_kernels(reference: ModelReference, config: Mapping[str, Any]) -> None:
 
 
 def _implementations(config: Mapping[str, Any]) -> Iterator[str]:
-    """Yield the values of keys such as ``_attn_implementation``, also in configurations of submodels."""
+    """Yield the values of keys such as ``_attn_implementation``, also in the configurations of submodels.
+
+    A value may be a mapping; its values are then yielded.
+    """
     for key, value in config.items():
         if "_implementation" in key:
             yield from (str(each) for each in (value.values() if isinstance(value, Mapping) else [value]) if each)
@@ -77,7 +84,7 @@ def _implementations(config: Mapping[str, Any]) -> Iterator[str]:
 
 
 def check_kind(reference: ModelReference, config: Mapping[str, Any], task: Task = CAUSAL) -> None:
-    """Reject a checkpoint of a model whose head does not fit the task.
+    """Raise CollapseError if the head of a checkpoint does not fit the task; ``config`` is its config.json.
 
     Otherwise, transformers would load only the weights that fit, and add an untrained head if the checkpoint has none.
     """
@@ -85,7 +92,7 @@ def check_kind(reference: ModelReference, config: Mapping[str, Any], task: Task 
     from transformers.models.auto import modeling_auto as auto
 
     kind, fitting = str(config.get("model_type")), {*task.classes()}
-    if task is CAUSAL:  # also a body without a head: its head may be tied
+    if task is CAUSAL:  # the checkpoint of a model with a tied head may name the class without a head
         fitting |= {*_listed(auto.MODEL_MAPPING_NAMES.get(kind))}
     found = [name for name in _listed(config.get("architectures")) if hasattr(transformers, name)]
     has_encoder = task is CAUSAL and config.get("is_encoder_decoder") is True

@@ -41,14 +41,15 @@ class Classifier:
     pools: bool = False
 
     def record(self) -> dict[str, Any]:
-        """Return what a store's identity records of the head."""
+        """Return what a store's identity records about the head."""
         return {"module": self.name, "bias": self.bias is not None}
 
     @classmethod
     def of(cls, model: Any, batch: Mapping[str, Tensor]) -> "Classifier":
-        """Find the head, which is the last linear module that the model calls.
+        """Find the head, which is the last linear module that the model calls when it runs ``batch``.
 
-        A batch is run to check that the output of the head is the model's logits.
+        Raises:
+            CollapseError: There is no linear module, or its output is not the model's logits up to rounding.
         """
         called: list[tuple[str, torch.nn.Module]] = []
         hooks = [
@@ -83,8 +84,8 @@ class Classifier:
     def embed(self, batch: Mapping[str, Tensor]) -> Float[Tensor, "B d"] | Float[Tensor, "B T d"]:
         """Return the input of the head: a row per unit if ``pools`` is True, else a row per token.
 
-        If ``pools`` is False, the run stops before the head. If ``pools`` is True, the model also computes logits: when
-        the head runs on every token, they show which token's row to return.
+        If ``pools`` is False, the run stops before the head. If it is True, the model also computes logits. If the head
+        runs on every token, return the row of the token whose logits are the model's logits.
         """
         outputs, logits = list[Tensor](), list[Tensor]()
 
@@ -103,7 +104,7 @@ class Classifier:
 
 @torch.no_grad()
 def _run(model: Any, batch: Mapping[str, Tensor]) -> Any:
-    """Run a model on the inputs that it takes; raise CollapseError if its code fails."""
+    """Run a model on those tensors of a batch that its forward() accepts; raise CollapseError if its code fails."""
     takes, device = signature(model.forward).parameters, next(model.parameters()).device
     inputs = {
         name: each.to(device, model.dtype if each.is_floating_point() else None)

@@ -39,7 +39,12 @@ _CPU_BATCH, _GPU_BATCH, _PROBED = 32, 256, 4  # units
 
 
 def classifier_request(reference: ModelReference, spec: CollectionSpec, folder: Path | None = None) -> Request:
-    """Return the request for a model on the labelled data that ``spec`` names."""
+    """Return the request for a model on the labelled data that ``spec`` names; ``spec.task`` must be set.
+
+    Raises:
+        UsageError: An option does not apply to the task, or there are no such data.
+        CollapseError: The data or the tokenizer are not available.
+    """
     task = TASKS[str(spec.task)]
     of_images = task.name == "image-classification"
     check_applies(f"--task {task.name}", spec.given, _OPTIONS if of_images else (*_OPTIONS, "tokenizer"))
@@ -75,7 +80,10 @@ def _open(
     tokenizer: ModelReference,
     data: Texts,
 ) -> Source:
-    """Load a model and read its data; ``existing`` is a store that lacks only its validation, or None."""
+    """Read the data and load the model, for ``Request.load``.
+
+    ``existing`` is a store that lacks only its validation, or None.
+    """
     task = TASKS[str(spec.task)]
     check_kind(reference, {**reference.json("config.json"), **reference.model_args}, task)  # before the data are read
     trains = existing is None

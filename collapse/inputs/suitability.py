@@ -33,6 +33,12 @@ def find_logits(loaded: "LanguageModel", tokens_BT: Int[Tensor, "B T"]) -> Logit
     The model's code rounds to its dtype. So scale and cap are compared with the numbers in the model's configuration;
     the scale is also compared with their reciprocals. A number that is equal up to rounding replaces the scale or cap
     that was found. So the result is the same in every dtype.
+
+    Return LINEAR if the head is not called, or if the logits have another shape or are not finite; :func:`check_model`
+    then reports the reason.
+
+    Raises:
+        CollapseError: The model changes the head's output in another way than by a scale and a cap.
     """
     given: list[Tensor] = []
 
@@ -63,7 +69,7 @@ def find_logits(loaded: "LanguageModel", tokens_BT: Int[Tensor, "B T"]) -> Logit
 
 
 def _numbers(config: Any) -> Iterator[float]:
-    """Yield all numbers in a configuration."""
+    """Yield all numbers in a configuration, also those in nested mappings and lists."""
     if isinstance(config, Mapping | list | tuple):
         for each in config.values() if isinstance(config, Mapping) else config:
             yield from _numbers(each)
@@ -79,7 +85,11 @@ def _exact(measured: float, numbers: Iterable[float], rounding: float) -> float:
 
 @torch.no_grad()
 def check_model(loaded: "LanguageModel", tokens_BT: Int[Tensor, "B T"]) -> None:
-    """Run a model on the start of a chunk; raise CollapseError if the model is not causal or has no linear head."""
+    """Run a model on the start of the first chunk, and check it; do nothing if an embedding is not finite.
+
+    Raises:
+        CollapseError: The model is not causal, its logits are not those of ``loaded.logits``, or they are not finite.
+    """
     tokens = tokens_BT[:1, :CHECKED_TOKENS]
     h = loaded.embeddings(tokens)
     if torch.isfinite(h).all():  # otherwise the passes report the chunk and the sample
@@ -132,9 +142,10 @@ def change_of(h: Float[Tensor, "... d"], other: Float[Tensor, "... d"]) -> Float
 
 
 def rounding_of(head: Tensor, logits: Tensor, *, quantized: bool = False) -> float:
-    """Return the largest relative error of logits that rounding can cause.
+    """Return the largest error of logits, relative to the largest logit, that rounding can cause.
 
-    It depends on the dtypes of ``head`` and ``logits``. If ``quantized``, it is the error of bfloat16.
+    The error depends on the dtypes of the head's input or output (``head``) and of the model's ``logits``. If
+    ``quantized``, it is the error of bfloat16.
     """
     dtypes = [torch.bfloat16] if quantized else [head.dtype, logits.dtype]
     return max(_HEAD_TOLERANCE[each] for each in dtypes)

@@ -20,9 +20,9 @@ class Task:
 
     Attributes:
         name: Its name, as in transformers' ``MODEL_FOR_<NAME>_MAPPING_NAMES``.
-        auto: transformers' Auto class.
-        what: What a model with this head is called, such as "an image classifier".
-        columns: The default columns of its data: inputs, then labels.
+        auto: Name of transformers' Auto class that loads a model with this head.
+        what: What messages call a model with this head, such as "an image classifier".
+        columns: The default of ``--columns``: names of inputs, then of labels.
         known: The suffixes that files of its data may have, each with its format.
     """
 

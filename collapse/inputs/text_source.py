@@ -40,9 +40,9 @@ _SMALL_SLICE = 2048  # tokens
 
 
 class TextPhase(Phase):
-    """Chunks of a text.
+    """Chunks of a text as samples. A unit is a chunk; ``model`` computes the embeddings.
 
-    The tokenizer adds ``added`` special tokens to each text.
+    ``added`` is the number of special tokens that the tokenizer adds to each text, for the provenance.
     """
 
     unit, is_text = "chunk", True
@@ -70,15 +70,12 @@ class TextPhase(Phase):
         return torch.from_numpy(self.chunks.tokens[start:stop].astype("int64"))
 
     def embeddings(self, start: int, stop: int, layers: Sequence[str]) -> dict[str, Tensor]:
-        """Return the embeddings of chunks ``start`` to ``stop − 1``.
-
-        The last token of each chunk is left out, because it has no next token.
-        """
+        """Return the embeddings of all tokens but the last one of each chunk, which has no next token."""
         found = self.model.embeddings_by_layer(self.tokens(start, stop), layers, stop=-1)
         return {layer: h_BTd.reshape(-1, h_BTd.shape[-1]) for layer, h_BTd in found.items()}
 
     def labels_at(self, places: Tensor) -> Tensor:
-        """Return the labels, that is the next tokens, of the samples at some positions."""
+        """Return the next token of each sample."""
         chunk_n, place_n = (each.numpy() for each in (places // self.unit_samples, places % self.unit_samples + 1))
         return torch.from_numpy(self.chunks.tokens[chunk_n, place_n].astype("int64"))
 
@@ -89,7 +86,6 @@ class TextPhase(Phase):
         return torch.from_numpy(self.chunks.blocks(start, stop)[:, 1:]).reshape(-1)
 
     def not_finite(self, start: int, row: int, wrong: str) -> str:
-        """Describe where an embedding is not finite."""
         chunk, sample = divmod(row, self.chunk_length - 1)
         wider = "try --dtype float32, and " if torch.finfo(self.model.weight.dtype).bits < 32 else ""
         return (
@@ -98,18 +94,18 @@ class TextPhase(Phase):
         )
 
     def batch_units(self, asked: int | str) -> int:
-        """Return the initial number of chunks per batch."""
         tokens = _CPU_TOKENS if self.model.device.type == "cpu" else _GPU_TOKENS
         return asked if isinstance(asked, int) else largest_batch(self.units, self.chunk_length, tokens)
 
     def check(self) -> None:
-        """Raise CollapseError if the model is not causal on the first chunk, or its head is not linear."""
+        """Run :func:`~collapse.inputs.suitability.check_model` on the first chunk."""
         check_model(self.model, self.tokens(0, 1))
 
     def coverage(self) -> dict[str, Any]:
         """Return the manifest's entry for the phase.
 
-        With ``--ignore-tokens``, the entry also has the number of samples that are not excluded.
+        With ``--ignore-tokens``, the entry also has the number of samples that are not excluded; if there are none,
+        raise UsageError.
         """
         about = super().coverage()
         if self.ignored is None:
@@ -136,9 +132,14 @@ def open_texts(
     tokenizer_reference: ModelReference,
     texts: Texts,
 ) -> Source:
-    """Load a model and pack texts.
+    """Pack the texts and load the model of a request, for ``Request.load``.
 
-    ``existing`` is a store that lacks only its validation or some layers, or None.
+    ``existing`` is a store that lacks only its validation or some layers, or None. ``identity`` is the identity of the
+    request; the model's attention and head are added to it.
+
+    Raises:
+        UsageError: An option does not fit a text, the tokenizer or the device.
+        CollapseError: The model, the tokenizer or a text cannot be loaded, or they do not fit together.
     """
     check_kind(reference, {**reference.json("config.json"), **reference.model_args})  # before the texts are packed
     tokenizer = tokenizer_reference.loaded_tokenizer or load_tokenizer(
@@ -218,7 +219,7 @@ def _about(model: LanguageModel, reference: ModelReference, tokenizer: ModelRefe
 
 
 def _ignored(ids: Any, tokenizer: Any) -> Tensor | None:
-    """Return the token ids that ``--ignore-tokens`` names; raise UsageError if there is no such token."""
+    """Return the token ids of ``--ignore-tokens``, None without it; raise UsageError if the tokenizer lacks an id."""
     if ids is None:
         return None
     if ids != "special":
