@@ -111,6 +111,7 @@ def find_corpus(
             f"{wrong[0][:40]!r}… is too long for the name of a file or data set: write the text to a file, or "
             "in Python pass a loaded model with a list of texts"
         )
+    # the split and the column, in this order, by their flags
     chosen = {"--validation-split" if validation else "--split": split, "--text-column": text_column}
     if len(given) == 1 and not _is_local(given[0], known):
         return _hub_corpus(given[0], chosen, validation, known)

@@ -22,8 +22,7 @@ def load(path: str | Path) -> Store:
     or folder. Tensor files of a store on the Hub are downloaded and checked when they are first read.
 
     Raises:
-        UsageError: There is neither such a folder nor such a repository, the repository holds no store, or several
-            stores match.
+        UsageError: There is no such folder or repository, the repository holds no store, or several stores match.
         StoreError: The folder holds no store, or the store's manifest was altered or has another format version.
         CollapseError: The Hub cannot be reached, and the store is not cached.
     """
@@ -39,7 +38,7 @@ def load(path: str | Path) -> Store:
 
 
 def cached(path: str | Path) -> Store | None:
-    """Open the store in the user's cache with this model name, model folder or start of a digest, as :func:`load` does.
+    """Open the store in the user's cache with this model name, model folder or start of a digest (6 digits or more).
 
     Stores of null baselines are found only by their digest. Return None if no store matches, or if the path exists and
     is not a model's folder. Raise UsageError if several stores match.

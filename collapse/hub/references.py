@@ -189,6 +189,7 @@ def find_adapted(
 
 
 def _adapter(found: ModelReference) -> ModelReference:
+    """Return a located adapter with the fingerprint of its weights; raise CollapseError if peft is not installed."""
     if find_spec("peft") is None:
         missing = missing_package(ImportError(name="peft"))
         raise CollapseError(f"{found.name} is a PEFT adapter, and {missing}; or merge the adapter into its base model")

@@ -201,7 +201,7 @@ class Remote:
 
 
 def reach(name: str, kind: str = "model") -> Remote:
-    """Return a repository at its current commit on the Hub or, if the Hub cannot be reached, at the cached commit.
+    """Return a repository at the commit of a revision, from the Hub or, if it cannot be reached, from the cache.
 
     Args:
         name: ``user/repo`` or ``user/repo@revision``.
