@@ -14,9 +14,9 @@ _HOW = ("shards", "eos_between", "special_tokens", "ignore_tokens", "dtype", "qu
 
 
 def options_held(identity: Mapping[str, Any], given: Mapping[str, Any], *, texts_only: bool = False) -> dict[str, Any]:
-    """Return ``given`` with the missing options added that a store's ``identity`` records.
+    """Return the options ``given``, completed with options that a store's ``identity`` records.
 
-    Local texts are not added, because the identity has only their hashes. With ``texts_only``, only options of the
+    Local texts are not added, because the identity holds only their hashes. With ``texts_only``, only options of the
     texts are added: names, splits, column, chunk length and limits.
     """
     names = _LIMITS if texts_only else (*_LIMITS, *_HOW)

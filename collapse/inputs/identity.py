@@ -26,7 +26,7 @@ def identity_of(
         spec: The options.
         reference: The model.
         tokenizer: The tokenizer, or ``reference`` if it is the model's own; only its code is used here.
-        data: The identity's fields of the texts, with their tokenizer, or of the labelled data.
+        data: The fields of the identity that describe the texts and their tokenizer, or the labelled data.
     """
     options = recorded_options(spec)
     arguments = options.pop("model_args")
@@ -36,8 +36,8 @@ def identity_of(
 def recorded_options(spec: CollectionSpec) -> dict[str, Any]:
     """Return the options whose values the identity records, those of role "recorded" or "changed", by name.
 
-    With ``--task``, the options of packing are left out, because no text is packed. ``model_args`` are
-    recorded without secrets.
+    With ``--task``, the options of packing are left out, because no text is packed. Secrets
+    in ``model_args`` are replaced by hashes.
     """
     recorded = {}
     for each in fields(CollectionSpec):

@@ -10,7 +10,7 @@ from collapse.inputs.collection_spec import CollectionSpec, flag_of
 
 
 def parsed(name: str, words: Any) -> Any:
-    """Return the value of an option, given what click parsed: a text, several texts or a value.
+    """Convert what click parsed for an option to the value of the option.
 
     An invalid ``part`` or ``batch_size`` is returned unchanged, because :class:`CollectionSpec` rejects it.
 
@@ -50,7 +50,7 @@ def key_values(arguments: Mapping[str, Any]) -> list[str]:
 def typed(spec: CollectionSpec) -> str:
     """Return the options of a spec that differ from their defaults, as one text for a command line.
 
-    Manifests contain this text, and may be published. So it contains no folders of this machine and no secrets.
+    Manifests contain this text, and may be published. So it contains no paths of local folders, and no secrets.
 
     >>> typed(CollectionSpec(text=["/home/ann/a b.txt", "c.txt"], chunk_length=64, fast_attention=False))
     "--text 'a b.txt' --text c.txt --chunk-length 64 --no-fast-attention"
