@@ -22,7 +22,7 @@ from collapse.stores.layer_names import TOP
 
 
 class Reached(Exception):
-    """Stops a forward pass just before the last module whose input is wanted."""
+    """Exception that stops a forward pass just before the last module whose input is wanted."""
 
 
 def explaining_large_model(name: str, device: torch.device) -> AbstractContextManager[None]:
