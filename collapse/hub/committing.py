@@ -16,12 +16,7 @@ _AGAIN = ". Run the same command again: files already sent are not sent twice"
 
 
 def create_repo(repo: str, *, private: bool) -> None:
-    """Create a model repository on the Hub if it does not exist.
-
-    Raises:
-        UsageError: ``repo`` is not of the form ``user/name``.
-        CollapseError: The repository cannot be created.
-    """
+    """Create a model repository if it does not exist; raise UsageError if ``repo`` is not of the form ``user/name``."""
     from huggingface_hub import HfApi
 
     if not is_repo_id(repo) or "/" not in repo:

@@ -18,11 +18,7 @@ The values 0 and 1 change nothing.
 
 
 def gguf_context(file: Path) -> int | None:
-    """Return the context length in a GGUF file's header, or None if it has none.
-
-    Raises:
-        CollapseError: The file cannot be read.
-    """
+    """Return the context length in a GGUF file's header, if any; raise CollapseError if the file is unreadable."""
     reader, architecture = _opened(file)
     number = reader.fields.get(f"{architecture}.context_length")
     return int(number.contents()) if number else None

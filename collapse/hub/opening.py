@@ -22,8 +22,8 @@ def load(path: str | Path) -> Store:
     or folder. Tensor files of a store on the Hub are downloaded and checked when they are first read.
 
     Raises:
-        UsageError: There is no such folder or repository, the repository holds no store, or several stores match.
-        StoreError: The folder holds no store, or the store's manifest was altered or has another format version.
+        UsageError: There is no such repository, the repository holds no store, or several stores match.
+        StoreError: There is no store in the folder, or the store's manifest was altered or has another format version.
         CollapseError: The Hub cannot be reached, and the store is not cached.
     """
     if (found := cached(path)) is not None:

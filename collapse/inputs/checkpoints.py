@@ -41,12 +41,8 @@ def check_code(reference: ModelReference, config: Mapping[str, Any], named: str,
     """Raise CollapseError if the class of a configuration exists only in the repository's own code.
 
     transformers often substitutes one of its own classes without a warning, which gives the numbers of another model.
-
-    Args:
-        reference: The model or tokenizer, for the message.
-        config: The content of config.json or of another configuration file.
-        named: The key of ``config`` that holds names of classes.
-        autos: The keys of ``auto_map`` in ``config`` that transformers would use.
+    ``named`` is the key of ``config`` that holds names of classes. ``autos`` are the keys of its ``auto_map`` that
+    transformers would use.
     """
     import transformers
 
@@ -72,10 +68,7 @@ def check_kernels(reference: ModelReference, config: Mapping[str, Any]) -> None:
 
 
 def _implementations(config: Mapping[str, Any]) -> Iterator[str]:
-    """Yield the values of keys such as ``_attn_implementation``, also in the configurations of submodels.
-
-    A value may be a mapping; its values are then yielded.
-    """
+    """Yield the values of keys such as ``_attn_implementation``, also in configurations of submodels."""
     for key, value in config.items():
         if "_implementation" in key:
             yield from (str(each) for each in (value.values() if isinstance(value, Mapping) else [value]) if each)

@@ -75,12 +75,8 @@ class Chunks:
 def write_chunks(folder: Path, about: dict[str, Any], chunks: Iterator[tuple[np.ndarray, np.ndarray]]) -> None:
     """Write chunks into an existing folder, then write the record, which contains the fields ``about``.
 
+    ``chunks`` yields pairs: some chunks, shape (n, T), and the position in them of each text's first token, in tokens.
     After an error, the files of the chunks are removed.
-
-    Args:
-        folder: The folder.
-        about: The text's origin and the options of packing.
-        chunks: Yields pairs: some token ids, shape (n, T), and the position in them of each text's first token.
     """
     rows, files = 0, [folder / name for name in FILES]
     try:

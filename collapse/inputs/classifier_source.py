@@ -80,10 +80,7 @@ def _open(
     tokenizer: ModelReference,
     data: Texts,
 ) -> Source:
-    """Read the data and load the model, for ``Request.load``.
-
-    ``existing`` is a store that lacks only its validation, or None.
-    """
+    """Read the data and load the model of a request; ``existing`` is a store that lacks its validation, or None."""
     task = TASKS[str(spec.task)]
     check_kind(reference, {**reference.json("config.json"), **reference.model_args}, task)  # before the data are read
     trains = existing is None

@@ -31,10 +31,7 @@ def options_held(identity: Mapping[str, Any], given: Mapping[str, Any], *, texts
 
 
 def refuse_options(what: str, given: Iterable[str]) -> None:
-    """Raise UsageError for a given option that needs a new collection.
-
-    ``what`` begins the message, and says why nothing is collected.
-    """
+    """Raise UsageError for a given option that needs a new collection; ``what`` begins the message with the reason."""
     applying = {name for name, each in options_of().items() if each.role in ("running", "layers")} - {"recollect"}
     check_applies(what, given, applying)
 

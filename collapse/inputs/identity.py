@@ -20,13 +20,10 @@ from collapse.stores.provenance import shown_arguments
 def identity_of(
     spec: CollectionSpec, reference: ModelReference, tokenizer: ModelReference, data: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """Return the identity of a collection.
+    """Return the identity of a collection with the model ``reference``.
 
-    Args:
-        spec: The options.
-        reference: The model.
-        tokenizer: The tokenizer, or ``reference`` if it is the model's own; only its code is used here.
-        data: The fields of the identity that describe the texts and their tokenizer, or the labelled data.
+    ``data`` are the fields that describe the texts and their tokenizer, or the labelled data. Only the code of
+    ``tokenizer`` is added here.
     """
     options = recorded_options(spec)
     arguments = options.pop("model_args")

@@ -21,10 +21,8 @@ log = logging.getLogger("collapse")
 def resolve(model: str, spec: CollectionSpec, folder: Path | None) -> Request | Store:
     """Return the request of a collection, or a published store that makes it unnecessary.
 
-    Args:
-        model: Name of a model, path of a features file, or a name that a plugin's source accepts.
-        spec: The options.
-        folder: Folder of the store; None for one in the cache or, for a features file, a store in memory.
+    ``model`` is the name of a model, the path of a features file, or a name that a plugin's source accepts. Without a
+    folder, the store is in the cache or, for a features file, in memory.
 
     Raises:
         UsageError: An option does not apply, or the model or a text does not exist.

@@ -30,11 +30,7 @@ MASKED, MASKING_SEED = 0.15, 0
 
 
 class Images:
-    """Images of labelled data. An image is read when a batch needs it.
-
-    Attributes:
-        labels: The class id of each image, shape (N,).
-    """
+    """Images of labelled data, each read when a batch needs it; ``labels`` are their class ids, shape (N,)."""
 
     def __init__(self, data: Labelled, processor: Any, config: Any) -> None:
         self.data, self.processor = data, processor
@@ -114,15 +110,12 @@ Units = Images | Tokenized
 def prepare(task: Task, reference: ModelReference, config: Any, *, trust_remote_code: bool) -> Any:
     """Load a processor or tokenizer; return a function that converts :class:`Labelled` to :class:`Units`.
 
-    Args:
-        task: The task, which determines how the labels are matched with images, texts or tokens.
-        reference: The model with the image processor, or the tokenizer.
-        config: The model's configuration; texts are cut to its maximum sequence length.
-        trust_remote_code: Whether code of the repository may run.
+    ``reference`` is the model with the processor, or the tokenizer. Texts are cut to the maximum sequence length of the
+    model (``config``) and the tokenizer. The returned function raises UsageError or CollapseError for data that do not
+    fit the task.
 
     Raises:
-        CollapseError: The processor or tokenizer cannot be loaded. The function that is returned raises CollapseError
-            or UsageError for data that do not fit the task or the model.
+        CollapseError: The processor or tokenizer cannot be loaded.
     """
     if task.name == "image-classification":
         processor = load_processor(reference, trust_remote_code=trust_remote_code)
