@@ -124,6 +124,7 @@ def test_an_adapter_on_the_hub_names_its_base_model(base, tiny, tmp_path, hub, a
     assert row["model"] == "owner/base+owner/adapter"
     means = collected(base, tiny, adapter=str(tmp_path / "a"), chunk_length=64)
     assert row["measurements"]["nc1.cdnv"] == pytest.approx(collapse.measure(means)["nc1.cdnv"], rel=1e-9)
+    assert "was trained with" not in as_user("measure", "owner/base@main", "--adapter", "owner/adapter", *words).stderr
 
 
 def test_another_base_model_costs_a_warning(base, tmp_path, caplog):

@@ -172,7 +172,7 @@ def find_adapted(
             return found
         own = _adapter(locate(adapter, None, "adapter"))
         base = own.json(ADAPTER).get("base_model_name_or_path")
-        if base and Path(base).name not in Path(name).absolute().parts:
+        if base and Path(base).name not in Path(split_revision(name)[0]).absolute().parts:
             log.warning("the adapter %s was trained with the model %s, but is applied to %s", adapter, base, name)
         return replace(found, adapter=own)
     if adapter is not None:
