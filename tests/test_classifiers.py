@@ -55,6 +55,13 @@ def test_every_number_is_that_of_the_definition(made, name):
     assert (row.model, row.corpus) == (name, "train" if task == IMAGES else "train.jsonl")
 
 
+def test_a_model_and_its_processor_may_be_in_a_subfolder(made, tmp_path):
+    shutil.copytree(made / "vit", tmp_path / "models" / "vit")
+    given = {**options(made, IMAGES), "metrics": "nc1.cdnv"}
+    inside = collapse.measure(tmp_path / "models", **given, model_args={"subfolder": "vit"})
+    assert inside.measurements == collapse.measure(made / "vit", **given).measurements
+
+
 def test_parts_batches_and_the_cache_give_the_same_store(made, tmp_path, run):
     given = {**options(made, TOKENS), "dtype": "float64"}
     whole = collapse.collect(made / "tokens", store=tmp_path / "whole", **given)

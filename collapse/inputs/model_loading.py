@@ -210,7 +210,10 @@ def load_processor(reference: ModelReference, *, trust_remote_code: bool = False
             check_code(reference, config, "image_processor_type", "AutoImageProcessor")
         try:
             return transformers.AutoImageProcessor.from_pretrained(
-                **reference.source, trust_remote_code=trust_remote_code, backend="pil"
+                **reference.source,
+                subfolder=inside(reference.model_args).rstrip("/"),
+                trust_remote_code=trust_remote_code,
+                backend="pil",
             )
         except Exception as error:  # as above
             if not reference.json("preprocessor_config.json"):
