@@ -62,6 +62,15 @@ def test_limits_of_packing_hold_and_may_be_lowered_only(tiny, tmp_path):
         collapse.collect(tiny.model, text=out, max_chunks=31)
 
 
+def test_the_limit_of_a_packed_training_text_is_not_that_of_a_validation_text_packed_alone(tiny, tmp_path):
+    for text, name, limit in ((tiny.text, "train", 30), (tiny.validation, "held", None)):
+        collapse.pack(text, tokenizer=tiny.model, out=tmp_path / name, chunk_length=32, max_chunks=limit)
+    whole = collapse.collect(tiny.model, text=tmp_path / "train", validation_text=tmp_path / "held")
+    coverage = whole.manifest["coverage"]
+    assert coverage["train"]["chunks"] == 30
+    assert coverage["validation"]["chunks"] > 30
+
+
 def test_what_does_not_fit_is_refused_in_one_line(packed, tiny, tmp_path, told):
     words = ["collect", tiny.model, "--text", packed, "--store", tmp_path / "store"]
     right = ["--shards", 3, "--eos-between"]

@@ -48,6 +48,8 @@ class Texts:
             for text in (self.training, self.validation)
         )
         limit, own = train.get("max_chunks"), validation.get("max_chunks")
+        if limit is not None and own is None:  # max_chunks alone would also limit the validation text
+            own = validation.get("rows")
         held = {"chunk_length": (train or validation).get("chunk_length"), "max_chunks": limit}
         held["max_validation_chunks"] = own if spec.max_chunks is None and own != limit else None
         return replace(spec, **{name: each for name, each in held.items() if each and getattr(spec, name) is None})
