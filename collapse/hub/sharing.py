@@ -77,11 +77,11 @@ def push(
         store = cached(store) or Store.load(store)
     if store.path is None:
         raise StoreError(f"{store} is not on disk, so it cannot be pushed: save it first with store.save(folder)")
+    folder = folder_of(store)
+    content = files_of(store, folder)  # checks the store before a repository is created
     if not into_model_repo and revision is None:  # a new repository has only the branch main
         create_repo(repo, private=private)
     there = read_branch(repo, revision)
-    folder = folder_of(store)
-    content = files_of(store, folder)
     if not into_model_repo:
         content["README.md"] = card(store, f"{repo}/{folder}").encode()
     message = visible(f"Add {folder}: {store.model} on {store.corpus}")
