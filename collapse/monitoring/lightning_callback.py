@@ -54,7 +54,7 @@ def lightning_callback(
         every, dataset, batches, validation, metrics, classes, head: As for :class:`collapse.CollapseCallback`.
 
     Raises:
-        UsageError: A metric is unknown, or ``classes`` is not a positive integer.
+        UsageError: A metric is unknown, or ``every`` or ``classes`` is not a positive integer.
         CollapseError: Lightning is not installed.
     """
     try:

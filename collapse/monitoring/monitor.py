@@ -214,18 +214,26 @@ class Monitor:
         """Add the samples of another monitor with the same classes and metrics.
 
         Raises:
-            UsageError: The other monitor has other ``classes``, or its metrics read other plugin statistics.
+            UsageError: The other monitor has other ``classes``, its metrics read other plugin statistics, or its
+                embeddings have another number of dimensions.
         """
         if (other.classes, other._kinds) != (self.classes, self._kinds):
             raise UsageError(
                 "merge() needs a monitor with the same classes and metrics: give both monitors the same arguments"
             )
+        if other._moments is None:
+            return
+        if self._dim not in (0, other._dim):
+            raise UsageError(
+                f"merge() needs embeddings of {self._dim:,} dimensions, but those of the other monitor have "
+                f"{other._dim:,}: merge monitors of one layer"
+            )
         self._row = None
-        if other._moments is not None:
-            total = merged([self._state(), other._state()], self._trained)
-            if self._moments is None:
-                self._moments, self._dim = self._new_moments(total.dim, total.device), total.dim
-            self._moments.restore(total.state())
+        total = merged([self._state(), other._state()], self._trained)
+        if self._moments is None:
+            self._moments, self._dim = self._new_moments(total.dim, total.device), total.dim
+            self._dtype = other._dtype
+        self._moments.restore(total.state())
 
     @property
     def _trained(self) -> list[type[Statistic]]:

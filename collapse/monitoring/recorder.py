@@ -12,7 +12,7 @@ from torch import nn
 from torch.utils.data import DataLoader, IterableDataset, Subset
 
 from collapse.core.steps import folder_name
-from collapse.errors import CollapseError, UsageError
+from collapse.errors import CollapseError, UsageError, at_least
 from collapse.measurement.results import Results, join
 from collapse.measurement.rows import Row
 from collapse.monitoring.monitor import Monitor
@@ -33,6 +33,9 @@ class Recorder:
     validation: Any
     monitor: Monitor
     head: str | None
+
+    def __post_init__(self) -> None:
+        at_least(1, "every", self.every)
 
     def measure(self, model: nn.Module, loader: Any, step: int, folder: str | Path) -> dict[str, float]:
         """Measure a model, add the row to the folder's results, and return the measurements.
@@ -76,7 +79,9 @@ class Recorder:
         first, step = rank, ranks
         if not isinstance(dataset, IterableDataset):
             order = torch.randperm(len(dataset), generator=torch.Generator().manual_seed(0)).split(size)
-            own = [int(at) for share in order[rank : self.batches * ranks : ranks] for at in share]
+            # all ranks get equally many batches, because FSDP waits for all ranks at each forward pass
+            each = min(self.batches, max(1, len(order) // ranks))
+            own = [int(at) for share in order[rank : each * ranks : ranks] for at in share]
             dataset, first, step = Subset(dataset, own), 0, 1
         # without a generator of its own, the loader would draw a seed from torch's global generator
         alike = DataLoader(dataset, size, collate_fn=loader.collate_fn, generator=torch.Generator())

@@ -29,7 +29,7 @@ class CollapseCallback(TrainerCallback):
         head: As for :meth:`collapse.Monitor.attach`.
 
     Raises:
-        UsageError: A metric is unknown, or ``classes`` is not a positive integer.
+        UsageError: A metric is unknown, or ``every`` or ``classes`` is not a positive integer.
     """
 
     def __init__(
