@@ -104,6 +104,9 @@ def test_checkpoints_are_measured_as_asked_and_a_model_that_is_gone_is_restored(
     assert weights(run.path) == before
     assert [row.model for row in run.results()] == [f"{run.name}@0", f"{run.name}@1"]
     assert collapse.load(run.store(1)).digest == run.results()[1].store
+    last = train(small(epochs=2), source, tmp_path / "last", checkpoints=[], measure=True)
+    assert weights(last.path) == before
+    assert [row.model for row in last.results()] == [f"{run.name}@1"]
 
 
 @pytest.mark.usefixtures("group_left")

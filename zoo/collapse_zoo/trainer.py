@@ -100,7 +100,8 @@ def validation_metrics(evaluated: Any) -> dict[str, float]:
 class Watcher(transformers.TrainerCallback):
     """Log each epoch, report progress, and stop if the loss diverges.
 
-    The model is validated and saved after the epochs in ``checkpoints``, or after every epoch if this is None.
+    The model is validated and saved after the epochs in ``checkpoints`` and after the last epoch, or after every epoch
+    if ``checkpoints`` is None.
     """
 
     def __init__(
@@ -125,7 +126,8 @@ class Watcher(transformers.TrainerCallback):
 
     def on_epoch_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
         control.should_log = control.should_save = True
-        if self.checkpoints is not None and round(state.epoch) - 1 not in self.checkpoints:
+        wanted = self.checkpoints is None or round(state.epoch) - 1 in self.checkpoints
+        if not wanted and state.global_step < state.max_steps:
             control.should_save = control.should_evaluate = False
 
     def on_log(self, args: Any, state: Any, control: Any, logs: dict[str, float] | None = None, **_: Any) -> None:

@@ -50,15 +50,15 @@ def train(
         recipe: How to build and train the model.
         source: The texts and the tokenizer.
         folder: The run directory.
-        measure: True to collect and measure the checkpoints of all epochs after training, False for no checkpoint, or
+        measure: True to collect and measure all saved checkpoints after training, False for no checkpoint, or
             the epochs to measure, counted from 0. True also measures a sample of the text at step 0, every 500 steps
             and at the end, as :class:`collapse.CollapseCallback` does, into ``checkpoints/results.parquet``.
         save_every: Steps between checkpoints for resuming, in addition to one per epoch.
         micro_batch: Chunks that each process computes at once; the gradients of a step's micro-batches are added up.
             None for the process's whole share of the batch. Regularizers are computed on each micro-batch, and their
             mean over the micro-batches of a step is added to the loss.
-        checkpoints: The epochs, counted from 0, after which the model is validated and saved; they must include the
-            last. None for every epoch.
+        checkpoints: The epochs, counted from 0, after which the model is validated and saved, as it is after the last
+            epoch. None for every epoch.
         device: "auto" (CUDA if available, otherwise the CPU), "cpu" or "cuda".
         progress: Called as progress(what, done, total[, note]); during training, the note has tokens/s and loss.
 
@@ -81,8 +81,9 @@ def train(
             if not run.finished:
                 _train(recipe, source, run, arguments, checkpoints, measure is True, progress)
             if measure is not False and first:
-                measured = [each.k for each in run.epochs] if measure is True else measure
-                _measure(run, source, measured, device, progress)
+                ks = [each.k for each in run.epochs]
+                saved = [k for k in ks if checkpoints is None or k in checkpoints or k == ks[-1]]
+                _measure(run, source, saved if measure is True else measure, device, progress)
     return run
 
 
