@@ -108,13 +108,21 @@ def detached(chunks):
     return float(chunks.hits.detach())
 
 
-def test_a_failing_standard_error_costs_the_error_only():
-    row = collapse.measure(made.store(made.samples(5)), metrics=[detached])
-    assert row.measurements["mine.detached"] is not None
+@metric("mine.listed", standard_error=lambda chunks: [float(chunks.hits)])
+def listed(chunks):
+    return chunks.hits
+
+
+@pytest.mark.parametrize(
+    ("function", "why"), [(detached, "the function's parameter `chunks`"), (listed, "shape (S,), got list")]
+)
+def test_a_failing_standard_error_costs_the_error_only(function, why):
+    row = collapse.measure(made.store(made.samples(5)), metrics=[function])
+    assert [*row.measurements.values()] != [None]
     assert row.standard_errors == {}
     (note,) = row.notes
     assert note.text.startswith("no standard error: ")
-    assert "the function's parameter `chunks`" in note.text
+    assert why in note.text
 
 
 def test_a_functions_error_is_differentiated_through_what_it_asks_for():

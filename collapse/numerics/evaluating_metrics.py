@@ -168,8 +168,8 @@ def _scalar(each: MetricResult, values: Values, by_class: bool) -> None:
             raise Failed(metric.function, "it returned None: return collapse.Noted(None, reason) if there is no number")
         return
     each.numbers[name] = as_number(metric.function, value)
-    if by_class and metric.vector is not None:
-        each.by_class[name] = values.value(metric.vector)
+    if by_class and metric.vector is not None and (vector := plain(values.value(metric.vector))) is not None:
+        each.by_class[name] = vector
     if metric.standard_error and math.isfinite(each.numbers[name]):
         try:
             each.influence = influence_of(values, metric)

@@ -30,7 +30,9 @@ def influence_of(values: Values, metric: Metric) -> Float[Tensor, " S"]:
         Failed: A function failed, or the derivative cannot be computed.
     """
     if callable(metric.standard_error):
-        found: Tensor = values.value(metric.standard_error)
+        found = values.value(metric.standard_error)
+        if not isinstance(found, Tensor) or found.dim() != 1:
+            raise Failed(metric.standard_error, f"it must return a tensor of shape (S,), got {type(found).__name__}")
         return found.detach().to("cpu", torch.float64, copy=True)
     assert values.s.validation is not None  # because the metric reads chunks
     blocks_S4 = values.s.validation.block_totals[:, :4]
