@@ -58,6 +58,7 @@ def test_a_place_that_cannot_be_written_is_found_before_anything_is_read(tmp_pat
     ("options", "message"),
     [
         ({"width": "wide"}, "--width must be column, page or a number"),
+        ({"width": "-1"}, "--width must be column, page or a number"),
         ({"formats": "pfd"}, "is unknown; did you mean pdf"),
         ({"names": ["los"]}, "no figure is called 'los'; did you mean loss"),
         ({"where": "model=nobody"}, "no row matches"),

@@ -74,6 +74,8 @@ def test_unusual_tokens_are_found_to_differ():
     norms[:4] += 1
     table = collapse.frequency_matched(statistics(norms, counts), ids=[0, 2, 4, 6], draws=199)
     assert table.frame().set_index("mean of")["nc2.norm"]["p"] == 1 / 200
+    with pytest.raises(UsageError, match="matches must be at least 1, got 0"):
+        collapse.frequency_matched(statistics(norms, counts), ids=[0], matches=0)
 
 
 @pytest.mark.parametrize("counts", [[31] + [30] * 29, [30] * 29 + [31], [30] * 15 + [29] + [30] * 14])

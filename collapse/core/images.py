@@ -1,5 +1,6 @@
 """Render a Vega-Lite specification to SVG, PDF or PNG with vl-convert, which needs neither a browser nor a network."""
 
+import math
 import re
 from typing import Any, Literal
 
@@ -33,7 +34,10 @@ def inches(width: str | float) -> float:
     (3.25, 5.0)
     """
     try:
-        return WIDTHS[width] if isinstance(width, str) and width in WIDTHS else float(width)
+        found = WIDTHS[width] if isinstance(width, str) and width in WIDTHS else float(width)
+        if not 0 < found < math.inf:
+            raise ValueError(width)
+        return found
     except ValueError as error:
         raise UsageError(f"--width must be column, page or a number of inches, got {width!r:.40}") from error
 

@@ -106,5 +106,4 @@ def _check_needs(found: Figure, given: Results | Sequence[Store | Part]) -> None
 
 def _plain(drawing: Drawing, title: str) -> Drawing:
     """Convert a drawing's values for JSON; ``title`` is for a drawing without a title."""
-    spec = plain(drawing.spec.to_dict() if hasattr(drawing.spec, "to_dict") else drawing.spec)
-    return replace(drawing, spec=spec, title=drawing.title or title)
+    return replace(drawing, spec=plain(drawing.spec), title=drawing.title or title)

@@ -18,7 +18,7 @@ class Drawing:
     """What a figure's function returns.
 
     Attributes:
-        spec: A Vega-Lite specification with its data inside: a dictionary, or an Altair chart.
+        spec: A Vega-Lite specification with its data inside: a dictionary, or an Altair chart, which is converted.
         caption: A caption in sentences, as in a paper: what is drawn, from which data.
         title: A title that replaces the declared one, or "".
         notes: Remarks, such as rows excluded for missing values.
@@ -28,6 +28,10 @@ class Drawing:
     caption: str
     title: str = ""
     notes: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        if hasattr(self.spec, "to_dict"):
+            object.__setattr__(self, "spec", self.spec.to_dict())
 
     def _repr_mimebundle_(self, *_: Any, **__: Any) -> Any:  # for notebooks
         import altair

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from collapse.core.progress import Report, shows_progress
-from collapse.errors import UsageError, counted
+from collapse.errors import UsageError, at_least, counted
 from collapse.measurement.measuring import Measurable, row_and_results, values_by_class
 from collapse.measurement.row_tables import titles_of
 from collapse.measurement.table import Table
@@ -65,7 +65,7 @@ def frequency_matched(
         Five rows: tokens, matched, difference, standard error, p. The columns are those of :func:`collapse.tokens`.
 
     Raises:
-        UsageError: A token or id is unknown, none is given, or no class is left to match.
+        UsageError: A token or id is unknown, none is given, no class is left to match, or a number is not positive.
         CollapseError: The store or the tokenizer cannot be read.
 
     >>> from collapse.testing import statistics_of
@@ -73,6 +73,7 @@ def frequency_matched(
     >>> table.frame()[["mean of", "nc2.norm"]].round(3).values.tolist()[:3]
     [['tokens', 6.0], ['matched', 3.0], ['difference', 3.0]]
     """
+    matches, draws = at_least(1, "matches", matches), at_least(1, "draws", draws)
     chosen = choose(store, tokens, ids, tokenizer=tokenizer, min_count=min_count)
     row, found = row_and_results(chosen.store, metrics=COLUMNS, min_count=min_count, progress=progress, by_class=True)
     at, counts_C = np.array(positions(found.s, chosen.ids or [])), found.s.counts.cpu().numpy()
