@@ -8,10 +8,11 @@ metric's values.
 
 from collections import Counter
 from collections.abc import Callable, Sequence
+from functools import lru_cache
 from typing import Any
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor
 
 from collapse.core import ranks
@@ -92,8 +93,7 @@ def _add(result: MetricResult, tile: Tile) -> None:
         elif len(values) > 1:
             result.class_tally.add(_without_diagonal(values), tile.rows)
     if tile.diagonal:
-        row_n, column_n = torch.triu_indices(len(values), len(values), 1, device=values.device)
-        values = values[row_n, column_n]
+        values = values.take(_above_diagonal(len(values), values.device))
     result.tally.add(values.view(1, -1))
 
 
@@ -101,9 +101,27 @@ def _add(result: MetricResult, tile: Tile) -> None:
 def _product(
     means_Cd: Float[Tensor, "C d"], rows: slice, columns: slice, memory: Float[Tensor, " n"]
 ) -> Float[Tensor, "R S"]:
-    """Compute the Gram product of a tile in the given memory."""
+    """Compute the Gram product of a tile in the given memory; of a diagonal tile, which is symmetric, three quarters."""
     a_Rd, b_Sd = means_Cd[rows], means_Cd[columns]
-    return torch.mm(a_Rd, b_Sd.T, out=memory[: len(a_Rd) * len(b_Sd)].view(len(a_Rd), len(b_Sd)))
+    out = memory[: len(a_Rd) * len(b_Sd)].view(len(a_Rd), len(b_Sd))
+    if rows != columns:
+        return torch.mm(a_Rd, b_Sd.T, out=out)
+    half = len(a_Rd) // 2
+    torch.mm(a_Rd[:half], a_Rd.T, out=out[:half])
+    torch.mm(a_Rd[half:], a_Rd[half:].T, out=out[half:, half:])
+    out[half:, :half] = out[:half, half:].T
+    return out
+
+
+@lru_cache(maxsize=1)  # diagonal tiles have one size, except the last
+def _above_diagonal(n: int, device: torch.device) -> Int[Tensor, " P"]:
+    """Return the positions above the diagonal in a flattened n × n tile.
+
+    >>> _above_diagonal(3, torch.device("cpu")).tolist()
+    [1, 2, 5]
+    """
+    row_P, column_P = torch.triu_indices(n, n, 1, device=device)
+    return row_P * n + column_P
 
 
 def _without_diagonal(values: Float[Tensor, "R R"]) -> Float[Tensor, "R S"]:
