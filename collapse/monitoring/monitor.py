@@ -214,20 +214,15 @@ class Monitor:
         """Add the samples of another monitor with the same classes and metrics.
 
         Raises:
-            UsageError: The other monitor has other ``classes``, its metrics read other plugin statistics, or its
-                embeddings have another number of dimensions.
+            UsageError: The monitors differ in ``classes``, dimensions, or the plugin statistics that metrics read.
         """
-        if (other.classes, other._kinds) != (self.classes, self._kinds):
+        dims = {self._dim, other._dim} - {0}
+        if (other.classes, other._kinds) != (self.classes, self._kinds) or len(dims) > 1:
             raise UsageError(
-                "merge() needs a monitor with the same classes and metrics: give both monitors the same arguments"
+                "merge() needs a monitor with the same classes, metrics and dimensions: give both the same arguments"
             )
         if other._moments is None:
             return
-        if self._dim not in (0, other._dim):
-            raise UsageError(
-                f"merge() needs embeddings of {self._dim:,} dimensions, but those of the other monitor have "
-                f"{other._dim:,}: merge monitors of one layer"
-            )
         self._row = None
         total = merged([self._state(), other._state()], self._trained)
         if self._moments is None:
