@@ -19,7 +19,7 @@ def test_matched_are_the_nearest_counts_with_all_ties():
     nearest = [each.tolist() for each in matched_classes(counts, np.array([0, 5]), 2)]
     assert nearest == [[1, 3, 4, 6], [2, 3]]  # 10 is nearest to 10; 9, 9 and 11 are equally near
     assert [len(each) for each in matched_classes(counts, np.array([0]), 100)] == [6]
-    with pytest.raises(UsageError, match="there is no other class to compare"):
+    with pytest.raises(UsageError, match="no other class is left to compare"):
         matched_classes(counts, np.arange(7), 2)
 
 

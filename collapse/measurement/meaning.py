@@ -92,8 +92,8 @@ def _needs(name: str) -> set[str]:
 def notes_on(records: Sequence[Mapping[str, Any]], marks: Sequence[str], yardsticks: Errors) -> list[str]:
     """Return the notes below a comparison.
 
-    The notes are the numbered caveats (``marks``), the limits of noise, how many intervals would exclude 0 by chance,
-    and the definitions of the words in ``meaning``.
+    The notes are the numbered caveats (``marks``), the largest differences that the errors in ``yardsticks`` explain,
+    how many intervals would exclude 0 by chance, and the definitions of the words in the column ``meaning``.
     """
     notes = [f"[{at}] {text}" for at, text in enumerate(marks, 1)]
     compared = [each["measurement"] for each in records if each["meaning"]]

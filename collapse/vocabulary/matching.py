@@ -118,7 +118,7 @@ def matched_classes(counts_C: NDArray[np.int64], at: NDArray[np.int64], matches:
     others = np.setdiff1d(np.arange(len(counts_C)), at)
     if not len(others):
         raise UsageError(
-            "the given tokens are all classes of the store, so there is no other class to compare them with: give "
+            "the given tokens include every class of the store, so no other class is left to compare them with: give "
             "fewer tokens"
         )
     matched: dict[int, NDArray[np.int64]] = {}

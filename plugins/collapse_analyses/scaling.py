@@ -106,7 +106,7 @@ def _varying_sizes(frame: "pd.DataFrame") -> list[str]:
 
 
 def _rows_of(frame: "pd.DataFrame", size: str) -> "pd.DataFrame":
-    """Return the rows of the fit for a size; for epochs, only the last checkpoint of each run."""
+    """Return the rows to fit a law in the column ``size``; for "epochs", only the last checkpoint of each run."""
     if size == "epochs" and "checkpoint" in frame:
         return frame[(frame["checkpoint"] == frame["epochs"] - 1).fillna(False)]
     return frame

@@ -45,7 +45,7 @@ class Estimates:
 
     @property
     def sqdist(self) -> float:
-        """Mean over pairs of D̃ = ‖μ_c − μ_c′‖² − v_c − v_c′; it equals 2K/(K−1) times the mean of ñ_c²."""
+        """Mean over pairs of D̃ = ‖μ_c − μ_c′‖² − v_c − v_c′; for K classes, 2K/(K−1) times mean ñ_c²."""
         classes = len(self.noise)
         return 2 * classes / (classes - 1) * self.sqnorm
 

@@ -219,7 +219,7 @@ class Name:
 
     @property
     def _changes(self) -> str:
-        """The regularizers, and the head if it is not tied, as in the name; "" for the paper's models."""
+        """The part of the name for regularizers and a head that is not tied; "" for the paper's models."""
         head = "" if self.recipe.head == "tied" else f"_{self.recipe.head}"
         losses = [(name, "m" * (weight < 0), abs(weight)) for name, weight in sorted(self.recipe.regularize.items())]
         return "".join(f"_{name}-{sign}{size:g}".replace("+", "") for name, sign, size in losses) + head
