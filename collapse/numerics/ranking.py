@@ -12,8 +12,7 @@
 
 The mean row and the highest bias are subtracted from all rows and biases before rounding to float32. This subtracts the
 same number, the sample's offset, from all scores of a sample. So the order and the differences of the scores do not
-change, and a large offset costs no digits. (The mean bias is not used: very negative biases, which mask a part of a
-vocabulary, would move the mean far from the other biases.)
+change, and a large offset costs no digits. (Not the mean bias: very negative biases can mask a part of a vocabulary.)
 
 Shapes: B samples, n rows in G blocks, r rows of a block, d dimensions, P samples for which a block is computed again, K
 candidates.
@@ -22,6 +21,7 @@ candidates.
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -45,7 +45,7 @@ class Found:
 
     The groups of rows are those of :class:`Ranking`. For each sample, the candidates contain the row with the highest
     score in group 1, the row with the highest score in groups 1 and 2, and so on. The caller computes exact scores of
-    the candidates to find these rows. ``sums`` is the argument of the search.
+    the candidates to find these rows.
 
     Attributes:
         samples, rows: For each candidate, the index of its sample and its row in the matrix, each of shape (K,).
@@ -65,6 +65,16 @@ class Found:
         """
         # top and best differ by float32 rounding, far below 1; the clamp is for logits so huge that float64 rounds more
         return self.others * (self.top - best_B).clamp(-1, 1).exp()
+
+
+class _Samples(NamedTuple):
+    """The samples of a search; ``x`` (float64), ``bias_factor`` and ``offset`` include the factor log₂ e."""
+
+    x: Float[Tensor, "B d"]
+    bias_factor: float
+    offset: Float[Tensor, " B"]
+    dtype: torch.dtype
+    sums: bool
 
 
 class Ranking:
@@ -101,13 +111,13 @@ class Ranking:
         count, self._dim = len(self._ids), matrix.shape[1]
         self._mean = torch.zeros(self._dim, dtype=torch.float64, device=matrix.device)
         for block in self._blocks:
-            self._mean += self._exact(block).sum(dim=0) / count
+            self._mean += self._rows(self._ids[block]).sum(dim=0) / count
         self._float32_rows: Tensor | None = None
         if count * self._dim <= _KEPT:
             self._float32_rows = torch.empty(count, self._dim, dtype=torch.float32, device=matrix.device)
         norms = []
         for block in self._blocks:
-            exact_rd = self._exact(block)
+            exact_rd = self._rows(self._ids[block])
             shifted_rd = exact_rd - self._mean
             norms.append(torch.stack([exact_rd.norm(dim=1).max(), shifted_rd.norm(dim=1).max()]))
             if self._float32_rows is not None:
@@ -131,8 +141,8 @@ class Ranking:
         exact = exact or (sums and not self._sums_in_float32(norm_B))
         dtype = torch.float64 if exact else torch.float32
         offset_B = x_Bd @ self._mean + bias_factor * self._highest_bias
-        # step 1 of the module's description
-        highest_GB, total_GB = self._screen(x_Bd, bias_factor, dtype, offset_B, sums=sums)
+        samples = _Samples(x_Bd, bias_factor, offset_B, dtype, sums)
+        highest_GB, total_GB = self._screen(samples)  # step 1 of the module's description
         # step 2: near_GB is the lowest score of a candidate
         error_GB = self.error(norm_B, dtype, highest_GB)
         least_GB, least_B = torch.empty_like(highest_GB), torch.full_like(norm_B, -torch.inf)
@@ -141,9 +151,7 @@ class Ranking:
             least_GB[blocks] = least_B
         open_GB = highest_GB + error_GB >= least_GB
         near_GB = (least_GB - error_GB).to(dtype)  # error() is twice the needed bound, which covers rounding to dtype
-        sample_K, row_K, best_GB, rest_GB = self._reopen(
-            x_Bd, bias_factor, dtype, offset_B, open_GB, near_GB, highest_GB, total_GB, sums=sums
-        )
+        sample_K, row_K, best_GB, rest_GB = self._reopen(samples, open_GB, near_GB, highest_GB, total_GB)
         top_B, others_B = best_GB.masked_fill(~open_GB, -torch.inf).amax(dim=0), torch.zeros_like(norm_B)
         if sums:
             if self._cap is not None:  # a cap applies to whole scores: add the offset before, and not again below
@@ -193,9 +201,6 @@ class Ranking:
         rows_rd = self._matrix[ids].double()  # a copy
         return rows_rd if self._centre is None else rows_rd.sub_(self._centre).mul_(1 / self._divisor)
 
-    def _exact(self, block: slice) -> Float[Tensor, "r d"]:
-        return self._rows(self._ids[block])
-
     def _scores(
         self, x_Bd: Float[Tensor, "B d"], block: slice, bias_n: Float[Tensor, " n"] | None
     ) -> Float[Tensor, "B r"]:
@@ -206,7 +211,7 @@ class Ranking:
         if self._float32_rows is not None and x_Bd.dtype == torch.float32:
             rows_rd = self._float32_rows[block]
         else:
-            rows_rd = self._exact(block).sub_(self._mean).to(x_Bd.dtype)
+            rows_rd = self._rows(self._ids[block]).sub_(self._mean).to(x_Bd.dtype)
         return product(x_Bd, rows_rd, None if bias_n is None else bias_n[block])
 
     def _biases(self, bias_factor: float, dtype: torch.dtype) -> Float[Tensor, " n"] | None:
@@ -215,15 +220,14 @@ class Ranking:
         bias_n = bias_factor * (self._bias - self._highest_bias)
         return bias_n.clamp(min=torch.finfo(dtype).min / 8).to(dtype)  # finite in float32 too
 
-    def _screen(
-        self, x_Bd: Float[Tensor, "B d"], bias_factor: float, dtype: torch.dtype, offset_B: Tensor, *, sums: bool
-    ) -> tuple[Float[Tensor, "G B"], Float[Tensor, "G B"]]:
+    def _screen(self, samples: _Samples) -> tuple[Float[Tensor, "G B"], Float[Tensor, "G B"]]:
         """Return, for each block and sample, the highest score m and the sum of exp2(score − m), in float64.
 
         The sums are 0 if ``sums`` is False.
         """
-        x_Bd, bias_n = x_Bd.to(dtype).contiguous(), self._biases(bias_factor, dtype)
-        offset_B1 = offset_B.to(dtype).unsqueeze(1)
+        dtype = samples.dtype
+        x_Bd, bias_n = samples.x.to(dtype).contiguous(), self._biases(samples.bias_factor, dtype)
+        offset_B1 = samples.offset.to(dtype).unsqueeze(1)
         highest_GB = x_Bd.new_empty(len(self._blocks), len(x_Bd))
         total_GB = torch.zeros_like(highest_GB)
         for g, block in enumerate(self._blocks):
@@ -231,23 +235,18 @@ class Ranking:
                 some = slice(start, start + self._work.samples)
                 score_br = self._scores(x_Bd[some], block, bias_n)
                 highest_b = torch.amax(score_br, dim=1, out=highest_GB[g, some])
-                if sums:
+                if samples.sums:
                     term_br = self._terms(score_br, highest_b.unsqueeze(1), offset_B1[some])
                     torch.sum(term_br, dim=1, out=total_GB[g, some])
         return highest_GB.double(), total_GB.double()
 
     def _reopen(
         self,
-        x_Bd: Float[Tensor, "B d"],
-        bias_factor: float,
-        dtype: torch.dtype,
-        offset_B: Float[Tensor, " B"],
+        samples: _Samples,
         open_GB: Bool[Tensor, "G B"],
         near_GB: Float[Tensor, "G B"],
         highest_GB: Float[Tensor, "G B"],
         total_GB: Float[Tensor, "G B"],
-        *,
-        sums: bool,
     ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         """Find the candidates: compute the scores of the open blocks of rows again (step 2 of the module).
 
@@ -260,12 +259,13 @@ class Ranking:
             exp2(score − m) over all rows of the block except the row with score m. The term of this row is 1. If 1
             were added, small terms would lose digits.
         """
+        x_Bd, bias_factor, offset_B, dtype, sums = samples
         given_Bd, bias_n = x_Bd.to(dtype), self._biases(bias_factor, dtype)
         candidates = []
         best_GB, rest_GB = (highest_GB.clone(), total_GB.clone()) if sums else (highest_GB, total_GB)
         # nonzero() is ordered by block, so this gives the samples of each block
-        samples = open_GB.nonzero()[:, 1].split(open_GB.sum(dim=1).tolist())
-        for g, (block, sample_P) in enumerate(zip(self._blocks, samples, strict=True)):
+        open_samples = open_GB.nonzero()[:, 1].split(open_GB.sum(dim=1).tolist())
+        for g, (block, sample_P) in enumerate(zip(self._blocks, open_samples, strict=True)):
             if not len(sample_P):
                 continue
             score_Pr = self._scores(given_Bd[sample_P], block, bias_n)

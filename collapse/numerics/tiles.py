@@ -128,15 +128,15 @@ class Tile:
     def _argument(self, each: Asked) -> Any:
         if each.kind == "field":
             return self.field(each.name)
-        if each.kind == "block":
+        if each.kind == "side":
             if each.name not in self._held:
-                self._held[each.name] = self._block(each)
+                self._held[each.name] = self._side(each)
             return self._held[each.name]
         if each.kind == "function" and of_tiles(each.target):
             return self.value(each.target)
         return self._values.argument(each)
 
-    def _block(self, each: Asked) -> Any:
+    def _side(self, each: Asked) -> Any:
         """Return a class value for the classes in the rows, or in the columns, of the tile.
 
         If each class has one number, the shape is (R, 1) for rows and (1, S) for columns. If each class has a vector,
@@ -147,10 +147,10 @@ class Tile:
         value = plain(found)
         if not isinstance(value, Tensor):
             return found
-        block = value[self.rows if of_rows else self.columns]
-        if block.dim() == 1:
-            block = block.unsqueeze(1 if of_rows else 0)
-        return remarked(found, block)
+        side = value[self.rows if of_rows else self.columns]
+        if side.dim() == 1:
+            side = side.unsqueeze(1 if of_rows else 0)
+        return remarked(found, side)
 
     def _sides(self, values_C: Float[Tensor, " C"]) -> tuple[Float[Tensor, "R 1"], Float[Tensor, " S"]]:
         """Return the values of the classes in the rows, and of those in the columns."""

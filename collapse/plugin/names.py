@@ -1,7 +1,7 @@
 """The names that parameters of a plugin's functions may have, and the value of each.
 
-Shapes: C classes, d dimensions. A tile is a block of class pairs with R rows and S columns; the rows are consecutive
-classes, and so are the columns.
+Shapes: C classes, d dimensions. A tile is a rectangle of class pairs with R rows and S columns, both of consecutive
+classes.
 """
 
 OF_OTHERS = {

@@ -27,14 +27,14 @@ class Asked:
     Attributes:
         name: The parameter's name.
         kind: "function" for a declared function; "value" or "field" for a name in :mod:`collapse.plugin.names`, where
-            a field is a value of class pairs; "block" for ``row_X`` or ``column_X``, which are the values of X for the
+            a field is a value of class pairs; "side" for ``row_X`` or ``column_X``, which are the values of X for the
             classes of a tile; "statistic" for a statistic.
-        target: The declared function; for a block, the :class:`Asked` for X; otherwise None.
+        target: The declared function; for a side, the :class:`Asked` for X; otherwise None.
         optional: Whether the parameter has a default and so needs no value.
     """
 
     name: str
-    kind: Literal["function", "value", "field", "block", "statistic"]
+    kind: Literal["function", "value", "field", "side", "statistic"]
     target: Any = None
     optional: bool = False
 
@@ -56,7 +56,7 @@ def _looked_up(name: str, function: Callable[..., Any], optional: bool) -> Asked
         return Asked(name, "value", None, optional)
     for prefix in ("row_", "column_"):
         if name.startswith(prefix):
-            return Asked(name, "block", _looked_up(name.removeprefix(prefix), function, optional), optional)
+            return Asked(name, "side", _looked_up(name.removeprefix(prefix), function, optional), optional)
     return Asked(name, "statistic", None, optional)
 
 
@@ -83,7 +83,7 @@ def closure(
     for each in asked(function):
         if required and each.optional:
             continue
-        each = each.target if each.kind == "block" else each
+        each = each.target if each.kind == "side" else each
         yield each
         if each.kind == "function":
             yield from closure(each.target, required=required, within=(*within, function))
@@ -115,16 +115,16 @@ def check(function: Callable[..., Any], *, pairs: bool, statistics: Collection[s
             near = near_names(each.name, known)
             raise PluginError(f"{called(function)} has the parameter {each.name!r}, which names no known value; {near}")
     for each in asked(function):
-        of_pairs = each.kind in ("field", "block") or (each.kind == "function" and of_tiles(each.target))
+        of_pairs = each.kind in ("field", "side") or (each.kind == "function" and of_tiles(each.target))
         if of_pairs and not pairs:
             raise PluginError(
                 f"{called(function)} has the parameter {each.name!r}, which is a value of class pairs: remove the "
                 "parameter, or declare the function with @pair_metric or @pair_derived"
             )
         if pairs and (each.name in PER_CLASS or (each.kind == "function" and _kind(each.target) == "class")):
-            blocks = f"row_{each.name} and column_{each.name}"
+            sides = f"row_{each.name} and column_{each.name}"
             raise PluginError(
-                f"{called(function)} takes pairs of classes, but {each.name!r} has one row per class: use {blocks}"
+                f"{called(function)} takes pairs of classes, but {each.name!r} has one row per class: use {sides}"
             )
 
 
