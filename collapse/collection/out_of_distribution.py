@@ -68,7 +68,8 @@ def open_ood(
         other = collect(names[0], progress=report)
     elif not isinstance(store, Store) or not {"chunk_length", "task"} & store.identity.keys():
         raise UsageError(
-            f"--ood-text {names[0]}: the measured embeddings are not of a text: give a store or features file instead"
+            f"--ood-text {names[0]} is a text, but the measured embeddings are not of a text: give --ood-text a store "
+            "or a features file"
         )
     elif isinstance(model, Store) or (isinstance(model, str | Path) and is_store(model)):
         raise UsageError(

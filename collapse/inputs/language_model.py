@@ -39,7 +39,10 @@ def explaining_large_model(name: str, device: torch.device) -> AbstractContextMa
 
 @contextmanager
 def explaining_failed_run(model: Any, on: str) -> Iterator[None]:
-    """Convert errors of a model's code into CollapseError; do not convert :class:`Reached` or out-of-memory errors."""
+    """Convert errors of a model's code into CollapseError; do not convert :class:`Reached` or out-of-memory errors.
+
+    ``on`` says in the message what the model was run on, such as "the data".
+    """
     try:
         yield
     except Exception as error:  # the model's code can raise anything

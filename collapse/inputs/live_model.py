@@ -144,9 +144,10 @@ def _is_name(text: Any) -> bool:
 def _probe(loaded: LanguageModel, folder: Path | None) -> str:
     """Return the fingerprint of a loaded model, ``probe:<hash>:<sums>``.
 
-    The hash is of the model's configuration, parameters and buffers. The sums are base64 of float32: each is a sum over
-    one vector, either the embedding of a fixed token or the logits of a random embedding, with random weights from a
-    fixed seed. If the collection in ``folder`` has sums that equal the model's up to rounding, these sums are returned.
+    The hash is of the model's configuration, parameters and buffers. The sums are float32 numbers in base64. Each is a
+    sum over the entries of one vector with fixed random coefficients; the vectors are the embeddings of fixed tokens
+    and the logits of random embeddings. If the fingerprint of the collection in ``folder`` has sums that equal the
+    model's up to rounding, its sums are used instead.
     """
     h = loaded.embeddings(loaded.probe(_PROBED))[0, -_SUMS:]
     random = torch.Generator().manual_seed(0)

@@ -42,9 +42,9 @@ def maps(counts: Iterable[int], shares: int) -> Iterator[tuple[int, int]]:
     The rows are split into contiguous shares, and each share into maps of 1,000 rows.
 
     Args:
-        counts: The number of rows counted so far, at successive moments; the last number is the total. So maps of the
-            first share are yielded before all rows are counted. If only the first rows of a map have been counted, the
-            map is yielded again later, with more rows.
+        counts: The number of rows counted so far, at successive moments; the last number is the total. When n rows are
+            counted, the first share has at least n / shares rows, so its maps are yielded up to this row, before all
+            rows are counted. A map that ended there is yielded again later, with more rows.
         shares: Number of shares.
 
     >>> list(maps([2500], 2))

@@ -45,7 +45,7 @@ class Numbers:
     notes: list[Note] = field(default_factory=list)
 
     def note(self, name: str, kind: str, text: str) -> None:
-        """Add a note on a measurement."""
+        """Add a note on the measurement ``name``; ``kind`` is a keyword, such as "missing"."""
         self.notes.append(Note(name, kind, text))
 
 

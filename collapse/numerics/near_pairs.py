@@ -25,8 +25,8 @@ class Points:
 
     Attributes:
         at: A function of class indices that returns the points of these classes in full precision, shape (n, d).
-        sqnorms: ‖a_c‖², shape (C,). Squared distances are computed from the vectors a_c as ‖a‖² + ‖b‖² − 2⟨a, b⟩. For
-            class means, a_c is the centred mean.
+        sqnorms: Squared norm of each vector a_c, shape (C,), where a_c is the point or, for class means, the centred
+            mean. Squared distances are computed from these vectors as ‖a‖² + ‖b‖² − 2⟨a, b⟩.
         rounding: Rounding error of each point, shape (C,); two points count as equal if their distance is at most the
             sum of their errors.
     """

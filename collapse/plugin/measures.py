@@ -170,7 +170,7 @@ class _OfLogs(Measure):
     """A measure of logarithms or exponentials of values. It stays equal under h → s·h only if the values stay equal."""
 
     def scale_of(self, scale: Scale) -> float | None:
-        """Return the exponent 0 if h → s·h does not change the values, otherwise None."""
+        """Return 0 if h → s·h changes neither the values (``scale`` is 0) nor the measure; otherwise None."""
         return 0.0 if scale == 0 else None
 
 

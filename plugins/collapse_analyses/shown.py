@@ -1,4 +1,4 @@
-"""Make tables of analyses: files get all numbers, and the printed form has three digits and joined intervals."""
+"""Make tables of analyses: files get all digits; printed tables have three, and show an interval in one column."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any

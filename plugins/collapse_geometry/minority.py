@@ -14,7 +14,8 @@ COLLAPSE_OPT_IN = True
 def minority_cosine(unit_means: Tensor, counts: Tensor) -> Noted | Tensor:
     """Mean cosine between the centred means of the rarest quarter of classes: 1 at minority collapse.
 
-    The means are centred on the mean of all classes. All classes with the largest count of the quarter are included.
+    The means are centred on the mean of all classes. Classes with the same count as the largest
+    class of the quarter also belong to it.
 
     Equation: mean over rare pairs of ⟨u_c, u_c′⟩
     Source: after Fang et al. 2021

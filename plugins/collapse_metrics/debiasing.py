@@ -54,8 +54,8 @@ class Estimates:
         """Standard error of mean ñ_c² due to the noise of the means, estimated from the spread of ñ_c² over classes.
 
         With few classes, or if the true norms are unequal, the spread is a bad estimate. The squared length of Gaussian
-        noise with r effective dimensions has variance 2v²/r, with r from 1 to d. So the error is clamped between its
-        values for r = d and r = 1. With two classes, both ñ_c² are always equal, so the value for r = 1 is used.
+        noise has mean v and variance 2v²/r, where r (1 to d) is its effective dimension. So the error is clamped
+        between its values for r = d and r = 1. With two classes, both ñ_c² are always equal, so that for r = 1 is used.
         """
         classes, dim = self.means.shape
         bound = (2 * self.noise.square() * self.counts / (self.counts - 1)).sum().sqrt() / classes

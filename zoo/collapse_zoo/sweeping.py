@@ -141,7 +141,9 @@ def _planned(
 
 
 def _plan(run: Run, recipe: Recipe, source: Source, ks: set[int], here: Mapping[str, Any]) -> bool:
-    """Write a run's work into its record, and return whether any work is left.
+    """Write what a run has to do into its record; return whether any of it is left.
+
+    A run has to train, and to measure the checkpoints @k for k in ``ks``. ``here`` has facts about this machine.
 
     Raises:
         UsageError: The folder holds another run.
