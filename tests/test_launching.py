@@ -12,7 +12,7 @@ from fake_slurm import Slurm
 
 import collapse
 from collapse.cli.collect import command as collect
-from collapse.cli.launching import option_words
+from collapse.cli.collection_jobs import option_words
 from collapse.cli.measure import command as measure
 from collapse.stores.lock import running_parts
 

@@ -18,7 +18,7 @@ from collapse.numerics.evaluating_metrics import evaluate
 from collapse.numerics.tiles import ClassGeometry, Tile
 from collapse.numerics.values import values_of
 from collapse.plugin.metrics import declaration
-from collapse.plugin.names import OF_PAIRS
+from collapse.plugin.parameter_names import OF_PAIRS
 from collapse.plugin.plugin_manager import plugins
 from collapse.testing import statistics_of
 from collapse_metrics import gnc2

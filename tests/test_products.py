@@ -4,8 +4,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from collapse.numerics.best_rows import Ranking
 from collapse.numerics.products import product
-from collapse.numerics.ranking import Ranking
 
 
 @settings(deadline=None, max_examples=100)

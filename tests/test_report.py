@@ -17,7 +17,7 @@ from report_samples import FIGURES, HOSTILE, hostile_results, rows_of
 import collapse
 from collapse import CollapseError, Results
 from collapse.showing import material
-from collapse.showing.overview import Associations, associations, findings
+from collapse.showing.report_findings import Associations, associations, findings
 
 PUBLISHED = Path(__file__).parents[1] / "zoo" / "collapse_zoo" / "published.csv"
 

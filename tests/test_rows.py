@@ -9,7 +9,7 @@ from safetensors.torch import load_file, save_file
 import collapse
 from collapse import Results
 from collapse.measurement.rows import ABOUT
-from collapse.plugin.names import COLUMNS
+from collapse.plugin.parameter_names import COLUMNS
 from collapse.plugin.plugin_manager import plugins
 
 

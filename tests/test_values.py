@@ -9,7 +9,7 @@ import torch
 from collapse import Mean, Noted, class_metric, derived, metric, pair_derived, pair_metric
 from collapse.errors import PluginError
 from collapse.numerics.values import Values, values_of
-from collapse.plugin.names import HELD, OF_CLASSES, OF_PAIRS, PER_CLASS, need_of
+from collapse.plugin.parameter_names import HELD, OF_CLASSES, OF_PAIRS, PER_CLASS, need_of
 from collapse.plugin.parameters import asked, check, needs
 from collapse.testing import tiny_statistics, two_classes, value
 

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from collapse.cli.launching import JOBS, launching_options, run_or_submit_jobs
+from collapse.cli.collection_jobs import JOBS, launching_options, run_or_submit_jobs
 from collapse.cli.options import collecting_options, given_options
 from collapse.cli.several import for_each, named_models, revisions_option
 from collapse.cli.terminal import plugins_reporting_problems, say

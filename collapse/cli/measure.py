@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from collapse.cli.collection_jobs import launching_options, run_or_submit_jobs
 from collapse.cli.formats import deliver, prints_a_table
-from collapse.cli.launching import launching_options, run_or_submit_jobs
 from collapse.cli.options import Counts, collecting_options, given_options
 from collapse.cli.several import for_each, named_models, revisions_option
 from collapse.cli.terminal import plugins_reporting_problems, say_aside, say_error

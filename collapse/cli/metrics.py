@@ -38,7 +38,7 @@ def command(
 def _parameters(plugins: "Plugins") -> "Table":
     """Return a table of the parameter names that a plugin's functions may use, and of what each parameter receives."""
     from collapse.measurement.table import Table
-    from collapse.plugin.names import HELD, OF_CLASSES, OF_LIMITS, OF_PAIRS
+    from collapse.plugin.parameter_names import HELD, OF_CLASSES, OF_LIMITS, OF_PAIRS
 
     groups = {
         "from the store or the measurement options": HELD,

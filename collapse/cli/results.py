@@ -73,7 +73,7 @@ def _chosen(columns: str | None, frame: "pd.DataFrame", added: list[str]) -> lis
     columns are printed.
     """
     from collapse.measurement.columns import split_columns
-    from collapse.plugin.names import OF_OTHERS
+    from collapse.plugin.parameter_names import OF_OTHERS
     from collapse.plugin.plugin_manager import plugins
 
     if columns is not None:

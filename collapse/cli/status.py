@@ -4,8 +4,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from collapse.cli.collection_jobs import jobs_of
 from collapse.cli.formats import deliver, prints_a_table
-from collapse.cli.launching import jobs_of
 from collapse.errors import CollapseError, UsageError
 
 if TYPE_CHECKING:

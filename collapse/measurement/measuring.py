@@ -76,8 +76,8 @@ def row_and_results(
     Args:
         layer: The layer of a store, one of :attr:`collapse.Store.layers`.
         group: The name of a group of classes, and the ids of the classes in the group. Keep only these classes.
-        others: Other stores that metrics read: for each name in :data:`collapse.plugin.names.OF_OTHERS`, a store and
-            its layer, or None if the store is not available.
+        others: Other stores that metrics read: for each name in :data:`collapse.plugin.parameter_names.OF_OTHERS`, a
+            store and its layer, or None if the store is not available.
         device: Device for the computation; None for the device of the statistics.
         by_class, top: As in :func:`collapse.numerics.evaluating_metrics.evaluate`.
 

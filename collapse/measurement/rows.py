@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from collapse.errors import counted, near_names
 from collapse.measurement.cells import plain
 from collapse.measurement.table import Table
-from collapse.plugin.names import OF_OTHERS
+from collapse.plugin.parameter_names import OF_OTHERS
 from collapse.plugin.plugin_manager import plugins
 from collapse.stores.layer_names import TOP
 

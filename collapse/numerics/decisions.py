@@ -1,7 +1,7 @@
 """Compute the decisions of the linear and the nearest-class-centre classifiers, and the loss, in the validation pass.
 
 Decisions equal those of float64, whatever the head's dtype. First, products in float32 with a proven error bound select
-the rows that may have the highest score. The scores of these rows are then computed in float64 (ranking.py). The
+the rows that may have the highest score. The scores of these rows are then computed in float64 (best_rows.py). The
 nearest centre is the class c with the largest ⟨h − μ̄, a_c⟩ − ½‖a_c‖², where a_c = μ_c − μ̄. If several centres are
 equally near within rounding, ‖h − μ_c‖² is computed by direct difference. Ties go to the lowest id. In the loss, the
 logit of the label and the highest logits are float64, the others float32.
@@ -19,12 +19,12 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from collapse.numerics.best_rows import first_row, highest
+from collapse.numerics.best_rows import Ranking
 from collapse.numerics.devices import float64_device, work_sizes
 from collapse.numerics.finite import check_finite, largest
 from collapse.numerics.logits import LINEAR, Logits
-from collapse.numerics.ranking import Ranking
 from collapse.numerics.statistics import EmbeddingStatistics
+from collapse.numerics.ties import first_row, highest
 from collapse.numerics.validation_totals import SUMS, with_samples
 from collapse.plugin.plugin_statistics import PluginStatistics
 from collapse.plugin.statistic import Statistic, ValidationBatch

@@ -19,7 +19,7 @@ from collapse.numerics.statistics import EmbeddingStatistics
 from collapse.numerics.values import Values, as_number, as_tensor, plain
 from collapse.plugin.guarding import Failed, Wrote
 from collapse.plugin.metrics import Measure, Metric, Noted
-from collapse.plugin.names import HELD
+from collapse.plugin.parameter_names import HELD
 from collapse.plugin.plugin_manager import plugins
 from collapse.plugin.plugin_statistics import conflict
 

@@ -13,7 +13,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from collapse.errors import CollapseError, at_least, counted
-from collapse.plugin.names import HELD, OF_OTHERS
+from collapse.plugin.parameter_names import HELD, OF_OTHERS
 
 ROUNDING = 2.0**-48
 """Largest relative difference (16 ulp) between float64 sums of the same few thousand numbers in different orders."""

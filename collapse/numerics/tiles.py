@@ -119,7 +119,7 @@ class Tile:
 
     @torch.no_grad()
     def field(self, name: str) -> Float[Tensor, "R S"]:
-        """Return one number per class pair; ``name`` is a key of :data:`collapse.plugin.names.OF_PAIRS`."""
+        """Return one number per class pair; ``name`` is a key of :data:`collapse.plugin.parameter_names.OF_PAIRS`."""
         if name not in self._held:
             self._held[name] = getattr(self, f"_{name}")()
         found: Tensor = self._held[name]

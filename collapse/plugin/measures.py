@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from collapse.errors import PluginError, near_names
 from collapse.plugin.guarding import called, error_line
-from collapse.plugin.names import COLUMNS, OF_LIMITS
+from collapse.plugin.parameter_names import COLUMNS, OF_LIMITS
 
 if TYPE_CHECKING:
     from torch import Tensor

@@ -1,8 +1,8 @@
 """Find what each parameter name of a plugin's function refers to, as pytest does for fixtures.
 
-A parameter can have the name of another declared function, a name in :mod:`collapse.plugin.names`, or the name of a
-statistic. The other function must be defined in the same module, or imported into it. numerics/values.py computes the
-values.
+A parameter can have the name of another declared function, a name in :mod:`collapse.plugin.parameter_names`, or the
+name of a statistic. The other function must be defined in the same module, or imported into it. numerics/values.py
+computes the values.
 """
 
 from collections.abc import Callable, Collection, Iterator
@@ -13,7 +13,7 @@ from typing import Any, Literal
 
 from collapse.errors import PluginError, near_names
 from collapse.plugin.guarding import called
-from collapse.plugin.names import HELD, OF_CLASSES, OF_PAIRS, PER_CLASS, need_of
+from collapse.plugin.parameter_names import HELD, OF_CLASSES, OF_PAIRS, PER_CLASS, need_of
 
 DECLARATION = "__collapse_declaration__"
 FILE_PREFIX = "collapse_plugin_"
@@ -26,9 +26,9 @@ class Asked:
 
     Attributes:
         name: The parameter's name.
-        kind: "function" for a declared function; "value" or "field" for a name in :mod:`collapse.plugin.names`, where
-            a field is a value of class pairs; "side" for ``row_X`` or ``column_X``, which are the values of X for the
-            classes of a tile; "statistic" for a statistic.
+        kind: "function" for a declared function; "value" or "field" for a name in
+            :mod:`collapse.plugin.parameter_names`, where a field is a value of class pairs; "side" for ``row_X`` or
+            ``column_X``, which are the values of X for the classes of a tile; "statistic" for a statistic.
         target: The declared function; for a side, the :class:`Asked` for X; otherwise None.
         optional: Whether the parameter has a default and so needs no value.
     """

@@ -11,7 +11,7 @@ from collapse.plugin.figures import Figure
 from collapse.plugin.guarding import called, error_line
 from collapse.plugin.loading import Plugin, new_manager
 from collapse.plugin.metrics import Analysis, Measure, Metric, declaration
-from collapse.plugin.names import HELD, OF_CLASSES, OF_OTHERS, OF_PAIRS
+from collapse.plugin.parameter_names import HELD, OF_CLASSES, OF_OTHERS, OF_PAIRS
 from collapse.plugin.parameters import DECLARATION, asked, check
 
 if TYPE_CHECKING:

@@ -19,7 +19,7 @@ from collapse.measurement.prepared import of_top
 from collapse.measurement.table import Table
 from collapse.plugin.plugin_manager import plugins
 from collapse.showing.material import Material, Source, gather
-from collapse.showing.overview import LOSS, Associations, associations, findings, warnings
+from collapse.showing.report_findings import LOSS, Associations, associations, findings, warnings
 from collapse.showing.report_tables import (
     definition_table,
     layer_table,

@@ -9,7 +9,7 @@ from collapse.measurement.results import Results
 from collapse.measurement.row_tables import ERROR, by_property, notes_on_reachable, whole_table_of
 from collapse.measurement.rows import ABOUT
 from collapse.measurement.table import Table, table_of_frame
-from collapse.plugin.names import OF_OTHERS
+from collapse.plugin.parameter_names import OF_OTHERS
 from collapse.plugin.plugin_manager import plugins
 from collapse.stores.store import Store
 

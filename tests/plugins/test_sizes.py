@@ -8,8 +8,8 @@ import pytest
 
 from collapse import Results, analyze
 from collapse.plugin.plugin_manager import plugins
-from collapse.showing.overview import associations as associations_of
-from collapse.showing.overview import findings
+from collapse.showing.report_findings import associations as associations_of
+from collapse.showing.report_findings import findings
 from collapse_analyses.fits import Jackknife, linear_model
 
 

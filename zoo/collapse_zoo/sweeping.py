@@ -16,7 +16,7 @@ import torch
 from submitit.helpers import Checkpointable
 
 from collapse.core.progress import Report, numbered
-from collapse.core.slurm import submit
+from collapse.core.submitting import submit
 from collapse.errors import CollapseError
 from collapse.measurement.results import Row
 from collapse.stores.lock import locked

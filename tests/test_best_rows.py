@@ -8,7 +8,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from collapse.numerics import ranking
+from collapse.numerics import best_rows
 from collapse.numerics.decisions import Decider
 from collapse.numerics.devices import work_sizes
 from collapse.numerics.products import product
@@ -216,7 +216,7 @@ def test_memory_does_not_grow_with_samples_times_vocabulary(monkeypatch):
         largest = max(largest, made.numel())
         return made
 
-    monkeypatch.setattr(ranking, "product", seen)
+    monkeypatch.setattr(best_rows, "product", seen)
     draw = torch.Generator().manual_seed(0)
     made = decider(torch.randn(5000, 8, generator=draw))
     made.linear(torch.randn(3000, 8, generator=draw).double(), torch.zeros(3000).long())

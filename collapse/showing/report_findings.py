@@ -14,7 +14,7 @@ from collapse.measurement.results import Results
 from collapse.measurement.row_tables import by_property
 from collapse.measurement.table import Table
 from collapse.plugin.metrics import limits_of
-from collapse.plugin.names import OF_OTHERS
+from collapse.plugin.parameter_names import OF_OTHERS
 from collapse.plugin.plugin_manager import plugins
 from collapse.stores.layer_names import TOP
 

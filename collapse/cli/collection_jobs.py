@@ -22,7 +22,7 @@ from collapse.cli.terminal import say
 from collapse.core import ranks
 from collapse.core.paths import expanded
 from collapse.core.reading import read_json
-from collapse.core.slurm import queued, submit
+from collapse.core.submitting import queued, submit
 from collapse.errors import CollapseError, UsageError
 from collapse.inputs.collection_spec import CollectionSpec
 from collapse.stores.writing import write_atomic
