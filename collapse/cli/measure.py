@@ -190,7 +190,7 @@ def _measure_each(
     from collapse.vocabulary.groups import measure_groups
 
     rows: list[Row] = []
-    before: dict[int, dict[str, Any]] = {least: {} for least in min_counts}  # metrics read it as ``previous``
+    previous: dict[int, dict[str, Any]] = {least: {} for least in min_counts}  # as in rows_of_layers()
 
     def measure_one(model: str, report: "Report") -> None:
         opened, ood = open_or_collect(model, ood_text, store=place_of(model), progress=report, **given)
@@ -206,7 +206,7 @@ def _measure_each(
                     made += measure_groups(opened, group_by, layer=layer, others=others, **options).rows
             else:
                 # without --layers, this is one row, of the layer top
-                found = rows_of_layers(opened, asked, before[least], ood=ood, of_models=len(models) > 1, **options)
+                found = rows_of_layers(opened, asked, previous[least], ood=ood, of_models=len(models) > 1, **options)
                 made += [with_nulls(row, nulls, {**how, "min_count": least}, report) if nulls else row for row in found]
         rows.extend(of_revision(row, model) if of_revisions else row for row in made)
         # keep the row of the first --min-count, but not with --classes-of, --group-by or --ood-text

@@ -72,7 +72,7 @@ def measure_layers(
 def rows_of_layers(
     opened: Measured,
     asked: Any,
-    before: dict[str, tuple[Store, str]],
+    previous: dict[str, Other],
     *,
     ood: Any = None,
     of_models: bool = False,
@@ -83,7 +83,7 @@ def rows_of_layers(
     Args:
         opened: The store.
         asked: The layers, as ``--layers`` names them.
-        before: Dictionary with the store and layer of the previous row; this call updates it. The key is the layer if
+        previous: Dictionary with the store and layer of the previous row; this call updates it. The key is the layer if
             ``of_models``, otherwise "".
         ood: The store of an out-of-distribution text, or None.
         of_models: Whether the previous row is the same layer of another model or checkpoint. If False, the previous row
@@ -94,12 +94,13 @@ def rows_of_layers(
     rows, layers = [], layers_held(store, asked)
     for layer in layers:
         others: dict[str, Other | None] = {"ood": (ood, layer)} if ood else {}
+        key = layer if of_models else ""
         if of_models or len(layers) > 1:
-            last = before.get(layer if of_models else "")
-            comparable = last is not None and last[0].identity.get("tokenizer") == store.identity.get("tokenizer")
-            others["previous"] = last if comparable else None
+            last, _ = previous.get(key, (None, ""))
+            comparable = isinstance(last, Store) and last.identity.get("tokenizer") == store.identity.get("tokenizer")
+            others["previous"] = previous[key] if comparable else None
         rows.append(measure_store(store, layer=layer, others=others, **how))
-        before[layer if of_models else ""] = store, layer
+        previous[key] = store, layer
     return rows
 
 
@@ -159,7 +160,7 @@ def trajectory(
     how = how_to_measure(metrics, options.get("device"), min_count=min_count)
     asked = CollectionSpec(**options, layers=layers).layers
     names, rows = find_revisions(str(model), revisions), []
-    before: dict[str, tuple[Store, str]] = {}
+    before: dict[str, Other] = {}
     for at, name in enumerate(names, 1):
         try:
             place = None if store is None else place_among(name, str(store))

@@ -27,14 +27,21 @@ from collapse.numerics.finite import check_classifier
 from collapse.plugin.plugin_manager import plugins
 from collapse.plugin.plugin_statistics import PluginStatistics
 from collapse.stores.dealing_slices import dealt, slices_of_part
-from collapse.stores.folding_shards import StatisticTypes, continuable, fold_training, fold_validation, training_hash
+from collapse.stores.folding_shards import (
+    StatisticTypes,
+    add_layers,
+    continuable,
+    fold_training,
+    fold_validation,
+    training_hash,
+)
 from collapse.stores.manifest import OF_VALIDATION, differences, is_store
 from collapse.stores.merging import checked_in_order
 from collapse.stores.provenance import Clock, device_name, versions
 from collapse.stores.request import refuse_if_shards_differ
 from collapse.stores.shards import Part, Shard, fields_to_compare, gaps, shards_in
 from collapse.stores.store import Store
-from collapse.stores.store_folder import exclusively
+from collapse.stores.store_folder import locked_beside_parts
 
 log = logging.getLogger("collapse")
 
@@ -108,7 +115,7 @@ class Collection:
         self, phase_name: str, layers: Sequence[str], shards: list[Shard], store: Store | None
     ) -> Store | None:
         """Fold the shards of a phase, also those of other parts; return the store, or None while slices are missing."""
-        with exclusively(self.folder, self.part):
+        with locked_beside_parts(self.folder, self.part):
             if folded := self._store_folded_by_another(phase_name, layers):
                 return folded
             if self.folder is not None and self.part is not None:  # other parts may have written shards meanwhile
@@ -116,7 +123,9 @@ class Collection:
             if not shards or gaps(shards):
                 return None
             if phase_name == "train":
-                return fold_training(self.folder, shards, self.statistic_types, store=store)
+                if store is None:
+                    return fold_training(self.folder, shards, self.statistic_types)
+                return add_layers(store, shards, self.statistic_types)
             assert store is not None  # validation needs its class means
             return fold_validation(shards, self.statistic_types, store=store)
 
@@ -193,7 +202,7 @@ class Collection:
 
     def _shards_unless_folded(self, phase_name: str, layers: Sequence[str]) -> list[Shard] | None:
         """Return the shards of a phase in the folder; None if another part has already folded these shards."""
-        with exclusively(self.folder, self.part):
+        with locked_beside_parts(self.folder, self.part):
             if self._store_folded_by_another(phase_name, layers):
                 return None
             return [] if self.folder is None else shards_in(self.folder, phase_name)

@@ -69,7 +69,7 @@ def row_and_results(
     device: str | None = None,
     progress: Report | None = None,
     by_class: bool = False,
-    top: int = 0,
+    top_pairs: int = 0,
 ) -> tuple[Row, Evaluation]:
     """Measure a store as :func:`collapse.measure` does; return the row, and the results of the metrics.
 
@@ -79,7 +79,7 @@ def row_and_results(
         others: Other stores that metrics read: for each name in :data:`collapse.plugin.parameter_names.OF_OTHERS`, a
             store and its layer, or None if the store is not available.
         device: Device for the computation; None for the device of the statistics.
-        by_class, top: As in :func:`collapse.numerics.evaluating_metrics.evaluate`.
+        by_class, top_pairs: As in :func:`collapse.numerics.evaluating_metrics.evaluate`.
 
     Raises:
         UsageError: A metric or device is unknown, or a store of ``classes_of`` has another tokenizer.
@@ -102,7 +102,7 @@ def row_and_results(
 
     message = out_of_memory_message("the measurements", classes, dim, pick_device(device or "cpu"), "--min-count")
     with explaining_out_of_memory(message):
-        found = evaluate(new_values, by_metric(wanted), by_class=by_class, top=top, progress=progress)
+        found = evaluate(new_values, by_metric(wanted), by_class=by_class, top_pairs=top_pairs, progress=progress)
     asked = {"group": group and group[0], "ood": _name_of(others.get("ood"))}
     return _row(opened, layer, wanted, found, asked), found
 

@@ -76,8 +76,10 @@ def _number(made: Numbers, each: MetricResult, measure: Measure, reasons: dict[s
     for kind, text in reasons.items():
         made.note(name, kind, text)
     number = each.numbers[name]
-    if each.tally is not None and not _has_a_value(made, name, each.tally, each.left_out[name], each.metric.kind):
-        return None
+    if each.tally is not None:
+        _record_excluded(made, name, each.tally, each.left_out[name], each.metric.kind)
+        if each.left_out[name] == each.tally.added:
+            return None
     if isinstance(measure, CoV) and math.isnan(number):
         made.note(name, "zero", "the mean is 0, so std/mean is undefined: use the std")
         return None
@@ -93,18 +95,14 @@ def _number(made: Numbers, each: MetricResult, measure: Measure, reasons: dict[s
     return None
 
 
-def _has_a_value(made: Numbers, name: str, tally: Tally, left_out: int, noun: str) -> bool:
-    """Return whether a number was computed from at least one class or pair.
-
-    Record how many classes or pairs the number excludes. If it excludes all, add a note.
-    """
+def _record_excluded(made: Numbers, name: str, tally: Tally, left_out: int, metric_kind: str) -> None:
+    """Record how many classes or pairs a number excludes; if it excludes all, add a note."""
     # for a class metric, a note already counts the classes without a finite value
-    if excluded := left_out - (tally.nan + tally.infinite if noun == "class" else 0):
+    if excluded := left_out - (tally.nan + tally.infinite if metric_kind == "class" else 0):
         made.excluded[name] = excluded
     if left_out == tally.added:
-        kind = "no_classes" if noun == "class" else "no_pairs"
-        made.note(name, kind, f"none of {counted(tally.added, noun)} has a value")
-    return left_out < tally.added
+        kind = "no_classes" if metric_kind == "class" else "no_pairs"
+        made.note(name, kind, f"none of {counted(tally.added, metric_kind)} has a value")
 
 
 def _reasons_left_out(each: MetricResult, found: Evaluation) -> dict[str, str]:

@@ -51,7 +51,7 @@ def evaluate(
     chosen: Sequence[tuple[Metric, Sequence[Measure]]],
     *,
     by_class: bool = False,
-    top: int = 0,
+    top_pairs: int = 0,
     tile_side: int | None = None,
     progress: Report | None = None,
 ) -> Evaluation:
@@ -63,7 +63,7 @@ def evaluate(
         new_values: Function that returns new :class:`Values`, whose tensors nothing else uses.
         chosen: Metrics, each with its measures.
         by_class: Also keep the values behind each measurement, one per class.
-        top: Also keep this many pairs with the largest values of each pair metric.
+        top_pairs: Also keep this many pairs with the largest values of each pair metric.
         tile_side: Number of rows, and of columns, of a tile of pairs; None for the default of
             :func:`collapse.numerics.pairs.sweep`.
         progress: Called as progress(what, done, total[, note]).
@@ -76,7 +76,7 @@ def evaluate(
             for metric, measures in chosen
         ]
         running = [each for each in made if each.remark is None and each.failure is None]
-        counts = _evaluate_all(running, values, by_class, top, tile_side, progress)
+        counts = _evaluate_all(running, values, by_class, top_pairs, tile_side, progress)
         writers = [each for each in running if isinstance(each.failure, Wrote)]
         if not writers:
             return Evaluation(made, values.s, counts)
@@ -87,7 +87,7 @@ def _evaluate_all(
     wanted: Sequence[MetricResult],
     values: Values,
     by_class: bool,
-    top: int,
+    top_pairs: int,
     tile_side: int | None,
     progress: Report | None,
 ) -> Counter[str]:
@@ -109,7 +109,7 @@ def _evaluate_all(
                 _classwise(each, each.tally, values, by_class)
             else:
                 each.class_tally = _tally(each, values, groups=values.s.n_classes) if by_class else None
-                each.top = TopPairs(top, values.s.means.device) if top else None
+                each.top_pairs = TopPairs(top_pairs, values.s.means.device) if top_pairs else None
                 pairs.append(each)
     if pairs and not any(isinstance(each.failure, Wrote) for each in wanted):  # else all are evaluated again
         counts = sweep(values, pairs, side=tile_side, progress=progress)

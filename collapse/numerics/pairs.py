@@ -84,8 +84,8 @@ def _add(result: MetricResult, tile: Tile) -> None:
     if values is None:
         return
     assert result.tally is not None  # every pair metric has one
-    if result.top is not None:
-        result.top.add(values, tile.rows, tile.columns)
+    if result.top_pairs is not None:
+        result.top_pairs.add(values, tile.rows, tile.columns)
     if result.class_tally is not None:
         if not tile.diagonal:
             result.class_tally.add(values, tile.rows)

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import reduce
 from itertools import groupby
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from jaxtyping import Float, Int
@@ -139,6 +139,22 @@ class TopPairs:
         self.pairs, self.values = pairs[order], values_n[order]
 
 
+class OfRank(NamedTuple):
+    """What the other ranks need of a metric's result; all but ``failure`` are None unless a pair metric succeeded.
+
+    Attributes:
+        failure, remark: As in :class:`MetricResult`.
+        tally, class_tally: Their counts and states.
+        largest: The pairs with the largest values: pairs, values.
+    """
+
+    failure: Failed | None
+    remark: Noted | None = None
+    tally: tuple[Any, ...] | None = None
+    class_tally: tuple[Any, ...] | None = None
+    largest: tuple[Tensor, Tensor] | None = None
+
+
 @dataclass
 class MetricResult:
     """The result of evaluating one metric. evaluating_metrics.py fills it; pairs.py adds values to its tallies.
@@ -157,7 +173,7 @@ class MetricResult:
         undefined: Whether a class has no finite value, shape (C,); None if this is not a class metric.
         by_class: For each measurement, token ids and their values; empty if not requested. The value is NaN for a class
             that the measurement excludes.
-        top: The pairs with the largest values; None if not requested, or if this is not a pair metric.
+        top_pairs: The pairs with the largest values; None if not requested, or if this is not a pair metric.
         influence: Influence of each validation block or group of blocks on the number, shape (S,); None without a
             standard error.
         standard_error: Standard error of the number; None if it has none, or if there are fewer than two blocks.
@@ -174,38 +190,34 @@ class MetricResult:
     left_out: dict[str, int] = field(default_factory=dict)
     undefined: Tensor | None = None
     by_class: dict[str, tuple[Tensor, Tensor]] = field(default_factory=dict)
-    top: TopPairs | None = None
+    top_pairs: TopPairs | None = None
     influence: Float[Tensor, " S"] | None = None
     standard_error: float | None = None
     error_failure: Failed | None = None
 
-    def of_this_rank(self) -> tuple[Any, ...]:
-        """Return what the other ranks need of this result.
-
-        For a pair metric that did not fail, this is (None, remark, counts and states of ``tally``, the same of
-        ``class_tally``, largest pairs). For all other results, it is (failure, None).
-        """
+    def of_this_rank(self) -> OfRank:
+        """Return what the other ranks need of this result."""
         if self.failure or self.tally is None or self.metric.kind != "pair":
-            return self.failure, None
+            return OfRank(self.failure)
         # a remark's value is a tile, which the other ranks do not need; None says that there are no numbers
         remark = self.remark and replace(self.remark, value=None if self.remark.value is None else True)
-        of_classes = self.class_tally and self.class_tally.counts_and_states()
-        largest = self.top and (self.top.pairs.cpu(), self.top.values.cpu())
-        return None, remark, self.tally.counts_and_states(), of_classes, largest
+        of_classes = None if self.class_tally is None else self.class_tally.counts_and_states()
+        largest = None if self.top_pairs is None else (self.top_pairs.pairs.cpu(), self.top_pairs.values.cpu())
+        return OfRank(None, remark, self.tally.counts_and_states(), of_classes, largest)
 
-    def merge(self, parts: Sequence[tuple[Any, ...]]) -> None:
+    def merge(self, parts: Sequence[OfRank]) -> None:
         """Combine all ranks' results of :meth:`of_this_rank`; the metric failed if it failed on at least one rank."""
-        failures = [each[0] for each in parts if each[0]]
+        failures = [each.failure for each in parts if each.failure]
         self.failure = max(failures, key=lambda failure: isinstance(failure, Wrote), default=None)
-        if self.failure or len(parts[0]) == 2:  # not a pair metric
+        if self.failure or parts[0].tally is None:  # not a pair metric
             return
         _, remarks, tallies, of_classes, tops = zip(*parts, strict=True)
         self.remark = next(filter(None, remarks), None)
         for tally, given in ((self.tally, tallies), (self.class_tally, of_classes)):
             if tally is not None:
                 tally.replace_by_merged(given)
-        if self.top is not None:
-            self.top.keep_largest(tops)
+        if self.top_pairs is not None:
+            self.top_pairs.keep_largest(tops)
 
     def reduce(self) -> None:
         """Compute ``numbers`` and ``left_out`` from the tally, after all values were added."""

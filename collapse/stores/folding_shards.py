@@ -42,42 +42,45 @@ _ABOUT = ("identity", "model", "corpus", "coverage", "statistics", "statistics_b
 """Fields of a manifest that are passed to :func:`build` as ``about`` when a store is extended."""
 
 
-def fold_training(
-    folder: Path | None,
-    shards: Sequence[Shard],
-    statistic_types: StatisticTypes | None = None,
-    *,
-    store: Store | None = None,
-) -> Store:
-    """Fold training shards into a new store, which is not yet validated; or add their layers to ``store``.
+def fold_training(folder: Path | None, shards: Sequence[Shard], statistic_types: StatisticTypes | None = None) -> Store:
+    """Fold training shards into a new store, which is not yet validated.
 
     Afterwards, the shards in the store's folder are removed. The caller holds the folder's lock.
 
     Args:
-        folder: Folder of a new store; None for a store in memory. If ``store`` is given, its own folder is used.
+        folder: Folder of the store; None for a store in memory.
         shards: Shards in the order of their slices; together, they cover the training text.
         statistic_types: Plugin statistics to fold; None for all that are registered.
-        store: The store to which the shards add layers; None to make a new store.
     """
     by_layer, head = _merged_statistics_and_head(shards, _mergeable_statistics(shards, statistic_types))
-    any_layer = next(iter(by_layer.values()))  # all have statistics of the same versions
-    files: dict[str, Mapping[str, Tensor]] = {}
-    for layer, s in by_layer.items():
-        moments = {name: getattr(s, name) for name in ("classes", "counts", "means", "variances")}
-        of_head = {"classifier": head} if layer == TOP else {}
-        files |= {file_of(name, layer): each for name, each in {"train": moments, **of_head, **s.extra}.items()}
-    first = shards[0].header
-    if store is not None:
-        # the store's own fields have priority; only a collection of inner layers adds the field no_lens
-        about = {**store.manifest, "model": {**first["model"], **store.manifest["model"]}}
-        return _extended(store, about, files, {"layers": _of_layers(store, shards)})
+    first, any_layer = shards[0].header, next(iter(by_layer.values()))  # all have statistics of the same versions
     about = {
         **{name: first[name] for name in ("identity", "model", "corpus")},
         "coverage": {"train": first["coverage"], "validation": None},
         "statistics": dict(any_layer.versions),
         "statistics_by": dict(any_layer.makers),
     }
-    return build(folder, about, files, provenance=_provenance(shards))
+    return build(folder, about, _training_files(by_layer, head), provenance=_provenance(shards))
+
+
+def add_layers(store: Store, shards: Sequence[Shard], statistic_types: StatisticTypes | None = None) -> Store:
+    """Add the layers of training shards to a store; otherwise as :func:`fold_training`."""
+    by_layer, head = _merged_statistics_and_head(shards, _mergeable_statistics(shards, statistic_types))
+    # the store's own fields have priority; only a collection of inner layers adds the field no_lens
+    about = {**store.manifest, "model": {**shards[0].header["model"], **store.manifest["model"]}}
+    return _extended(store, about, _training_files(by_layer, head), {"layers": _provenance_of_layers(store, shards)})
+
+
+def _training_files(
+    by_layer: Mapping[str, EmbeddingStatistics], head: Mapping[str, Tensor]
+) -> dict[str, Mapping[str, Tensor]]:
+    """Return the tensors of a store's training files, by file name."""
+    files: dict[str, Mapping[str, Tensor]] = {}
+    for layer, s in by_layer.items():
+        moments = {name: getattr(s, name) for name in ("classes", "counts", "means", "variances")}
+        of_head = {"classifier": head} if layer == TOP else {}
+        files |= {file_of(name, layer): each for name, each in {"train": moments, **of_head, **s.extra}.items()}
+    return files
 
 
 def fold_validation(shards: Sequence[Shard], statistic_types: StatisticTypes | None = None, *, store: Store) -> Store:
@@ -97,7 +100,7 @@ def fold_validation(shards: Sequence[Shard], statistic_types: StatisticTypes | N
             for name, each in {"validation": vars(counts), **plugin_statistics.tensors()}.items()
         }
     if store.holds("validation"):
-        return _extended(store, held, files, {"layers": _of_layers(store, shards)})
+        return _extended(store, held, files, {"layers": _provenance_of_layers(store, shards)})
     about = {
         **held,
         "identity": first["identity"],
@@ -125,7 +128,7 @@ def _extended(
     return build(store.path, about, files, provenance={**held["provenance"], **provenance}, kept=kept)
 
 
-def _of_layers(store: Store, shards: Sequence[Shard]) -> list[dict[str, Any]]:
+def _provenance_of_layers(store: Store, shards: Sequence[Shard]) -> list[dict[str, Any]]:
     """Return a store's provenance entries for layers that were added later, followed by a new entry for ``shards``."""
     first = shards[0]
     added = {"phase": first.phase, "layers": first.header["layers"], **_provenance(shards)}

@@ -20,7 +20,7 @@ from collapse.stores.layer_names import layers_of
 from collapse.stores.manifest import KNOWN_LATER, OF_VALIDATION, SHARDS, VERSION, differences, is_store
 from collapse.stores.shards import Part, Shard, all_shards, gaps, remove_shards, set_damaged_shards_aside, shards_in
 from collapse.stores.store import Store, another_store
-from collapse.stores.store_folder import RECOLLECTED, exclusively, locked_store_folder, replace_by_recollected
+from collapse.stores.store_folder import RECOLLECTED, locked_beside_parts, locked_store_folder, replace_by_recollected
 
 log = logging.getLogger("collapse")
 
@@ -132,17 +132,23 @@ class Request:
         if not self.recollect and (store := self._complete_store(folder)):  # readers need no lock
             yield Claim(folder, done=store)
             return
+        done: Store | Part | None
         with locked_store_folder(folder, self.part):
             if self.recollect:
                 new = self._folder_to_recollect(folder)
                 yield Claim(new, done=self._complete_store(new), store=_store_in(new))
                 replace_by_recollected(folder)
                 return
-            with exclusively(folder, self.part):  # look again: another process may have finished meanwhile
+            with locked_beside_parts(folder, self.part):  # look again: another process may have finished meanwhile
                 set_damaged_shards_aside(folder, self.part)
                 if (store := _store_in(folder)) is not None:
                     _remove_folded(folder, store)
-                done = self._complete_store(folder) or self._part_if_done(folder)
+                done = self._complete_store(folder)
+                if done is None:
+                    # the shards are of one phase: those of the training are removed before validation begins
+                    shards = all_shards(folder)
+                    refuse_if_shards_differ(folder, self._shard_differences(shards, store))
+                    done = self._part_if_done(folder, store, shards)
             yield Claim(folder, done=done, store=store)
 
     def result(self, done: Store | Part) -> Store | Part:
@@ -225,18 +231,12 @@ class Request:
             )
         return None if self.lacking_layers(store) or self.lacks_validation(store) else store
 
-    def _part_if_done(self, folder: Path) -> Store | Part | None:
+    def _part_if_done(self, folder: Path, store: Store | None, shards: Sequence[Shard]) -> Store | Part | None:
         """Return the store or part in a locked folder if the requested part is complete but the whole phase is not.
 
         Otherwise, return None. The result is the store if the folder holds one, because the part then belongs to the
         validation or to new layers; if not, it is the part.
-
-        Raises:
-            StoreError: The folder has shards collected with other options; this is checked even without ``--part``.
         """
-        # the shards are of one phase: those of the training are removed before validation begins
-        store, shards = _store_in(folder), all_shards(folder)
-        refuse_if_shards_differ(folder, self._shard_differences(shards, store))
         if not self.part or not shards or not gaps(shards):  # without gaps, the whole text must still be folded
             return None
         missing = gaps(shards, slices_of_part(shards[0].slices_in_phase, self.part))

@@ -27,7 +27,7 @@ def locked_store_folder(folder: Path, part: tuple[int, int] | None = None) -> It
 
     This waits while another process writes into the folder. A created folder is removed again if the ``with`` block
     raises before anything is written into the folder. With ``part``, lock only the k-th of n parts, so that other
-    processes can collect the other parts at the same time; see :func:`exclusively`.
+    processes can collect the other parts at the same time; see :func:`locked_beside_parts`.
 
     Raises:
         StoreError: The folder holds files that collapse did not write; the message names some.
@@ -46,7 +46,7 @@ def locked_store_folder(folder: Path, part: tuple[int, int] | None = None) -> It
             "choose an empty or a new folder for --store"
         )
     with locked(folder, wait=True, part=part):
-        with exclusively(folder, part):
+        with locked_beside_parts(folder, part):
             others = [(k, n) for k, n in running_parts(folder) if part is not None and n != part[1]]
             if others:
                 k, n = others[0]
@@ -59,7 +59,7 @@ def locked_store_folder(folder: Path, part: tuple[int, int] | None = None) -> It
         yield
 
 
-def exclusively(folder: Path | None, part: tuple[int, int] | None) -> AbstractContextManager[None]:
+def locked_beside_parts(folder: Path | None, part: tuple[int, int] | None) -> AbstractContextManager[None]:
     """Return a context that holds the lock of a store's folder; the caller holds the lock of ``part``.
 
     Processes of other parts can still write their shards. Without ``part``, the context does nothing: the caller holds

@@ -66,8 +66,8 @@ def confusable_pairs(
     of_pairs = [name for name, (metric, _) in plugins().measurements().items() if metric.kind == "pair"]
     check_name(by, of_pairs, "a measurement of pairs")
     chosen = choose(store, tokenizer=tokenizer, min_count=min_count, every=True)
-    row, found = row_and_results(chosen.store, metrics=by, min_count=min_count, top=most, progress=progress)
-    (top,) = (each.top for each in found.results)
+    row, found = row_and_results(chosen.store, metrics=by, min_count=min_count, top_pairs=most, progress=progress)
+    (top,) = (each.top_pairs for each in found.results)
     s, texts = found.s, chosen.texts
     columns = ["id", "text", "id 2", "text 2", "count", "count 2", by, "distance", "cosine"]
     rows: list[list[Any]] = []
