@@ -1,7 +1,7 @@
 """Make the request for running a model on texts. This neither loads the model nor tokenizes the texts."""
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -124,20 +124,24 @@ def _texts_of(
     if store is not None and completed.text is None:  # a local text: the store has its identity, but not its path
         # without a validation text, refuse the user's limits for it (in spec), but not the store's (in completed)
         texts = Texts(None, find_named_validation(completed if completed.validation_text else spec))
-        layers = layers_of(spec.layers, store.n_layers)
-        if missing := store.lacking("train", layers):
-            raise UsageError(
-                f"{store} lacks {counted(len(missing), 'layer')} ({', '.join(missing)}), and collecting layers needs "
-                f"the training text: repeat the command that collected {store}, and add --layers"
-            )
-        if store.lacking("validation", layers) and store.identity.get("validation") and not texts.validation:
-            raise UsageError(
-                f"{store} lacks the validation of some layers: give the validation text again with --validation-text"
-            )
+        _refuse_missing_layers(store, layers_of(spec.layers, store.n_layers), texts)
         keys = ["corpus"] if texts.validation else ["corpus", "validation"]
         return texts, {key: store.identity[key] for key in keys if key in store.identity}
     # the given text, or the text in the model's card
     return find_texts(completed if completed.text else replace(completed, text=_text_of_card(reference))), {}
+
+
+def _refuse_missing_layers(store: Store, layers: Sequence[str], texts: Texts) -> None:
+    """Raise UsageError if layers must be collected or validated, but their text is neither given nor found."""
+    if missing := store.lacking("train", layers):
+        raise UsageError(
+            f"{store} lacks {counted(len(missing), 'layer')} ({', '.join(missing)}), and collecting layers needs "
+            f"the training text: repeat the command that collected {store}, and add --layers"
+        )
+    if store.lacking("validation", layers) and store.identity.get("validation") and not texts.validation:
+        raise UsageError(
+            f"{store} lacks the validation of some layers: give the validation text again with --validation-text"
+        )
 
 
 def _with_known_texts(spec: CollectionSpec, model: ModelReference, store: Store | None) -> CollectionSpec:
@@ -148,23 +152,30 @@ def _with_known_texts(spec: CollectionSpec, model: ModelReference, store: Store 
     """
     if spec.text is not None:
         return spec
-    if spec.split is None and model.is_local:
-        answers = plugins().answers("collapse_trained_on", Path(model.location))
-        known: Mapping[str, Any] = next((known for _, known in answers if known), {})
-        if spec.validation_text:  # the known validation split belongs to the known text
-            known = {name: value for name, value in known.items() if not name.startswith("validation_")}
-        if known and store is not None:
-            texts = find_texts(CollectionSpec(**known))
-            same = texts.training and texts.training.identity() == store.identity["corpus"]
-            known = {**known, **options_held(store.identity, {}, texts_only=True)} if same else {}
-        if known:
-            return CollectionSpec(**{**known, **spec.given})
+    if spec.split is None and model.is_local and (known := _texts_of_plugin(spec, Path(model.location), store)):
+        return CollectionSpec(**{**known, **spec.given})
     if store is None:
         return spec
     for name in ("split",) if spec.validation_text else ("split", "text_column"):
         if name in spec.given:
             raise UsageError(f"{store} determines the training text: remove {flag_of(name)}, or also give --text")
     return CollectionSpec(**options_held(store.identity, spec.given, texts_only=True))
+
+
+def _texts_of_plugin(spec: CollectionSpec, folder: Path, store: Store | None) -> dict[str, Any]:
+    """Return options with the texts on which a plugin knows that the model in ``folder`` was trained.
+
+    Return {} if no plugin knows them, or if ``store`` has another training text.
+    """
+    known = dict(next((known for _, known in plugins().answers("collapse_trained_on", folder) if known), {}))
+    if spec.validation_text:  # the known validation split belongs to the known text
+        known = {name: value for name, value in known.items() if not name.startswith("validation_")}
+    if known and store is not None:
+        texts = find_texts(CollectionSpec(**known))
+        if not texts.training or texts.training.identity() != store.identity["corpus"]:
+            return {}
+        known |= options_held(store.identity, {}, texts_only=True)
+    return known
 
 
 def _check_kind(reference: ModelReference) -> None:
