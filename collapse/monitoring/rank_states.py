@@ -1,4 +1,4 @@
-"""Exchange and merge the states of the processes of a distributed training, if there are several."""
+"""Exchange results between the ranks of a distributed training, and merge their class moments."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -61,7 +61,9 @@ def buffers_of_rank_0(model: nn.Module) -> Iterator[None]:
 
 
 def merged(states: Iterable[Mapping[str, Tensor] | None], statistic_types: Sequence[type[Statistic]]) -> ClassMoments:
-    """Merge the states of several class moments, in order; None instead of a state means no samples.
+    """Merge results of :meth:`ClassMoments.state`, in order; a rank without samples may give None.
+
+    ``statistic_types`` are the plugin statistics that the states contain.
 
     Raises:
         UsageError: There are no samples.

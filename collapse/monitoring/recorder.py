@@ -44,13 +44,14 @@ class Recorder:
 
         Args:
             model: The model.
-            loader: The trainer's loader. Its batch size and its collate function are used, and also its data set if no
-                other is given.
+            loader: The trainer's loader. Its batch size and its collate function are used. Its data set is measured if
+                the field ``dataset`` is None.
             step: The training step.
             folder: The run's folder.
 
         Raises:
-            UsageError: The model has no such head, or a batch has another form than :meth:`Monitor.run` expects.
+            UsageError: The field ``head`` names no linear module, or a batch has another form than
+                :meth:`Monitor.run` expects.
         """
         self.monitor.reset()
         try:
@@ -89,7 +90,7 @@ class Recorder:
 
 
 def add_row(file: Path, row: Row) -> None:
-    """Add a row to a results file. Remove existing rows of this and of later steps: they are from an earlier run."""
+    """Add a row to a results file. First remove rows of the same step and of later steps: an earlier run wrote them."""
     tables = [Results([row])]
     if file.exists():
         frame = Results.read(file).frame()

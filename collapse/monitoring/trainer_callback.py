@@ -22,8 +22,10 @@ class CollapseCallback(TrainerCallback):
     Args:
         every: Steps between measurements.
         dataset: The data set to measure, in the form of the training set; None to measure the training set.
-        batches: Number of batches that each process measures. They are drawn once, with a fixed seed.
-        validation: Validation samples, for NC4, the loss and ``val_nc1.…``, or None. ``batches`` also applies to them.
+        batches: Largest number of batches that each process measures, of the training and of the validation samples.
+            The samples are random with a fixed seed; of an IterableDataset, they are the first samples.
+        validation: A data set of validation samples, in the form of the training set. It adds NC4, the loss and
+            ``val_nc1.…``. None to measure without validation.
         metrics: As for :class:`collapse.Monitor`; None means the headline measurements.
         classes: The number of classes; None if it is unknown, as for tokens.
         head: As for :meth:`collapse.Monitor.attach`.

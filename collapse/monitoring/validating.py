@@ -39,7 +39,8 @@ def validated(
         batches: The batches of this rank. Each has embeddings (n, d), labels (n,), and the number of sequences or,
             without sequences, of samples. All sequences of a batch have the same length. For standard errors, each
             sequence or sample is a block.
-        statistic_types: The plugin statistics to fill, of both phases.
+        statistic_types: Plugin statistics. Those of the phase "train" are filled in the second result. Those of the
+            phase "validation" are added to the first result, if there is a head.
 
     Raises:
         UsageError: There are no samples.

@@ -10,9 +10,9 @@
    are first compared in float64, which leaves fewer of them.
 3. A row that equals an earlier row is not a candidate: ties go to the first.
 
-The mean row and the highest bias are subtracted from all rows and biases before rounding to float32. This subtracts the
-same number, the sample's offset, from all scores of a sample. So the order and the differences of the scores do not
-change, and a large offset costs no digits. (Not the mean bias: very negative biases can mask a part of a vocabulary.)
+Before rounding to float32, the mean row is subtracted from all rows, and the highest bias from all biases. This
+subtracts the same number, the sample's offset, from all scores of a sample. So their order and differences do not
+change, and a large offset costs no digits. (The mean bias would not do: very negative biases would dominate it.)
 
 Shapes: B samples, n rows in G blocks, r rows of a block, d dimensions, P samples for which a block is computed again, K
 candidates.
@@ -49,7 +49,7 @@ class Found:
 
     Attributes:
         samples, rows: For each candidate, the index of its sample and its row in the matrix, each of shape (K,).
-        top: The highest score of each sample, with the rounding error of the search; with ``sums``, after any cap.
+        top: The highest score of each sample, exact up to rounding; with ``sums`` and a cap, the capped score.
         others: The sum of exp(score − top) over all rows except one row with the score ``top``; 0 without ``sums``.
     """
 
@@ -175,13 +175,13 @@ class Ranking:
     def error(
         self, norm_B: Float[Tensor, " B"], dtype: torch.dtype, score: Float[Tensor, "*G B"]
     ) -> Float[Tensor, "G B"]:
-        """Return a bound on the errors of scores computed in a dtype, given the samples' norms and the highest scores.
+        """Return, for each block and sample, a bound on the errors of scores that are computed in a dtype.
 
-        ε and tiny are ``eps`` and ``tiny`` of ``torch.finfo``. A sum of d products has an error of at most about
-        d·ε/2·‖x‖‖row‖ + d·tiny, in any order of addition. Twice that also covers the conversion of x and row to this
-        dtype. |bias| is at most |score| + ‖x‖‖row‖. Numbers below tiny may become 0; this error is at most √d·tiny
-        times the norm of the other vector. The error of float64 is added, so that no row is lost that may have the
-        highest score in float64.
+        ``score`` has each sample's highest score, per block or in all. ε and tiny are those of ``torch.finfo(dtype)``.
+        A sum of d products has an error of at most about d·ε/2·‖x‖‖row‖ + d·tiny, in any order of addition. Twice that
+        also covers the conversion of x and row to ``dtype``. |bias| is at most |score| + ‖x‖‖row‖. Numbers below tiny
+        may become 0; this error is at most √d·tiny times the norm of the other vector. The error of float64 is added,
+        so that no row is lost that may have the highest score in float64.
         """
         kind, of_float64 = torch.finfo(dtype), (self._dim + 8) * torch.finfo(torch.float64).eps
         relative, lost = (self._dim + 8) * kind.eps, 8 * self._dim**0.5 * kind.tiny
@@ -254,8 +254,8 @@ class Ranking:
         A row of an open block is a candidate if its score is at least ``near_GB``, and no earlier row equals it.
 
         Returns:
-            Four tensors: the sample of each candidate, the row of each candidate, ``highest_GB`` and ``total_GB``.
-            With ``sums``, the last two are copies with new numbers in open blocks: the highest score m, and the sum of
+            The sample and the row of each candidate, then ``highest_GB`` and ``total_GB`` from :meth:`_screen`. With
+            ``sums``, the last two are copies with new numbers in open blocks: the highest score m, and the sum of
             exp2(score − m) over all rows of the block except the row with score m. The term of this row is 1. If 1
             were added, small terms would lose digits.
         """
@@ -285,7 +285,7 @@ class Ranking:
         return sample_K, row_K, best_GB, rest_GB
 
     def _terms(self, score_br: Tensor, highest_b1: Tensor, offset_b1: Tensor) -> Tensor:
-        """Return exp2(score − highest) and overwrite ``score_br``; with a cap, both scores are capped first."""
+        """Return exp2(score − highest); with a cap, first add the offset and cap both. ``score_br`` is overwritten."""
         if self._cap is None:
             return score_br.sub_(highest_b1).exp2_()
         return self._cap.capped(score_br.add_(offset_b1)).sub_(self._cap.capped(highest_b1 + offset_b1)).exp2_()

@@ -114,11 +114,13 @@ class ClassMoments:
     ) -> tuple[Batch, Tensor]:
         """Return the :class:`Batch`, and the increase of each class's sum of squares.
 
-        The next batch overwrites the memory of this :class:`Batch`.
+        The next batch overwrites the memory of this :class:`Batch`. ``before`` has the counts and means of the classes
+        before this batch. ``magnitude`` is the largest magnitude of the embeddings.
 
         Let a class have n_b samples with mean m_b in the batch, and n_a samples with mean m_a before the batch. With
-        n = n_a + n_b and δ = m_b − m_a, its scatter increases by Σ(h − m_b)(h − m_b)ᵀ + δδᵀ n_a n_b / n. This equals
-        Σ(h − t)(h − t)ᵀ for t = m_b − √(n_a / n)·δ, so deviations are taken from t.
+        n = n_a + n_b and δ = m_b − m_a, its scatter Σ(h − μ)(h − μ)ᵀ increases by
+        Σ(h − m_b)(h − m_b)ᵀ + δδᵀ n_a n_b / n. This equals Σ(h − t)(h − t)ᵀ for t = m_b − √(n_a / n)·δ, so deviations
+        are taken from t.
         """
         memory_Bd, deviations_Bd = self.scratch.rows(len(h_Bd))
         h_Bd = memory_Bd.copy_(h_Bd)
@@ -148,7 +150,9 @@ class ClassMoments:
     def _average_again(
         self, batch: Batch, added_squares_K: Tensor, points_Kd: Tensor, before_Kd: Tensor, root_share_K1: Tensor
     ) -> None:
-        """Correct, in place, the means of classes with almost equal samples, and their deviations and squares.
+        """Correct, in place, the means, deviations and squares of classes whose samples are almost equal.
+
+        ``points_Kd`` has the points t of :meth:`_batch_and_added_squares`, and ``root_share_K1`` has √(n_a / n).
 
         The mean of n equal samples has a relative rounding error of up to n·ε/2. This error could be larger than the
         distance to the mean of another such class. The point from which deviations are taken is so near to the samples

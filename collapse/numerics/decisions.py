@@ -34,8 +34,8 @@ class LinearDecisions(NamedTuple):
     """The decisions of the linear classifier, and the loss.
 
     Attributes:
-        with_mean: The argmax over the classes with a mean.
-        vocabulary: The argmax over the whole vocabulary.
+        with_mean: For each sample, the class (token id) with the largest logit among the classes with a mean.
+        vocabulary: For each sample, the class with the largest logit in the whole vocabulary.
         confidence: The model's probability of the class ``vocabulary``.
         loss: The cross-entropy of the label over the whole vocabulary, in nats.
     """

@@ -39,13 +39,13 @@ def float64_device(device: torch.device) -> torch.device:
 
 
 class WorkSizes(NamedTuple):
-    """How much a device computes at a time in ``decisions`` and ``ranking``.
+    """How much a device computes at a time in decisions.py and best_rows.py.
 
     Attributes:
         rows: A matrix is cut into blocks of at most this many rows.
         samples: Number of samples whose scores with one block are computed at once.
         batch: Number of samples in a search; all blocks are searched for these samples before the next search.
-        gathered: Numbers of the matrix that are copied at once, to compute the scores of single (sample, row) pairs.
+        gathered: How many numbers of the matrix are copied at once, to compute the scores of (sample, row) pairs.
     """
 
     rows: int

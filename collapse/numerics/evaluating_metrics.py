@@ -31,8 +31,8 @@ class Evaluation:
     Attributes:
         results: One result per metric, in the given order.
         s: The statistics that the metrics were evaluated on.
-        pair_counts: For a field such as "sqdist", by name: the number of pairs for which the field was set to 0 because
-            the two points differ only by float64 rounding.
+        pair_counts: By the name of a field of pairs, such as "sqdist": the number of pairs whose field was set to 0,
+            because the two points differ only by float64 rounding.
     """
 
     results: list[MetricResult]

@@ -101,7 +101,7 @@ def _add(result: MetricResult, tile: Tile) -> None:
 def _product(
     means_Cd: Float[Tensor, "C d"], rows: slice, columns: slice, memory: Float[Tensor, " n"]
 ) -> Float[Tensor, "R S"]:
-    """Compute a tile's Gram product in the given memory; in a diagonal tile, the lower left quarter is a copy."""
+    """Compute a tile's Gram product in the given memory; in a diagonal tile, copy one quarter from its mirror image."""
     a_Rd, b_Sd = means_Cd[rows], means_Cd[columns]
     out = memory[: len(a_Rd) * len(b_Sd)].view(len(a_Rd), len(b_Sd))
     if rows != columns:

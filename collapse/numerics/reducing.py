@@ -143,9 +143,10 @@ class OfRank(NamedTuple):
     """What the other ranks need of a metric's result; all but ``failure`` are None unless a pair metric succeeded.
 
     Attributes:
-        failure, remark: As in :class:`MetricResult`.
-        tally, class_tally: Their counts and states.
-        largest: The pairs with the largest values: pairs, values.
+        failure: As in :class:`MetricResult`.
+        remark: As in :class:`MetricResult`, but with the value True in place of a tile.
+        tally, class_tally: The results of :meth:`Tally.counts_and_states` for the two tallies of the metric's result.
+        largest: The attributes ``pairs`` and ``values`` of the :class:`TopPairs`, if they were requested.
     """
 
     failure: Failed | None

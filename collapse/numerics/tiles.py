@@ -39,8 +39,8 @@ class ClassGeometry:
     """Norms and points of the classes, from which the fields of all tiles are computed.
 
     Attributes:
-        pair_counts: For a field such as "sqdist", by name: the number of pairs, in all tiles so far, for which the
-            field was set to 0 because the two points differ only by float64 rounding.
+        pair_counts: By the name of a field of pairs, such as "sqdist": the number of pairs, in all tiles so far, whose
+            field was set to 0, because the two points differ only by float64 rounding.
     """
 
     @torch.no_grad()
@@ -137,7 +137,7 @@ class Tile:
         return self._values.argument(each)
 
     def _side(self, each: Asked) -> Any:
-        """Return a class value for the classes in the rows, or in the columns, of the tile.
+        """Return the value of a parameter ``row_X`` or ``column_X``: X of the classes in the tile's rows or columns.
 
         If each class has one number, the shape is (R, 1) for rows and (1, S) for columns. If each class has a vector,
         the shape is (R, d) for rows and (S, d) for columns.

@@ -87,7 +87,8 @@ class Values:
 def call_by_names(function: Callable[..., Any], argument: Callable[[Asked], Any]) -> Any:
     """Call a function with the values of its parameters, and add the remarks on these values to its result.
 
-    If a value is missing, return only the remark that says why.
+    ``argument`` returns the value of a parameter, with its remark if it has one. If a value is missing, return only the
+    remark that says why.
 
     Raises:
         Failed: The function raised an exception.

@@ -146,7 +146,7 @@ class Std(Mean):
     """The population standard deviation (ddof 0) over classes or pairs."""
 
     def scale_of(self, scale: Scale) -> float | None:
-        """Return the exponent of the values; for logarithms 0, because adding log s does not change their deviation."""
+        """Return the exponent as other measures do; 0 for the scale "log": adding a constant does not change a std."""
         return 0.0 if isinstance(scale, str) else super().scale_of(scale)
 
     def result(self, state: "Tensor") -> "Tensor":
@@ -170,7 +170,7 @@ class _OfLogs(Measure):
     """A measure of logarithms or exponentials of values. It stays equal under h → s·h only if the values stay equal."""
 
     def scale_of(self, scale: Scale) -> float | None:
-        """Return 0 if h → s·h changes neither the values (``scale`` is 0) nor the measure; otherwise None."""
+        """Return 0 if h → s·h leaves all values, and so the measurement, unchanged (``scale`` is 0); otherwise None."""
         return 0.0 if scale == 0 else None
 
 

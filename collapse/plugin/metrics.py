@@ -28,8 +28,8 @@ _NAME = re.compile(r"[a-z][a-z0-9_-]*")
 class Noted:
     """The result of a declared function with a remark: a value, or None if there is no value.
 
-    Functions that have the value as a parameter get it without the remark. The remark is reported with this function's
-    number and with their numbers. If the value is None, they are not called and have no numbers.
+    A function that reads the value through a parameter gets the value without the remark. The remark is reported with
+    the numbers of both functions. If the value is None, the reading function is not called and has no number.
 
     Attributes:
         value: The value, or None.
@@ -167,11 +167,11 @@ def metric(
             For val_loss, it is "lower".
         vector: A function that returns (ids, values), one value per class, for :func:`collapse.vectors`; its parameters
             name what it reads.
-        standard_error: Whether the number has a standard error over the validation blocks. If True, it follows from the
-            derivative of the number with respect to the parameter ``chunks`` (the totals over these blocks); compute
-            the number with torch operations only, from ``chunks`` or from measurements that are computed in this way.
-            If it is a function, it returns the influence of each of S groups of blocks on the number, shape (S,) (see
-            numerics/standard_errors.py).
+        standard_error: Whether the number has a standard error over the validation blocks. With True, collapse
+            differentiates the number with respect to the parameter ``chunks`` (the totals over these blocks). So
+            compute the number with torch operations only, from ``chunks`` or from measurements that are computed in
+            this way. Instead of True, give a function that returns the influence of each of S groups of blocks on the
+            number, shape (S,) (see numerics/standard_errors.py).
 
     Raises:
         PluginError: The name is invalid, or a limit has an unknown parameter.
@@ -234,8 +234,8 @@ def pair_derived(function: Function) -> Function:
 def analysis(name: str) -> Callable[[Function], Function]:
     """Declare ``f(results, *, options...)``: its annotated keyword parameters become command-line options.
 
-    If the table has several layers, ``f`` gets only the rows of the layer ``top``, unless an option names the column
-    ``layer``.
+    If the table has several layers, ``f`` gets only the rows of the layer ``top``. It gets all rows if the options
+    contain the word ``layer``, as ``--where layer=4`` does, or if no row is of the layer ``top``.
 
     Raises:
         PluginError: The name is invalid.
