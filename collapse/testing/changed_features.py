@@ -97,7 +97,10 @@ def simplex(classes: int, dim: int) -> Features:
 
 
 def degenerate() -> dict[str, Features]:
-    """Return degenerate features by their description; a metric must still return a number or None for them."""
+    """Return features of degenerate cases; each key describes the case, such as "all samples on one point".
+
+    A metric must return a number or None for each case.
+    """
     plain = draw(6, 4, 60, seed=9)
     h, y = plain["train_features"], plain["train_labels"]
     first = [int((y == c).nonzero()[0]) for c in range(6)]

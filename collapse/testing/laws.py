@@ -39,6 +39,9 @@ class Checked:
         return bool(self._breaches)
 
     def breach(self, law: str, of: str, text: str) -> None:
-        """Record a breach; only the first breach for each pair of ``law`` and ``of`` is shown."""
+        """Record that ``of``, such as a measurement, breaks ``law``; ``text`` describes the breach.
+
+        If ``of`` breaks the same law several times, only the first breach is recorded. Laws to skip are ignored.
+        """
         if law not in self._without:
             self._breaches.setdefault((law, of), text)

@@ -86,7 +86,11 @@ class _Laws:
     def numbers(
         self, law: str, given: EmbeddingStatistics | Features, *, about: str = "", tile_side: int | None = None
     ) -> Values:
-        """Return values by measurement; record a failure as a breach of the given law."""
+        """Measure ``given``, and return the value of each measurement; record a failure as a breach of ``law``.
+
+        The description of the breach starts with ``about``. A tile has ``tile_side`` classes per side; None for the
+        default size.
+        """
         s = given if isinstance(given, EmbeddingStatistics) else self.statistics(given)
         chosen = [(self.metric, self.metric.measures)]
         # by_class=True also calls the metric's vector=
@@ -99,7 +103,10 @@ class _Laws:
         return {name: None if number is None else float(number) for name, number in made.values.items()}
 
     def compare(self, law: str, before: Sequence[Values], after: Sequence[Values], wrong: "Wrong") -> None:
-        """Record each measurement whose numbers before and after a change break the law."""
+        """Record each measurement whose numbers before and after a change break ``law``.
+
+        The function ``wrong`` describes what is wrong with the numbers of one measurement.
+        """
         for measure in self.metric.measures:
             pairs = [(a.get(measure.name), b.get(measure.name)) for a, b in zip(before, after, strict=True)]
             if said := wrong(pairs, self.metric, measure):
@@ -167,7 +174,10 @@ def _statistics_for(metric: Metric) -> list[type[Statistic]]:
 
 
 def _first_apart(pairs: Pairs, *, rel: float = 1e-8, least: float = 1e-11) -> str:
-    """Describe the first pair of numbers that differ by more than rounding; "" if there is none."""
+    """Describe the first pair whose numbers differ, or of which only one is None; "" if there is none.
+
+    Numbers are equal if they differ by at most a relative tolerance ``rel`` or an absolute tolerance ``least``.
+    """
     for a, b in pairs:
         same = a is b if a is None or b is None else math.isclose(a, b, rel_tol=rel, abs_tol=least)
         if not same:
@@ -184,7 +194,11 @@ def _changed_by_rounding(pairs: Pairs, *_: Any) -> str:
 
 
 def _off_limit(pairs: Pairs, *_: Any) -> str:
-    """Describe the first number at a simplex that differs from its declared finite limit; "" if none does."""
+    """Describe the first pair whose number differs from the declared limit; "" if there is none.
+
+    A pair is the limit that a measurement declares for a simplex, and its number at this simplex. Pairs without a
+    finite limit are skipped.
+    """
     for limit, number in pairs:
         if limit is not None and math.isfinite(limit) and _first_apart([(limit, number)], rel=0, least=1e-7):
             return f"towards= is {_shown(limit)}, but the number at an exact simplex is {_shown(number)}"
@@ -192,7 +206,10 @@ def _off_limit(pairs: Pairs, *_: Any) -> str:
 
 
 def _wrong_scale(pairs: Pairs, metric: Metric, measure: Measure) -> str:
-    """Describe the error if multiplying embeddings by s does not change numbers as declared; "" if there is none."""
+    """Describe how a measurement scales with the embeddings, if this contradicts its declaration; otherwise return "".
+
+    A pair is the number before and after all embeddings are multiplied by ``change.FACTOR``.
+    """
     declared = metric.scale_of(measure)
     powers = {round(math.log(b / a, change.FACTOR), 6) if a and b and b / a > 0 else None for a, b in pairs}
     power = powers.pop() if len(powers) == 1 else None

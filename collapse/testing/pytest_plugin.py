@@ -31,7 +31,7 @@ class Laws(pytest.Item):
         return str(excinfo.value) if told else super().repr_failure(excinfo)
 
     def reportinfo(self) -> tuple[str, int, str]:
-        """Return the declaration's module, and its name in the test report."""
+        """Return what pytest reports: the declaration's module, line 0, and the name of the test."""
         return self.declared.__module__, 0, self.name
 
 

@@ -16,7 +16,9 @@ from collapse.plugin.parameters import functions_of_pairs, of_tiles
 def statistics_of(
     means: Sequence[Sequence[float]] | Tensor, classifier: Sequence[Sequence[float]] | Tensor | None = None
 ) -> EmbeddingStatistics:
-    """Return statistics with one sample per class, so all variances are 0; means and classifier have shape (C, d).
+    """Return statistics with one sample per class, so all variances are 0.
+
+    ``means`` and ``classifier`` have shape (C, d). If ``classifier`` is None, the statistics have no classifier.
 
     >>> statistics_of([[1.0, 0.0], [-1.0, 0.0]]).n_classes
     2
@@ -105,7 +107,8 @@ def tiny_statistics() -> EmbeddingStatistics:
 def random_features(classes: int, dim: int, samples: int, *, spread: float = 0.5, seed: int = 0) -> dict[str, Tensor]:
     """Draw float32 features: embeddings and labels for training and validation, and a classifier of shape (C, d).
 
-    Every class occurs in training, but not always in validation.
+    The keys are ``train_features``, ``train_labels``, ``validation_features``, ``validation_labels`` and
+    ``classifier``. Every class occurs in training, but not always in validation.
 
     Args:
         classes: Number of classes C.

@@ -76,7 +76,7 @@ def _compare(checked: Checked, law: str, what: str, once: State, other: State) -
 
 
 class _Text:
-    """Samples of a text, and the passes that fill one statistic; the labels have gaps, like token ids."""
+    """Samples of a text, and methods that fill one statistic from them; the labels have gaps, like token ids."""
 
     def __init__(self, kind: type[Statistic]) -> None:
         features = random_features(_CLASSES, _DIM, _SAMPLES)

@@ -133,9 +133,9 @@ def neighbours(
 
 
 def _from(geometry: ClassGeometry, values: Values, at: int) -> tuple[Float[Tensor, " C"], ...]:
-    """Return distance, cosine and CDNV from one class to every other class, each of shape (C,).
+    """Return distance, cosine and CDNV between the class at position ``at`` and every class, each of shape (C,).
 
-    The values are NaN for the class itself and where undefined.
+    The result is NaN for the class itself, and for a pair that has no finite number.
     """
     row = slice(at, at + 1)
     # a tile of one row, so that near pairs are corrected as in the sweep

@@ -15,9 +15,9 @@ from collapse.stores.store import Store
 def find_tokenizer_of(store: Store | None, given: Any = None) -> tuple[Any, str | None]:
     """Return the tokenizer that decodes a store's classes to texts, and a remark on this tokenizer or None.
 
-    A store records the fingerprint of its tokenizer and, if the tokenizer is on the Hub, the address there. A local
-    tokenizer is found if a collection on this machine used its folder, or if the store names its model by the relative
-    path of this folder.
+    A store records the fingerprint of its tokenizer and, if the tokenizer is on the Hub, the address there. The folder
+    of a local tokenizer is found if a collection on this machine used this folder, or if the store's name for its model
+    is the relative path of this folder.
 
     Args:
         store: The store; None for statistics without a store, which have no tokenizer.
@@ -55,7 +55,11 @@ def find_tokenizer_of(store: Store | None, given: Any = None) -> tuple[Any, str 
 
 
 def _own(store: Store, arguments: Mapping[str, Any], held: str) -> ModelReference | None:
-    """Find the tokenizer that a store records, with fingerprint ``held``; None if its folder is not found."""
+    """Find the tokenizer that a store records; None if the folder of a local tokenizer is not found.
+
+    ``arguments`` choose a tokenizer in a folder or repository, for example by the name of a GGUF file. ``held`` is the
+    fingerprint that the store records.
+    """
     if name := store.manifest["model"].get("tokenizer"):
         return find_tokenizer(name)
     if store.revision:
@@ -70,10 +74,10 @@ def _own(store: Store, arguments: Mapping[str, Any], held: str) -> ModelReferenc
 
 
 def _named(name: str, arguments: Mapping[str, Any], held: str) -> ModelReference:
-    """Find a tokenizer by name.
+    """Find a tokenizer by name: a folder, a GGUF file or a Hub id.
 
-    For a folder, ``arguments`` (such as the name of a GGUF file) are used only if the tokenizer that they give has the
-    fingerprint ``held``.
+    ``arguments`` choose a tokenizer in a folder, for example by the name of a GGUF file. They are ignored if the name
+    is no folder, or if the chosen tokenizer does not have the fingerprint ``held``.
     """
     if arguments and expanded(name).is_dir():
         found = find_tokenizer(name, arguments)

@@ -39,7 +39,7 @@ def frequency_matched(
     min_count: int = 1,
     progress: Report | None = None,
 ) -> Table:
-    """Compare the mean of some tokens, such as names or homonyms, with the mean of classes of similar count.
+    """Compare measurements of some tokens, such as names or homonyms, with those of classes of similar count.
 
     Each token is matched with the ``matches`` classes of nearest count, and with all classes that tie with the last of
     these. The given tokens are never matched.

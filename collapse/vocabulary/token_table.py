@@ -47,6 +47,14 @@ def token_table(
     """Return a table of tokens, or of pairs of tokens.
 
     In the printed table, texts are quoted to show spaces, ids have no commas, and the average is the last row.
+
+    Args:
+        row: The measurements of the store, from which the title is made.
+        columns: Names of the columns; texts are in columns called ``text…``, ids in columns called ``id…``.
+        rows: A value per column for each token or pair.
+        notes: Notes below the table.
+        average: A value per column for the average; None for no average.
+        keys: Number of leading columns that name a row.
     """
 
     def shown(column: str, value: Any) -> Any:

@@ -44,9 +44,10 @@ class TokenTexts:
         self._known: dict[int, str | None] = {}
 
     def text(self, token: int) -> str | None:
-        """Return a token's text with its leading space, as inside a sentence; None if it cannot be decoded.
+        """Return a token's text; None if the token cannot be decoded.
 
-        For a byte-level token that is not a whole character, return its entry in the vocabulary.
+        The text starts with a space if the token has this space inside a sentence. For a byte-level token that is not a
+        whole character, return its entry in the vocabulary.
         """
         if token not in self._known:
             self._known[token] = None if self.tokenizer is None else self._decoded(token)

@@ -153,7 +153,10 @@ def choose(
 
 
 def _complete(frame: "pd.DataFrame", columns: Sequence[Column], names: Sequence[str], notes: list[str]) -> Any:
-    """Return which rows have a value in every column, so that all columns are tested on the same models."""
+    """Return a mask of the rows that have a value in all ``columns``, and in the columns of ``frame`` called ``names``.
+
+    So all columns are tested on the same models. A note on the excluded rows is appended to ``notes``.
+    """
     missing = {column.label: np.isnan(column.values) for column in columns}
     missing |= {name: (frame[name].isna() | (frame[name] == "")).to_numpy(np.bool_) for name in names}
     kept = ~np.any(list(missing.values()), axis=0)
@@ -164,9 +167,10 @@ def _complete(frame: "pd.DataFrame", columns: Sequence[Column], names: Sequence[
 
 
 def _wanted(frame: "pd.DataFrame", columns: Names, also: Sequence[str]) -> dict[str, bool]:
-    """Return the columns to test; the value is True if the user wrote the column itself, not a prefix or a set.
+    """Return the names of the columns to test, each with True if the user wrote the column itself.
 
-    By default, return all measurements of collapse, with False.
+    The value is False for the columns of a prefix or of a set in :data:`SETS`. If ``columns`` is None, return ``also``
+    and all measurements of collapse, with False, as far as the table has them.
     """
     if columns is None:
         measurements = plugins().measurements().items()
@@ -200,9 +204,10 @@ def _readable(frame: "pd.DataFrame", goal: Column, wanted: Mapping[str, bool]) -
 
 
 def _varying(chosen: Chosen, left_out: list[str]) -> Chosen:
-    """Exclude the columns that groups and controls explain completely; raise CollapseError if they explain the goal.
+    """Exclude the columns that groups and controls explain completely; a constant column is always explained.
 
-    A constant column is always explained.
+    A note lists these columns and ``left_out``, the names of the columns that were excluded before. Raise CollapseError
+    if groups and controls explain the goal, or if no column or no degree of freedom is left.
     """
     model, equal = chosen.model, " and ".join([*chosen.within, *(each.label for each in chosen.controls)])
     constant = f"constant among rows of equal {equal}" if equal else "constant"

@@ -74,10 +74,10 @@ def correlation(
 
     Returns:
         A row per column, sorted by p: column, rows, r, r_low, r_high, spearman, spearman_low, spearman_high, predicted
-        (the sign of r) and agrees (whether r has it), R2, p, holm, bh; strata, strata_positive, strata_negative
-        (numbers of groups with an r, with r > 0, and with r < 0) and strata_median_r, all four None without within.
-        Intervals are None with fewer than 5 rows (or clusters), or if a column is constant when one row (or cluster) is
-        left out. With ``cluster``, p is None in the same cases.
+        ("r > 0", "r < 0" or None), agrees (whether r has this sign; None without it, or if the interval of r contains
+        0), R2, p, holm, bh; strata, strata_positive, strata_negative (numbers of groups with an r, with r > 0, with
+        r < 0), strata_median_r (these four are None without within). Intervals (and p, with ``cluster``) are None with
+        fewer than 5 rows (or clusters), or if a column is constant when one row (or cluster) is left out.
 
     Raises:
         UsageError: A column or filter is unknown, or --within puts every row into its own group; or --strata is given
@@ -199,7 +199,7 @@ def _holm(p_k: Floats) -> Floats:
 def _explain(
     chosen: Chosen, records: Sequence[dict[str, Any]], fits: Jackknife, clusters: Sequence[str], how: str
 ) -> list[str]:
-    """Return notes on how to read the numbers."""
+    """Return notes on how to read the numbers; ``how`` is the note on how p is computed."""
     values = f"of the {len(fits.kept)} values of {' and '.join(clusters)}"
     without = [record["column"] for record in records if record["p"] is None]
     student = f"Fisher's z and Student's t with {counted(fits.degrees, 'degree')} of freedom"
@@ -271,12 +271,13 @@ def signs_of(correlations: Sequence[float | None] | None) -> dict[str, float | i
 
 
 def p_of_whole_groups(x_n: Floats, y_n: Floats, first_n: Codes, second_n: Codes, *, n: int) -> float | None:
-    """Return the p-value of |r|, from n random permutations of whole groups of the first grouping.
+    """Return the p-value of |r| for the residuals x and y, from n random permutations of whole groups.
 
     After the effects of two groupings are subtracted, the residuals of a group often lie on one curve. Then they are
-    not independent, so a group counts as one observation. A cell is the intersection of a group of the first grouping
-    and a group of the second. The means of the cells form a table, and its row and column means are subtracted. The
-    observed order also counts as a permutation. Return None if a cell is empty.
+    not independent, so each group of the first grouping counts as one observation. The means of x form a table, with a
+    row per group of the first grouping and a column per group of the second. Row and column means are subtracted from
+    this table. The same is done for y. The p-value is the share of orders of the rows of y's table that give at least
+    the observed |r| between both tables. The observed order counts too. Return None if a cell of a table is empty.
     """
     shape = (int(first_n.max()) + 1, int(second_n.max()) + 1)
     cells_n = first_n * shape[1] + second_n

@@ -122,7 +122,10 @@ def _records(frame: Any, columns: Sequence[Column], pairs: _Pairs) -> list[dict[
 
 
 def _changes(change_n: Floats, lower: int | None, pairs: _Pairs, fits: Jackknife) -> dict[str, Any]:
-    """Return a column's mean difference, rises, falls and sign test; ``lower`` is 1 if lower values are better."""
+    """Return a column's mean difference, rises, falls, number of better pairs, and sign test.
+
+    ``lower`` is 1 if lower values of the column are better, −1 if higher values are, None if unknown.
+    """
     from scipy.stats import binomtest  # slow to import
 
     rises, falls = int((change_n > 0).sum()), int((change_n < 0).sum())
@@ -153,7 +156,8 @@ def _with_goal(change_n: Floats, goal_n: Floats, fits: Jackknife) -> dict[str, f
 def _pairs_of(frame: "pd.DataFrame", by: str, values: str | None, equal: str | Sequence[str] | None) -> _Pairs:
     """Pair the rows that differ in the column ``by`` and are equal in the columns ``equal``.
 
-    By default, these are all values in the models' names, and the texts and settings of the measurement.
+    If ``equal`` is None, these columns are all values in the models' names, and the texts and settings of the
+    measurement. If ``values`` is None, the column ``by`` must have exactly two values.
     """
     one, two = _values(frame, by, values)
     names = names_of(equal, frame)

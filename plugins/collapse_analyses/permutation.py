@@ -54,10 +54,11 @@ def permutation(
         n: Number of random permutations.
 
     Returns:
-        A row per column, sorted by p: column, r, predicted ("r > 0", "r < 0" or None), R2, p, p_error, max_t_p; agrees
-        (whether r has the predicted sign; None without a prediction, or if the interval of r contains 0); p_is_bound
-        and max_t_p_is_bound (whether no permutation reached |r|); r_low and r_high (95 % jackknife interval);
-        r_without_one_low and r_without_one_high (range of r when one row is excluded).
+        A row per column, sorted by p: column, r, predicted ("r > 0", "r < 0" or None), R2, p, p_error (None if p is
+        exact), max_t_p; agrees (whether r has the predicted sign; None without a prediction, or if the interval of r
+        contains 0); p_is_bound and max_t_p_is_bound (whether no permutation reached |r|); r_low and r_high (95 %
+        jackknife interval; None with fewer than 5 rows, or if a column is constant when one row is left out);
+        r_without_one_low and r_without_one_high (range of r when one row is excluded; None with 3 rows).
 
     Raises:
         UsageError: A column or filter is unknown, an expression is invalid, ``n`` is below 1, or --within puts every
@@ -95,9 +96,10 @@ class Shuffled(NamedTuple):
 
 
 def shuffle(y_n: Floats, x_nk: Floats, *, n: int, groups_n: Codes | None = None) -> Shuffled:
-    """Correlate every column of ``x_nk`` with y and with permutations of y.
+    """Correlate every column of ``x_nk`` with y, and compute p-values from n random permutations of y.
 
-    The permutations are those of ``permuted`` in measurement/row_permutations.py.
+    If y has at most n orders, each order is used once instead. With ``groups_n``, the group of each row, the mean of
+    each group is subtracted first, and y is permuted only within each group.
 
     >>> found = shuffle(np.array([1.0, 2.0, 3.0, 4.0]), np.array([[1.0], [2.0], [3.0], [5.0]]), n=100)
     >>> found.exact, found.permutations, round(found.p[0] * 24)

@@ -51,10 +51,11 @@ def scaling(
     """Fit power laws of measurements in the size of models.
 
     The power laws are measurement ∝ size^exponent, for width, depth, parameters and epochs if they vary. An exponent is
-    the least-squares slope of log|measurement| on log size, while depth (or width) and the recipe are held fixed. The
-    fit for epochs uses the last checkpoint of each run. Jackknife intervals leave out one architecture at a time, if
-    architectures are known. If the interval of the curvature excludes 0, no single exponent describes the rows; then
-    compare the exponents of the smaller and the larger half of the sizes.
+    the least-squares slope of log|measurement| on log size. Each fit holds other columns fixed: for width, depth and
+    the recipe; for depth, width and the recipe; for parameters, the recipe; for epochs, the architecture and the weight
+    decay. The fit for epochs uses the last checkpoint of each run. Jackknife intervals leave out one architecture at a
+    time, if architectures are known. If the interval of the curvature excludes 0, no single exponent describes the
+    rows; then compare the exponents of the smaller and the larger half of the sizes.
 
     Args:
         columns: Measurements, separated by commas: names, prefixes, arithmetic, or label=expression. The validation

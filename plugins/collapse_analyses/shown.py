@@ -19,7 +19,11 @@ SIGNED, SHARE, THREE, P = "+.3f", ".3f", "#.3g", "p-value"
 def table_of(
     title: str, records: Sequence[Record], notes: Sequence[str], headings: Mapping[str, Cell], keys: int = 1
 ) -> Table:
-    """Return a table with a row per record, printed with these headings."""
+    """Return a table with a row per record.
+
+    Each of ``headings`` is a heading of the printed table, with what its column shows. ``keys`` is the number of
+    leading columns that name a row.
+    """
     rows = [[_cell(record, cell) for cell in headings.values()] for record in records]
     values = [list(record.values()) for record in records]
     return Table(title, list(records[0]), values, list(notes), shown=Table("", list(headings), rows, keys=keys))

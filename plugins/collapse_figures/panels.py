@@ -33,7 +33,7 @@ def axis(channel: str, name: str, numbers: Iterable[Any], *, title: str = "", lo
 def logged(frame: "pd.DataFrame", name: str) -> bool:
     """Return whether a measurement is drawn on a log axis.
 
-    This needs ``log`` in :data:`MEASUREMENTS`, and positive values only.
+    All its values must be positive, and its entry in :data:`MEASUREMENTS` must have ``log=True``.
     """
     return shown(name).log and bool((frame[name].dropna() > 0).all())
 
@@ -49,7 +49,7 @@ def panel(
     below: str = "",
     **more: Any,
 ) -> Any:
-    """Return a panel that draws a measurement against ``x``, as points or as lines with points.
+    """Return a panel that draws a measurement against the Vega-Altair channel ``x``, as points or as lines with points.
 
     If ``lines`` is None, points are drawn. Otherwise, rows with the same colour and equal values in the columns
     ``lines`` form a line. The tooltip shows the columns ``hover``; ``below`` is the text below the title, and ``more``
@@ -102,10 +102,11 @@ def curves(
     collapsed: bool = False,
     **more: Any,
 ) -> dict[str, Any]:
-    """Return the specification of curves along a column, with one panel per available measurement.
+    """Return the specification of curves along the column ``along``, with a panel for each measurement with a number.
 
-    Rows with the same colour, the same ``--min-count`` and equal values in the columns ``lines`` form a curve. With
-    ``collapsed``, a straight line shows the value at full collapse. ``more`` contains other channels of Vega-Altair.
+    ``x`` is the Vega-Altair channel that draws this column. Rows with the same colour, the same ``--min-count`` and
+    equal values in the columns ``lines`` form a curve. With ``collapsed``, a straight line shows the value at full
+    collapse. ``more`` contains other channels of Vega-Altair.
     """
     present = one_of(frame, names)
     limits = ["min_count"] if "min_count" in frame and frame["min_count"].nunique() > 1 else []
@@ -145,7 +146,7 @@ def together(
         rows: The data of all panels; None if each has its own data.
         columns: Maximum number of panels side by side.
         linked: If true, a selection applies to all panels. Points fade if the brush or the legend does not select them.
-        colour: The colour of linked points.
+        colour: The colour of the points. With ``linked``, its legend also selects points, unless it is quantitative.
     """
     import altair as alt
 

@@ -48,7 +48,10 @@ def nulls(results: Results) -> Drawing:
 
 
 def _values(row: Row, name: str) -> Iterator[dict[str, Any]]:
-    """Yield the values that an axis can show; a log axis cannot show a limit of 0."""
+    """Yield a measurement's values that an axis can show: those of the model and its null baselines, and the reachable.
+
+    Each has the fields model, name, of (whose value it is) and value. A log axis cannot show a reachable value of 0.
+    """
     limit = reachable_value(name, row.classes, row.dim)
     of = {"model": row.measurements.get(name), **{kind: values.get(name) for kind, values in row.nulls.items()}}
     of |= {"reachable": None if shown(name).log and not limit else limit}

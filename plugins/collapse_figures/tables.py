@@ -145,7 +145,9 @@ def colour_of(frame: "pd.DataFrame", names: str = "called") -> Colour | None:
 
 
 def records(frame: "pd.DataFrame", columns: Sequence[str], colour: Colour | None = None) -> list[dict[str, Any]]:
-    """Return the rows with the existing columns; dots in names become underscores, because Vega reads dots as paths.
+    """Return the rows with those of ``columns``, and the column of ``colour``, that the table has.
+
+    Dots in names become underscores, because Vega reads dots as paths. Missing values become None.
 
     >>> import pandas as pd
     >>> records(pd.DataFrame({"nc1.cdnv": [0.5, None]}), ["nc1.cdnv", "absent"])
