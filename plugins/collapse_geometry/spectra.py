@@ -122,7 +122,7 @@ def alpha(eigenvalues: Float[Tensor, " r"]) -> Tensor | Noted:
 
 
 def _declared(of: Callable[..., Any], summary: Callable[..., Any]) -> Callable[..., Any]:
-    """Declare a summary of a spectrum as a metric that takes the spectrum as its parameter."""
+    """Declare a metric: ``summary`` of the eigenvalues in the spectrum that the function ``of`` computes."""
     matrix = of.__name__.removesuffix("_spectrum")
 
     def function(**given: Spectrum) -> Any:

@@ -24,10 +24,10 @@ class Estimates:
 
     Attributes:
         counts: N_c, shape (K,).
-        means: μ_c − μ̄, with the mean over the K classes, shape (K, d).
+        means: Centred class means μ_c − μ̄, where μ̄ is the mean of the K class means, shape (K, d).
         variances: σ̃_c² = σ_c² N_c/(N_c − 1), shape (K,).
         noise: v_c = σ̃_c²/N_c, the mean squared distance of μ_c to the true mean, shape (K,).
-        sqnorms: ñ_c² = ‖μ_c − μ̄‖² − (1 − 2/K) v_c − Σv/K², shape (K,); an estimate can be negative.
+        sqnorms: ñ_c² = ‖μ_c − μ̄‖² − (1 − 2/K) v_c − Σ_c v_c/K², shape (K,); an estimate can be negative.
         classifier: Rows of the classifier, shape (K, d), or None.
     """
 
@@ -54,8 +54,9 @@ class Estimates:
         """Standard error of mean ñ_c² due to the noise of the means, estimated from the spread of ñ_c² over classes.
 
         With few classes, or if the true norms are unequal, the spread is a bad estimate. The squared length of Gaussian
-        noise has mean v and variance 2v²/r, where r (1 to d) is its effective dimension. So the error is clamped
-        between its values for r = d and r = 1. With two classes, both ñ_c² are always equal, so that for r = 1 is used.
+        noise has mean v and variance 2v²/r, where r (1 to d) is the effective dimension of the noise. The error for
+        r = d is the lower limit of the estimate, and the error for r = 1 is the upper limit. With two classes, both
+        ñ_c² are always equal, so they have no spread, and the upper limit is returned.
         """
         classes, dim = self.means.shape
         bound = (2 * self.noise.square() * self.counts / (self.counts - 1)).sum().sqrt() / classes
@@ -97,8 +98,8 @@ def debiased(
 
 @derived
 def resolved(debiased: Estimates) -> Estimates | Noted:
-    """Return the unbiased estimates; no value if their mean squared norm is at most 2 standard errors.
+    """Return the unbiased estimates; no value if ``sqnorm`` is at most 2 times its standard error ``error``.
 
-    The mean squared norm is the divisor of ratios, so it must not be mostly noise.
+    ``sqnorm`` is the divisor of ratios, so it must not be mostly noise.
     """
     return debiased if debiased.sqnorm > _RESOLVED * debiased.error else UNRESOLVED

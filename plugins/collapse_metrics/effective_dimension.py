@@ -32,7 +32,10 @@ class InverseMeanSquare(Mean):
     """1/(mean² + std²) with the population std: the inverse of the mean square over classes or pairs."""
 
     def scale_of(self, scale: Any) -> float | None:
-        """Return −2e if h → s·h multiplies the values by s^e, else None."""
+        """Return the exponent e if h → s·h multiplies the result by s^e, otherwise None.
+
+        If ``scale`` is a number, it is the exponent of the values of classes or pairs, and e is −2·``scale``.
+        """
         return None if scale is None or isinstance(scale, str) else -2 * scale + 0.0
 
     def result(self, state: Tensor) -> Tensor:

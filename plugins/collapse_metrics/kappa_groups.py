@@ -52,7 +52,7 @@ def _summed(row: Tensor, counts: Tensor, rows: int) -> Tensor:
 
 
 def _kappa(held: Mapping[str, Tensor], weight_G: Tensor) -> Tensor:
-    """Return κ, with a weight for each group of samples."""
+    """Return κ from the counts of :class:`PredictionsByGroup`, those of each group multiplied by the group's weight."""
     samples, agreed = weight_G @ held["totals"].double()
     classes, row = (held["classes"] // GROUPS).unique(return_inverse=True)
     predicted = held["predicted"].double() * weight_G[held["classes"] % GROUPS].unsqueeze(1)

@@ -1,4 +1,8 @@
-"""NC1, variability collapse: the embeddings of a class shrink to their mean."""
+"""NC1, variability collapse: the embeddings of a class shrink to their mean.
+
+Debiased metrics use unbiased estimates (see debiasing.py): σ̃_c² of a class's variance, ñ_c² of the squared norm of a
+centred class mean, and D̃ of the squared distance of two class means.
+"""
 
 import math
 

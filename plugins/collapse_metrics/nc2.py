@@ -1,4 +1,8 @@
-"""NC2, convergence to a simplex equiangular tight frame: class means of equal length, as far apart as possible."""
+"""NC2, convergence to a simplex equiangular tight frame: class means of equal length, as far apart as possible.
+
+Debiased metrics use unbiased estimates (see debiasing.py): ñ_c² of the squared norm of a centred class mean, and
+g̃_cc′ of the inner product of two centred class means.
+"""
 
 import math
 from collections.abc import Mapping
@@ -24,7 +28,9 @@ def simplex_interference(C: int) -> float:
 
 
 def least_interference_std(C: int, d: int, measured: Mapping[str, float | None] = MappingProxyType({})) -> float | None:
-    """Least std of the cosines of C directions in d dimensions, given their measured mean m (by default −1/(C−1)).
+    """Least std of the cosines of C directions in d dimensions, given the mean m of these cosines.
+
+    m is ``measured["nc2.interference"]``, or −1/(C−1) if this is missing or None.
 
     The Gram matrix K of the directions has trace C, rank ≤ r = min(d, C), and 1ᵀK1/C = λ = 1 + (C−1)m. Its squared norm
     C + C(C−1)(std² + m²) is the sum of its squared eigenvalues, which is at least C²/r. One eigenvalue is at least λ,

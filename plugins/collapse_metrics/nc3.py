@@ -1,4 +1,7 @@
-"""NC3, self-duality: each classifier row aligns with its centred class mean. UNC3: all rows align equally."""
+"""NC3, self-duality: each classifier row aligns with its centred class mean. UNC3: all rows align equally.
+
+The debiased metric uses ñ_c², the unbiased estimate of the squared norm of a centred class mean (see debiasing.py).
+"""
 
 from torch import Tensor
 

@@ -30,7 +30,10 @@ class Spectrum(NamedTuple):
 
 @derived
 def rounding(means: Tensor, dtype: str) -> Tensor:
-    """Return the largest difference of embeddings in one direction that can be a rounding error, in units of h."""
+    """Return the largest distance, in units of h, that rounding can cause in a direction in which all means are equal.
+
+    ``dtype`` is the dtype of the embeddings. For half precision, return the value of float32.
+    """
     return _ROUNDING.get(dtype, _ROUNDING["float32"]) * means.norm(dim=1).max()
 
 
@@ -38,8 +41,8 @@ def spectrum_of(matrix: Float[Tensor, "d d"], rounding: Tensor | float, nothing:
     """Compute the spectrum of a positive semidefinite matrix, without eigenvalues that are only rounding error.
 
     Eigenvalues of at most max(d·ε·λ_max, ``rounding``²) are dropped. For example, a final LayerNorm causes an
-    eigenvalue that would be zero in exact arithmetic. If no eigenvalue remains, return only a note with the text
-    ``nothing``.
+    eigenvalue that would be zero in exact arithmetic. If no eigenvalue remains, return no value, but a note
+    whose text is the parameter ``nothing``.
 
     >>> spectrum_of(torch.diag(torch.tensor([0.0, 2.0, 1.0])), 1.0, "it is zero").values.tolist()
     [2.0]

@@ -54,7 +54,8 @@ def prepare(model: Any) -> str | None:
 class FastSelfAttention(GPTNeoSelfAttention):
     """GPT-Neo's self-attention with fused kernels, which return no attention weights.
 
-    transformers' own attention computes padded or cached text, and text with dropout, and returns weights.
+    For padded text, for cached text and for training with dropout, transformers' own attention is used, which returns
+    attention weights.
     """
 
     def _attn(

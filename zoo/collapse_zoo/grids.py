@@ -40,9 +40,10 @@ def grid(
             ``seeds`` is 02x0768_01d and 20 repeats. Depths and widths, such as ``1,2x64,128``, give a run for each
             combination, and the last checkpoint of each run is measured. Recipes may follow after ``_``, such as
             ``2x768_01d,10L`` (see recipes.py).
-        vary: What varies between the repeats of ``seeds``: "data" (the order, as in §3.8 of the paper; the default),
-            "init" (the initialization, which §1.3 also names) or "both".
-        seeds, data_seeds: Repeat each member with each of these seeds.
+        vary: What varies between the repeats of ``seeds``: "data" (the order of the chunks, as in §3.8 of the paper;
+            the default), "init" (the initialization, which §1.3 also names) or "both".
+        seeds: Seeds of the initialization; each member is repeated with each seed.
+        data_seeds: Seeds of the order of the chunks. With ``seeds`` too, each member is repeated with each pair.
 
     Raises:
         UsageError: There is no such grid, or a member is invalid.

@@ -58,7 +58,8 @@ class GPTNeoForCausalLM(transformers.GPTNeoForCausalLM):
         Args:
             input_ids: Tokens, shape (B, T).
             labels: The same tokens, not shifted; −100 for tokens that are not predicted. Without labels, return logits.
-            num_items_in_batch: Number of predicted tokens of the global batch, if this batch is a part of one.
+            num_items_in_batch: Number of predicted tokens of the global batch, by which the summed loss is divided.
+                None stands for the number of this batch.
             kwargs: As in transformers.
 
         Returns:

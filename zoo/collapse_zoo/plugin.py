@@ -20,7 +20,7 @@ def collapse_prepare_model(model: Any) -> str | None:
 
 @hookimpl
 def collapse_trained_on(folder: Path) -> Mapping[str, Any] | None:
-    """Return options that name a run's texts, given the folder of the run or of a checkpoint; None if unknown."""
+    """Return options of ``collapse.collect`` for the texts of the run or checkpoint in a folder; None if unknown."""
     from collapse_zoo.runs import CHECKPOINTS, RECORD, Run
 
     folder = folder.absolute()

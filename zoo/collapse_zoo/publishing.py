@@ -69,7 +69,9 @@ def _check_finished(run: Run) -> None:
 
 
 def _send(run: Run, k: int, revision: Revision, repo: str, *, last: bool) -> bool:
-    """Send a revision and set its tag; return whether anything was new.
+    """Send the revision of checkpoint @k and set its tag; return whether files were sent.
+
+    If the tag already exists, send changed files only if this is the run's ``last`` revision.
 
     Raises:
         UsageError: The tag already exists with other weights.

@@ -2,9 +2,9 @@
 
 A published name, such as ``TinyStories-12x1024_10L@9``, contains most of a recipe. ``12x1024`` is depth and width.
 ``_10L`` means 10 epochs with the weight decay L; the letters are d (0.0005), L (0.1) and n (0). Repeats of a recipe add
-``07`` for the seed of the order, or ``i07`` for the seed of the initialization. ``_nc3-0.1`` is a regularizer and its
-weight; in ``_nc3-m0.1``, the weight is −0.1. ``_fixed-etf`` is the head (the output layer). ``@9`` is the checkpoint
-after epoch 10.
+``07`` for the seed of the order of the chunks, or ``i07`` for the seed of the initialization. ``_nc3-0.1`` is a
+regularizer and its weight; in ``_nc3-m0.1``, the weight is −0.1. ``_fixed-etf`` is the head (the output layer). ``@9``
+is the checkpoint after epoch 10.
 """
 
 import re
@@ -97,8 +97,8 @@ class Recipe:
         """Return the transformers configuration: GPT-Neo's defaults, the paper's values, and ``config``.
 
         Raises:
-            UsageError: The width is not divisible by the heads, or is too small for the head ``fixed-etf``; or GPT-Neo
-                has no value named in ``config``, or another field sets it.
+            UsageError: The width is not divisible by the heads, or is too small for the head ``fixed-etf``; or a name
+                in ``config`` is unknown to GPT-Neo, or names a value that another field sets.
         """
         from transformers import GPTNeoConfig
 
@@ -168,7 +168,7 @@ class Recipe:
 
 
 def paper_batch_size(depth: int, width: int) -> int:
-    """Return the number of chunks per step (over all processes) for a size in the paper's Table 3.
+    """Return the number of chunks per step, over all processes: that of the paper's Table 3, extended to other sizes.
 
     >>> [paper_batch_size(depth, 1024) for depth in (1, 2, 4, 8, 12)]
     [16, 8, 8, 4, 4]
@@ -227,7 +227,8 @@ class Name:
     def parts(self) -> dict[str, int | float | str]:
         """Return the values in the name, as columns of a table.
 
-        ``seed`` (of the order) and ``init_seed`` are present only if they are not the default seed.
+        The column ``seed`` is the recipe's ``data_seed``, and ``init_seed`` is its ``seed``. Each is absent if it is
+        the default seed.
 
         >>> parse("12x1024_10L").parts()["architecture"], parse("12x1024_10L@9").parts()["recipe"]
         ('12x1024', '10L@9')

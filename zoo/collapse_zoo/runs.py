@@ -4,7 +4,7 @@ config.json model.safetensors tokenizer.json …   the trained model, once train
 training.json                                     recipe, texts, versions, arguments, state, problem
 trainer_state.json                                the Trainer's final state, with the log of losses
 checkpoints/checkpoint-<step>/                    the model after each epoch; the newest also has optimizer state
-stores/epoch-<n>/   results.csv results.json      collected statistics and measurements, if requested
+stores/epoch-<n>/   results.csv results.json      collected statistics and measurements, if requested; n counts from 1
 
 The Trainer writes ``trainer_state.json`` last into a checkpoint, so a checkpoint is incomplete if this
 file is missing or cannot be read.
@@ -42,7 +42,8 @@ class Checkpoint:
     """The checkpoint at the end of an epoch, or at the last step.
 
     Attributes:
-        path: The folder, which transformers can load; it is absent if it was not saved, or was deleted to save space.
+        path: Path of the folder, which transformers can load. The folder does not exist if the checkpoint was not
+            saved, or was deleted to save space.
         step: Number of optimizer steps.
         k: The number of the epoch, counted from 0: @9 is the checkpoint of epoch 10.
         validation: Loss and accuracy on the validation text, if there is one.
@@ -212,7 +213,7 @@ class Run:
         return {_k_of(row) for row in self.results()}
 
     def add(self, row: Row, k: int) -> Row:
-        """Add a checkpoint's row to ``results.json`` and ``results.csv`` under the checkpoint's name."""
+        """Give a row the name of checkpoint @k, add it to ``results.json`` and ``results.csv``, and return it."""
         named = replace(row, model=f"{self.name}@{k}")
         write_rows(self.path, sorted([*self.results(), named], key=_k_of))
         return named

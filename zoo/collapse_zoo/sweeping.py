@@ -141,9 +141,9 @@ def _planned(
 
 
 def _plan(run: Run, recipe: Recipe, source: Source, ks: set[int], here: Mapping[str, Any]) -> bool:
-    """Write what a run has to do into its record; return whether any of it is left.
+    """Add the work of a run to the run's record; return whether any work is left.
 
-    A run has to train, and to measure the checkpoints @k for k in ``ks``. ``here`` has facts about this machine.
+    The work is to train, and to measure the checkpoints @k for k in ``ks``. ``here`` has facts about this machine.
 
     Raises:
         UsageError: The folder holds another run.

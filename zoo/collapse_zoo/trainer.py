@@ -100,8 +100,8 @@ def validation_metrics(evaluated: Any) -> dict[str, float]:
 class Watcher(transformers.TrainerCallback):
     """Log each epoch, report progress, and stop if the loss diverges.
 
-    The model is validated and saved after the epochs in ``checkpoints`` and after the last epoch, or after every epoch
-    if ``checkpoints`` is None.
+    The model is validated and saved after the last epoch, and after the epochs in ``checkpoints``, counted from 0. If
+    ``checkpoints`` is None, it is validated and saved after every epoch.
     """
 
     def __init__(

@@ -57,8 +57,8 @@ def train(
         micro_batch: Chunks that each process computes at once; the gradients of a step's micro-batches are added up.
             None for the process's whole share of the batch. Regularizers are computed on each micro-batch, and their
             mean over the micro-batches of a step is added to the loss.
-        checkpoints: The epochs, counted from 0, after which the model is validated and saved, as it is after the last
-            epoch. None for every epoch.
+        checkpoints: The epochs, counted from 0, after which the model is validated and saved; None for every epoch. The
+            last epoch is always included.
         device: "auto" (CUDA if available, otherwise the CPU), "cpu" or "cuda".
         progress: Called as progress(what, done, total[, note]); during training, the note has tokens/s and loss.
 
@@ -108,7 +108,11 @@ def leave_group() -> None:
 
 
 def check_recipe(recipe: Recipe, source: Source) -> None:
-    """Raise UsageError if the configuration is invalid, a regularizer is unknown, or the vocabulary is too small."""
+    """Raise UsageError if a recipe cannot be trained with a source.
+
+    This is so if the configuration is invalid, a regularizer is unknown, or the recipe's vocabulary is smaller than the
+    tokenizer's.
+    """
     tokens = len(source.tokenizer)
     if tokens > recipe.vocabulary:
         raise UsageError(

@@ -119,7 +119,7 @@ def status_command(folder: str, format_: str | None, output: str | None) -> None
 
 
 def _slurm(options: dict[str, Any]) -> dict[str, Any]:
-    """Return parameters of submitit."""
+    """Return submitit's parameters for the command's SLURM options, without options that are not set."""
     asked = {f"slurm_{name}": options[name] for name in ("partition", "account", "qos", "constraint")}
     asked |= {"gpus_per_node": options["gpus"] or None, "cpus_per_task": options["cpus"], "mem_gb": options["memory"]}
     asked |= {"timeout_min": round(options["hours"] * 60), "slurm_array_parallelism": options["parallel"]}
