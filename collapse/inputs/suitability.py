@@ -1,4 +1,7 @@
-"""Check a loaded model: it must be causal, and its logits must be ⟨w, h⟩ + b, which may be scaled or capped."""
+"""Check a loaded model: it must be causal, and its logits must be ⟨w, h⟩ + b, possibly scaled or capped.
+
+h is an embedding. w and b are the row and the bias of a token in the head; W has all rows.
+"""
 
 import math
 from collections.abc import Iterable, Iterator, Mapping
@@ -30,12 +33,12 @@ CHECKED_TOKENS, _PROBED_TOKENS = 256, 8
 def find_logits(loaded: "LanguageModel", tokens_BT: Int[Tensor, "B T"]) -> Logits:
     """Find the scale and the cap of a model's logits: run its code with known numbers as the output of its head.
 
-    The model's code rounds to its dtype. So scale and cap are compared with the numbers in the model's configuration;
-    the scale is also compared with their reciprocals. A number that is equal up to rounding replaces the scale or cap
-    that was found. So the result is the same in every dtype.
+    The model's code rounds to the model's dtype. So scale and cap are compared with the numbers in the model's
+    configuration; the scale is also compared with the reciprocals of these numbers. A number that is equal up to
+    rounding replaces the scale or cap that was found. So the result is the same in every dtype.
 
-    Return LINEAR if the head is not called, or if the logits have another shape or are not finite; :func:`check_model`
-    then reports the reason.
+    Return ``LINEAR`` (no scale and no cap) if the model does not call its head, or if the model's logits are not finite
+    or do not have the shape of the head's output; :func:`check_model` then reports the reason.
 
     Raises:
         CollapseError: The model changes the head's output in another way than by a scale and a cap.
@@ -78,14 +81,19 @@ def _numbers(config: Any) -> Iterator[float]:
 
 
 def _exact(measured: float, numbers: Iterable[float], rounding: float) -> float:
-    """Return the nearest of ``numbers`` if it equals ``measured`` up to rounding; else return ``measured``."""
+    """Return the nearest of ``numbers`` if its relative distance to ``measured`` is at most ``rounding``.
+
+    Otherwise, return ``measured``.
+    """
     nearest = min(numbers, key=lambda each: abs(each - measured), default=measured)
     return nearest if abs(nearest - measured) <= rounding * abs(measured) else measured
 
 
 @torch.no_grad()
 def check_model(loaded: "LanguageModel", tokens_BT: Int[Tensor, "B T"]) -> None:
-    """Run a model on the start of the first chunk, and check it; do nothing if an embedding is not finite.
+    """Run a model on the start of the first chunk, and check whether it is causal and gives the expected logits.
+
+    If an embedding is not finite, these checks are skipped, and the collection reports the embedding.
 
     Raises:
         CollapseError: The model is not causal, its logits are not those of ``loaded.logits``, or they are not finite.
@@ -144,8 +152,8 @@ def change_of(h: Float[Tensor, "... d"], other: Float[Tensor, "... d"]) -> Float
 def rounding_of(head: Tensor, logits: Tensor, *, quantized: bool = False) -> float:
     """Return the largest error of logits, relative to the largest logit, that rounding can cause.
 
-    The error depends on the dtypes of the head's input or output (``head``) and of the model's ``logits``. If
-    ``quantized``, it is the error of bfloat16.
+    The error depends on two dtypes: that of ``head``, the head's input or output, and that of the model's ``logits``.
+    If the model is ``quantized``, the result is the error of bfloat16, whatever these dtypes are.
     """
     dtypes = [torch.bfloat16] if quantized else [head.dtype, logits.dtype]
     return max(_HEAD_TOLERANCE[each] for each in dtypes)

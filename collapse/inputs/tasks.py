@@ -19,11 +19,11 @@ class Task:
     """A kind of head.
 
     Attributes:
-        name: Its name, as in transformers' ``MODEL_FOR_<NAME>_MAPPING_NAMES``.
+        name: Name of the task, as in transformers' ``MODEL_FOR_<NAME>_MAPPING_NAMES``.
         auto: Name of transformers' Auto class that loads a model with this head.
         what: What messages call a model with this head, such as "an image classifier".
-        columns: The default of ``--columns``: names of inputs, then of labels.
-        known: The suffixes that files of its data may have, each with its format.
+        columns: The default of ``--columns``: the column of the inputs and, if data have labels, of the labels.
+        known: The suffixes that data files of the task may have, each with its file format.
     """
 
     name: str

@@ -20,7 +20,8 @@ class Texts:
     """The texts of a collection.
 
     Attributes:
-        training: The training text; None if a store of any text is accepted, or if only an existing store knows it.
+        training: The training text. None in two cases: a store of any text is accepted, or the text is that of an
+            existing store, which has the text's identity, but not its path.
         validation: The validation text, or None.
         may_be_absent: Whether to skip the validation if the data set has no validation split. True if the options do
             not name a validation text or split, so that the split is only a default.
@@ -55,9 +56,9 @@ class Texts:
         return replace(spec, **{name: each for name, each in held.items() if each and getattr(spec, name) is None})
 
     def pack_validation(self, pack: Callable[[Corpus], Packed]) -> Packed | None:
-        """Return what ``pack`` makes of the validation text; None if there is no such text, or no split of this name.
+        """Return what ``pack`` makes of the validation text; None without a validation text or if its split is missing.
 
-        A missing split is skipped only if ``may_be_absent`` is True; otherwise, NoSplit is raised.
+        A missing split gives None only if ``may_be_absent`` is True; otherwise, NoSplit is raised.
         """
         try:
             return None if self.validation is None else pack(self.validation)

@@ -35,7 +35,8 @@ def asked_model(name: str, spec: CollectionSpec) -> ModelReference:
     """Find the model that the user names, with the adapter, revision and arguments in the options.
 
     Raises:
-        UsageError: A model argument has its own option, or a GGUF file is given for ``--null untrained``.
+        UsageError: A model argument must be given by another option, such as ``dtype`` by ``--dtype``; or a GGUF file
+            is given for ``--null untrained``.
         CollapseError: As in :func:`collapse.hub.references.find_adapted`.
     """
     arguments = spec.model_args or {}
@@ -116,10 +117,10 @@ def text_request(
 def _texts_of(
     spec: CollectionSpec, completed: CollectionSpec, reference: ModelReference, store: Store | None
 ) -> tuple[Texts, dict[str, Any]]:
-    """Return the texts of a request, and the identities of the texts that only ``store`` knows.
+    """Return the texts of a request; for texts of which ``store`` has only the identity, also return this identity.
 
-    ``completed`` is ``spec`` with the options that the store or a plugin adds. If it names no text, the store's text is
-    used or, without a store, the data set in the model's card.
+    ``completed`` is ``spec`` with the options that the store or a plugin adds. If ``completed`` names no training text,
+    the store's text is used or, without a store, the data set in the model's card.
     """
     if store is not None and completed.text is None:  # a local text: the store has its identity, but not its path
         # without a validation text, refuse the user's limits for it (in spec), but not the store's (in completed)
@@ -145,7 +146,7 @@ def _refuse_missing_layers(store: Store, layers: Sequence[str], texts: Texts) ->
 
 
 def _with_known_texts(spec: CollectionSpec, model: ModelReference, store: Store | None) -> CollectionSpec:
-    """If ``spec`` names no text, add the store's texts, or those on which a plugin knows that the model was trained.
+    """If ``spec`` names no text, add the model's training texts, if a plugin knows them, or else the store's texts.
 
     A plugin's text that differs from the store's text is ignored. So the same command uses the same texts before,
     during and after a collection.
@@ -163,9 +164,9 @@ def _with_known_texts(spec: CollectionSpec, model: ModelReference, store: Store 
 
 
 def _texts_of_plugin(spec: CollectionSpec, folder: Path, store: Store | None) -> dict[str, Any]:
-    """Return options with the texts on which a plugin knows that the model in ``folder`` was trained.
+    """Ask plugins for the texts on which the model in ``folder`` was trained; return options with these texts.
 
-    Return {} if no plugin knows them, or if ``store`` has another training text.
+    Return {} if no plugin knows the texts, or if ``store`` has another training text.
     """
     known = dict(next((known for _, known in plugins().answers("collapse_trained_on", folder) if known), {}))
     if spec.validation_text:  # the known validation split belongs to the known text
@@ -179,7 +180,7 @@ def _texts_of_plugin(spec: CollectionSpec, folder: Path, store: Store | None) ->
 
 
 def _check_kind(reference: ModelReference) -> None:
-    """Reject a model that is not a causal language model, before an error suggests an option that would not help."""
+    """Reject a model that is not a causal language model, before an error asks for ``--text`` or ``--chunk-length``."""
     check_kind(reference, {**reference.json("config.json"), **reference.model_args})
 
 

@@ -75,7 +75,7 @@ class TextPhase(Phase):
         return {layer: h_BTd.reshape(-1, h_BTd.shape[-1]) for layer, h_BTd in found.items()}
 
     def labels_at(self, places: Tensor) -> Tensor:
-        """Return the next token of each sample."""
+        """Return the next tokens of the samples whose numbers, counted from 0 over all chunks, are ``places``."""
         chunk_n, place_n = (each.numpy() for each in (places // self.unit_samples, places % self.unit_samples + 1))
         return torch.from_numpy(self.chunks.tokens[chunk_n, place_n].astype("int64"))
 
@@ -135,7 +135,8 @@ def open_texts(
     """Pack the texts and load the model of a request, for ``Request.load``.
 
     ``existing`` is a store that lacks only its validation or some layers, or None. ``identity`` is the identity of the
-    request; the model's attention and head are added to it.
+    request. The identity of the source also has the name of the model's attention implementation and a record of its
+    head.
 
     Raises:
         UsageError: An option does not fit a text, the tokenizer or the device.

@@ -41,7 +41,7 @@ class Images:
         """Return the processor's tensors of images ``start`` to ``stop − 1``, which threads read in parallel.
 
         Raises:
-            CollapseError: An image cannot be read or processed, changed, or has another size than the others.
+            CollapseError: An image has changed, cannot be read or processed, or has another size than the others.
         """
         with ThreadPoolExecutor() as threads:
             read = list(threads.map(self._pixels, range(start, stop)))
@@ -110,9 +110,9 @@ Units = Images | Tokenized
 def prepare(task: Task, reference: ModelReference, config: Any, *, trust_remote_code: bool) -> Any:
     """Load a processor or tokenizer; return a function that converts :class:`Labelled` to :class:`Units`.
 
-    ``reference`` is the model with the processor, or the tokenizer. Texts are cut to the maximum sequence length of the
-    model (``config``) and the tokenizer. The returned function raises UsageError or CollapseError for data that do not
-    fit the task.
+    For images, ``reference`` is the model, which has the processor; for texts, it is the tokenizer. ``config`` is the
+    model's configuration. Texts are cut to the maximum sequence length of the model and of the tokenizer. The returned
+    function raises UsageError or CollapseError for data that do not fit the task.
 
     Raises:
         CollapseError: The processor or tokenizer cannot be loaded.
@@ -150,7 +150,8 @@ def prepare(task: Task, reference: ModelReference, config: Any, *, trust_remote_
 def _texts(called: str, column: Sequence[Any], *, of_words: bool) -> list[Any]:
     """Return a column as a list; raise UsageError if a row has the wrong type.
 
-    With ``of_words``, each row must be a list; otherwise, each row must be a text.
+    With ``of_words``, each row must be a list of words; otherwise, each row must be a text. ``called`` is the name of
+    the data, for messages.
     """
     rows = list(column)
     for number, row in enumerate(rows, 1):
@@ -164,7 +165,7 @@ def _texts(called: str, column: Sequence[Any], *, of_words: bool) -> list[Any]:
 
 
 def _one_each(data: Labelled, config: Any) -> Int[Tensor, " N"]:
-    """Return the class id of each row; raise UsageError if a row has a list of labels."""
+    """Return the class id of each row's label, as in ``config``; raise UsageError if a row has a list of labels."""
     for number, label in enumerate(data.labels or (), 1):
         if isinstance(label, list):
             raise UsageError(
@@ -192,7 +193,8 @@ def _first_of_words(encoded: Any, number: int, labels: Any, given: list[str], ca
     """Return the labels of a text's tokens: the first token of a word has the word's label, all others have −100.
 
     ``number`` is the row of the text in ``encoded``, from 0. ``labels`` and ``given`` are the labels and words of the
-    text. Raise UsageError if their numbers differ, and CollapseError if the tokenizer is slow.
+    text, and ``called`` is the name of the data, for messages. Raise UsageError unless each word has a label. Raise
+    CollapseError if the tokenizer is a "slow" one of transformers, which does not know the words of its tokens.
     """
     if not encoded.is_fast:
         raise CollapseError("token classification needs a fast tokenizer: give a model that has a tokenizer.json")
@@ -211,7 +213,8 @@ def _first_of_words(encoded: Any, number: int, labels: Any, given: list[str], ca
 def _masked(ids: list[list[int]], special: Sequence[Sequence[int]], mask: int) -> Int[Tensor, "N T"]:
     """Replace tokens in ``ids`` by ``mask``, in place; return the original id of each masked token, −100 elsewhere.
 
-    A permutation of all positions with a fixed seed selects the tokens; special tokens are never masked.
+    A permutation of all positions with a fixed seed selects the share ``MASKED`` of them. Special tokens, which have 1
+    in ``special``, are never masked.
     """
     rows, begin, total = [], 0, sum(map(len, ids))
     for row, is_special in zip(ids, special, strict=True):

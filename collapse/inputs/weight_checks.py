@@ -25,8 +25,8 @@ def check_loaded(name: str, model: Any, info: Mapping[str, Any], files: list[Pat
     """Raise CollapseError unless the tensors of a checkpoint are exactly the weights of the loaded model.
 
     transformers fills missing weights with random numbers and ignores unused tensors; it only logs both. Unused tensors
-    are allowed if the model computes or has the same values, or if they belong to multi-token prediction. Unless
-    ``task`` is CAUSAL, tensors of other heads are allowed too.
+    are allowed if the model computes their values or has the same values in another tensor, or if they belong to
+    multi-token prediction. Unless ``task`` is CAUSAL, tensors of other heads are allowed too.
 
     Args:
         name: The model's name, for messages.

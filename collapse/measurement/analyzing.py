@@ -54,7 +54,8 @@ def analyzed(found: Analysis, table: Results, **options: Any) -> Table:
 def attempted(called: str, declared: Declared, make: Callable[[], T]) -> T:
     """Call ``make``, which runs a function of a plugin, and return the result of this function.
 
-    Error messages name the function by the text ``called`` and, if it fails, the module of ``declared``.
+    ``called`` is the name of this function in error messages. The message of a PluginError also names its module, which
+    is that of ``declared``.
 
     Raises:
         PluginError: The function failed.

@@ -54,7 +54,7 @@ def split_columns(columns: str | Sequence[str], frame: "pd.DataFrame") -> dict[s
     prefix, such as arithmetic, stays as it is.
 
     Returns:
-        The columns in order, each with True if it was given as such, and False if it was found by a prefix.
+        The columns in order, each with True if ``columns`` names it in full, or False if only a prefix of it is named.
 
     >>> import pandas as pd
     >>> split_columns("a, b/a, nc1", pd.DataFrame(columns=["a", "b", "nc1.cdnv", "nc1.trace_ratio"]))
@@ -209,8 +209,9 @@ def direction(column: Column, frame: "pd.DataFrame", one_width: bool) -> int | N
     """Return 1 if lower values are better (nearer to full collapse), −1 if higher values are, None if unknown.
 
     The direction depends on the column's expression, not on its label. The logarithm of a measurement has the same
-    direction. A measurement that depends on the scale of the embeddings has no direction unless ``one_width`` is true,
-    because this scale cannot be compared between models of different widths. C and d are read from ``frame``.
+    direction. A measurement that depends on the scale of the embeddings has a direction only if all compared models
+    have the same width (``one_width``), because the scale cannot be compared between widths. The numbers of classes
+    and dimensions are read from ``frame``.
     """
     known, logarithm = plugins().measurements(), LOGARITHM.fullmatch(column.expression)
     name = logarithm[1] if logarithm else column.expression
@@ -231,9 +232,10 @@ def direction(column: Column, frame: "pd.DataFrame", one_width: bool) -> int | N
 
 
 def one_width(frame: "pd.DataFrame", groups_n: Any = None) -> bool:
-    """Return whether all rows have the same width or, with ``groups_n``, whether the rows of each group have.
+    """Return whether all rows have one width or, with ``groups_n``, whether all rows of a group have one width.
 
-    Embeddings of the same width have the same unit. The result is False if the width of a row is unknown.
+    The scale of embeddings can be compared only within a width. The result is False if the width of a row is unknown.
+    ``groups_n`` has the group of each row.
     """
     name = next((each for each in ("dim", "width") if each in frame), None)
     if name is None or frame[name].isna().any():
@@ -242,9 +244,10 @@ def one_width(frame: "pd.DataFrame", groups_n: Any = None) -> bool:
 
 
 def _limits(towards: Limit, frame: "pd.DataFrame") -> Floats | float | None:
-    """Return the value ``towards`` at full collapse: one number, or a number per row if it depends on C and d.
+    """Return a measurement's value at full collapse: one number, or a number per row if it depends on C and d.
 
-    Return None if a row has no such value, or if the value depends on C and d and the table lacks C or d.
+    ``towards`` is this number or a function of C, the number of classes, and d, the number of dimensions. Return None
+    if a row has no such value, or if ``towards`` is a function and a row lacks C or d.
     """
     if not callable(towards):
         return None if towards is None else float(towards)

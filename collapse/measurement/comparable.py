@@ -90,9 +90,9 @@ def mixed(rows: Iterable["Row | dict[str, Any]"], *, apart: Container[str] = ())
     """Return a remark for each text or setting in which rows differ, so that the rows cannot be compared.
 
     Args:
-        rows: Rows, or the records of a table. If a row lacks a field, the row is skipped when this field is compared,
-            unless the missing field means no limit or all classes.
-        apart: Fields that may differ.
+        rows: Rows, or the records of a table. A field is compared only between the rows that have it. Exceptions are
+            fields such as ``max_chunks`` or ``class_set``, whose absence has a meaning: no limit, or all classes.
+        apart: Fields that may differ; they give no remark.
 
     >>> mixed([{"dtype": "float32", "min_count": 1}, {"dtype": "bfloat16", "min_count": 1}, {"val_loss": 2.0}])
     ['rows of different dtypes are mixed: float32 (1 row), bfloat16 (1 row)']

@@ -137,7 +137,8 @@ def _errors_of_blocks(
 ) -> dict[str, Error]:
     """Return the standard errors of B − A for measurements of the validation text.
 
-    The blocks of A and B are paired if both stores have the same text and equal blocks.
+    For A and for B, ``influences`` has the influence of each validation block on each measurement. The blocks of A and
+    B are paired if both stores have the same text (``one_text``) and equal blocks.
     """
     errors: dict[str, Error] = {}
     names = influences[0].keys() & influences[1].keys()

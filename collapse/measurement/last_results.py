@@ -22,7 +22,7 @@ def kept_row(store: Store) -> Row | None:
 
 
 def keep_row(store: Store, row: Row) -> None:
-    """Write a store's measurements next to its tensors; do nothing if it is on the Hub, in use or read-only.
+    """Write a store's measurements next to its tensors; do nothing if the store is on the Hub, in use or read-only.
 
     The store is locked during the write, so the temporary file can have a fixed name. If the process is killed, the
     next writer replaces this temporary file.

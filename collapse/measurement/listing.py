@@ -1,4 +1,4 @@
-"""List the registered measurements, with their equations and limits."""
+"""List the registered measurements, each with its equation, its value at full collapse and its reachable value."""
 
 import logging
 from collections.abc import Iterable
@@ -14,12 +14,12 @@ _COLUMNS = ("name", "property", "equation", "at full collapse", "reachable", "pl
 
 
 def metrics(names: str | Iterable[str] = (), *, classes: int = 29_233, dim: int = 1024) -> Table:
-    """List what can be measured: a row per measurement, with its equation and its limits.
+    """List the measurements, a row for each, with its equation, its value at full collapse and its reachable value.
 
     Args:
         names: Measurements or prefixes, as a list or as one text with commas. An empty list or text means all.
-        classes, dim: C and d, for limits that depend on them. The defaults are the number of classes (next tokens) of
-            TinyStories, and the width of the paper's largest model.
+        classes, dim: C and d, for values at full collapse and reachable values that depend on them. The defaults are
+            the number of classes (next tokens) of TinyStories, and the width of the paper's largest model.
 
     Raises:
         UsageError: A name is unknown.

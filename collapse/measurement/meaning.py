@@ -35,9 +35,10 @@ _ROUNDING = 1e-6  # losses are exact to a millionth, and embeddings have 24 bits
 def meaning_of(name: str, rows: Sequence[Row], yardsticks: Errors, different: Container[str]) -> str | None:
     """Return a word that says whether B is better, worse, higher or lower than A, or why this is not known.
 
-    If the difference is within the limit of a yardstick, the word is the yardstick's name ("noise" or "seed noise").
-    Return None for a measurement of the validation text if the tokenizers differ. ``rows`` are those of A and B, and
-    have a number for the measurement. ``different`` has the fields in which A and B differ.
+    A yardstick ("noise" or "seed noise") has an error for each measurement. If the difference is within the limit that
+    :func:`_limit` gives for this error, the word is the yardstick's name. Return None for a measurement of the
+    validation text if the tokenizers differ. ``rows`` are those of A and B, and have a number for the measurement.
+    ``different`` has the fields in which A and B differ.
     """
     import pandas as pd
 
@@ -60,7 +61,10 @@ def meaning_of(name: str, rows: Sequence[Row], yardsticks: Errors, different: Co
 
 
 def _limit(word: str, degrees: int) -> float:
-    """Return the factor f such that |B − A| exceeds f times a yardstick's error by chance in 5 % of comparisons."""
+    """Return f: |B − A| exceeds f times the error of the yardstick ``word`` by chance in 5 % of comparisons.
+
+    ``degrees`` is the number of degrees of freedom of this error.
+    """
     from scipy.special import stdtrit
 
     return _YARDSTICKS[word][0] * float(stdtrit(degrees, 0.975))
@@ -92,8 +96,9 @@ def _needs(name: str) -> set[str]:
 def notes_on(records: Sequence[Mapping[str, Any]], marks: Sequence[str], yardsticks: Errors) -> list[str]:
     """Return the notes below a comparison.
 
-    The notes are the numbered caveats (``marks``), the largest differences that the errors in ``yardsticks`` explain,
-    how many intervals would exclude 0 by chance, and the definitions of the words in the column ``meaning``.
+    ``records`` are the rows of the comparison. The notes are the numbered caveats (``marks``), the largest differences
+    that the errors in ``yardsticks`` explain, how many of the 95 % intervals of B − A would exclude 0 by chance, and
+    the definitions of the words in the column ``meaning``.
     """
     notes = [f"[{at}] {text}" for at, text in enumerate(marks, 1)]
     compared = [each["measurement"] for each in records if each["meaning"]]

@@ -215,7 +215,7 @@ def open_measurable(given: Any, kinds: Any = Store | EmbeddingStatistics) -> Any
 
 
 def _read(opened: Store | EmbeddingStatistics, layer: str) -> EmbeddingStatistics:
-    """Return the statistics of a layer, in tensors that nothing else uses."""
+    """Read the statistics of a layer of a store; for statistics without a store, return a copy of them."""
     return opened.statistics(layer) if isinstance(opened, Store) else copied(opened)
 
 

@@ -70,7 +70,7 @@ def _shards_of_parts(store: Store, parts: Parts) -> list[list[Shard]]:
 
 
 def _without(parts: Sequence[Sequence[Shard]], at: int, **options: Any) -> dict[str, Any]:
-    """Measure the training text without the part at this index."""
+    """Measure the training text without the part at the index ``at``; return its measurements by name."""
     known = plugins().measurements()
     shards = [shard for part in [*parts[:at], *parts[at + 1 :]] for shard in part]
     row, *_ = row_and_results(statistics_of_shards(shards), **options)

@@ -45,7 +45,10 @@ class Results:
 
     @property
     def rows(self) -> list[Row]:
-        """The rows, as :func:`collapse.measure` returns them, with notes and null baselines."""
+        """The rows, as :func:`collapse.measure` returns them, with notes and null baselines.
+
+        Lines without a :class:`collapse.Row` are left out, so a table read from a CSV or Parquet file has no rows.
+        """
         return [row for row in self.lines if row is not None]
 
     def __len__(self) -> int:
@@ -123,7 +126,8 @@ class Results:
     def write(self, path: str | Path) -> None:
         """Write a .csv, .json or .parquet file atomically, replacing an existing one.
 
-        In a .json file, a table of only :class:`collapse.Row` has notes and versions; any other table has only values.
+        A .json file also has notes and null baselines, if every line of the table has a :class:`collapse.Row`. Other
+        files have only the values of :meth:`frame`.
 
         Raises:
             UsageError: The suffix is not of a known format, or no file can be created there.
@@ -134,7 +138,7 @@ class Results:
     def data(self) -> list[dict[str, Any]]:
         """Return a list of dictionaries for JSON.
 
-        For a table of only :class:`collapse.Row`, each dictionary has the fields of a row. For any other table, each
+        If every line of the table has a :class:`collapse.Row`, each dictionary has the fields of a row. Otherwise, each
         dictionary has a value for every column; a missing value is None.
         """
         if self._frame is None:
@@ -195,9 +199,10 @@ def chosen(results: Results, kept: Iterable[Any]) -> Results:
 
 
 def _beside(frame: "pd.DataFrame", lines: Sequence[Row | None], places: Iterable[Any]) -> Results:
-    """Return a table of the lines at the positions ``places`` of ``lines``.
+    """Return a table of the chosen lines, which are at the positions ``places`` of ``lines``.
 
-    If one of them is None, the line has no :class:`Row`: make the table from ``frame``, which has only these lines.
+    ``lines`` has the :class:`Row` of each line, or None. If a chosen line has no row, make the table from ``frame``,
+    which holds only the chosen lines.
     """
     found = [lines[int(at)] for at in places]
     if found and None not in found:

@@ -35,8 +35,8 @@ class Numbers:
 
     Attributes:
         values: One number per measurement, or None.
-        excluded: By measurement, the number of excluded pairs or, for a class metric, the number of classes with a
-            finite value that its measure skips.
+        excluded: By measurement, the number of excluded pairs. For a class metric, the number of classes that its
+            measure skips although they have a finite value (a mean of logarithms skips zeros).
         notes: Remarks on measurements.
     """
 
@@ -96,7 +96,11 @@ def _number(made: Numbers, each: MetricResult, measure: Measure, reasons: dict[s
 
 
 def _record_excluded(made: Numbers, name: str, tally: Tally, left_out: int, metric_kind: str) -> None:
-    """Record how many classes or pairs a number excludes; if it excludes all, add a note."""
+    """Record how many classes or pairs a number excludes; if it excludes all, add a note.
+
+    ``tally`` has the number of all values, and of those that are NaN or infinite. ``left_out`` is how many of the
+    values the number excludes. ``metric_kind`` is "class" or "pair".
+    """
     # for a class metric, a note already counts the classes without a finite value
     if excluded := left_out - (tally.nan + tally.infinite if metric_kind == "class" else 0):
         made.excluded[name] = excluded
@@ -106,7 +110,7 @@ def _record_excluded(made: Numbers, name: str, tally: Tally, left_out: int, metr
 
 
 def _reasons_left_out(each: MetricResult, found: Evaluation) -> dict[str, str]:
-    """Return the reasons why classes or pairs have no finite value: for each kind of note, its text."""
+    """Return why classes or pairs have no finite value: the texts of the notes that say so, by the kind of note."""
     if each.tally is None:
         return {}
     s = found.s

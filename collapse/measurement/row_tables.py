@@ -208,7 +208,8 @@ def _notes(row: Row, shown: Collection[str] | None) -> list[str]:
 def remarks_by_text(row: Row, shown: Collection[str] | None, *, errors: bool = False) -> dict[str, list[str]]:
     """Return the text of each note, with the measurements that the note is about (``*`` for the whole row).
 
-    Reasons for missing numbers come first.
+    Reasons for missing numbers come first. Notes on errors are included only if ``errors`` is true. ``shown`` are the
+    measurements whose notes are wanted; None for all.
     """
     known, grouped = plugins().measurements(), dict[str, list[str]]()
     given = {name for name, value in row.measurements.items() if value is not None} | {"*"}

@@ -48,8 +48,8 @@ class Row(Mapping[str, float | None]):
         measurements: One number per measurement, or None if it is not available (a note says why).
         versions: Version of each measurement's definition.
         excluded: By measurement, the number of excluded pairs of classes, if any. For a class metric, the number of
-            classes that its measure skips (a mean of logarithms skips zeros). Classes without a finite value are not
-            counted here, but in a note.
+            classes that its measure skips although they have a finite value (a mean of logarithms skips zeros). A note
+            counts the classes without a finite value.
         notes: Remarks.
         origin: The store's address on the Hub, ``user/repo/folder@commit``, or None for a local store.
         validation: Name of the validation text, or None.
@@ -66,7 +66,7 @@ class Row(Mapping[str, float | None]):
         layer: The layer that was measured: ``top``, or l for the input of block l.
         depth: The number of the layer; for ``top`` the number of blocks; None if it is unknown.
         step: The training step of the model, if it is known.
-        tokens: The number of tokens that the model was trained on, if its revision's name has it.
+        tokens: The number of tokens that the model was trained on, if the name of the model's revision has this number.
         group: The name of the group of classes that was kept, or None.
         ood: Name of the out-of-distribution text, or None.
         standard_errors: Standard errors by measurement; only measurements of the validation text have one.

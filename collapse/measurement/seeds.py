@@ -21,8 +21,8 @@ def spread_of_seeds(
 ) -> tuple[dict[str, Error], list[str]]:
     """Return the standard deviation of each measurement over seeds of given models, and notes.
 
-    A row belongs to a model if it has the model's d and number of parameters, and if the values in both names
-    (``collapse_model_parts``) are equal, except for seeds. The deviations of different models are pooled.
+    A row of the table belongs to a model if both have the same d and number of parameters, and if their names give the
+    same values (``collapse_model_parts``) except for seeds. The deviations of different models are pooled.
 
     Args:
         seeds: The table, its file, or its name.

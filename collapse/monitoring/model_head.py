@@ -140,10 +140,10 @@ class ModelHead:
 
     @contextmanager
     def running(self) -> Iterator[None]:
-        """Return a context for :meth:`samples`: evaluation mode, no gradients, the buffers of rank 0.
+        """Return a context for :meth:`samples`: evaluation mode, no gradients, and in all ranks the buffers of rank 0.
 
-        As soon as the head has been checked, forward passes stop at the head. If ranks share the weights, forward
-        passes do not stop.
+        As soon as the head has been checked, forward passes stop at the head. If the weights are divided among ranks
+        (FSDP), forward passes do not stop.
         """
         with evaluation_mode(self.model), buffers_of_rank_0(self.model), torch.no_grad():
             # ranks that share weights must finish each forward pass together

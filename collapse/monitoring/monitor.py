@@ -232,7 +232,7 @@ class Monitor:
 
     @property
     def _trained(self) -> list[type[Statistic]]:
-        """The plugin statistics of the training samples."""
+        """The types of the plugin statistics that training samples fill."""
         return [kind for kind in self._kinds if kind.phase == "train"]
 
     def _new_moments(self, dim: int, device: torch.device) -> DenseMoments | BufferedMoments:
@@ -256,7 +256,7 @@ class Monitor:
                 yield head.samples(batch)
 
     def _validation_batches(self, validation: Any) -> Generator[tuple[Tensor, Tensor, int]]:
-        """Yield embeddings (n, d), labels (n,) and the number of sequences or, without sequences, of samples."""
+        """Yield embeddings (n, d), labels (n,) and the number of sequences (or of samples, if without sequences)."""
         expected, batches = "a pair (h, y)", validation
         if isinstance(validation, tuple | list) and validation and isinstance(validation[0], Tensor | np.ndarray):
             h, y = (torch.as_tensor(each) for each in pair(validation, expected))
@@ -269,7 +269,7 @@ class Monitor:
             yield *_flat(h, y, self._dim), len(y) if y.dim() else 1
 
     def _classifier(self, weight: Any, bias: Any) -> LinearHead | None:
-        """Return the given or the attached head, checked; None if there is none."""
+        """Return the given head or else the attached one, after a check that it is finite; None if there is none."""
         if weight is not None:
             head = LinearHead(torch.as_tensor(weight), None if bias is None else torch.as_tensor(bias))
         elif self._head is not None:
