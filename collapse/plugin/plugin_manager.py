@@ -62,7 +62,7 @@ def plugins() -> Plugins:
 
 
 def _problem(loaded: Plugins, plugin: Plugin, error: Exception) -> str:
-    """Record and return what is wrong with a plugin; raise UsageError if the user named the plugin."""
+    """Record in ``loaded``, and return, what is wrong with a plugin; raise UsageError if the user named the plugin."""
     problem = plugin.blamed(error_line(error))
     if plugin.origin == GIVEN:
         raise UsageError(problem) from error

@@ -62,7 +62,7 @@ class PluginStatistics:
             each.merge(other._held[each.name], mine, theirs)
 
     def tensors(self) -> dict[str, dict[str, Tensor]]:
-        """Return each statistic's complete state: copies of its tensors, because the originals may share memory."""
+        """Return each statistic's complete state. The tensors are copies: a plugin's own may share memory."""
         return {each.name: {name: x.detach().clone() for name, x in each.tensors().items()} for each in self}
 
     def state(self) -> dict[str, Tensor]:
@@ -86,7 +86,7 @@ def conflict(kind: type[Statistic], version: int | None, maker: str | None) -> s
     """Return how the installed plugin differs from the plugin that filled a stored statistic.
 
     The result is the end of a sentence, or "" if the plugins do not differ. ``version`` and ``maker`` are those of the
-    stored statistic.
+    stored statistic. A ``maker`` of None is not compared.
     """
     if version != kind.version:
         return f"has version {version} of it, but the installed plugin has version {kind.version}"

@@ -173,7 +173,7 @@ class Plugins:
             check(offered, pairs=declared.kind == "pair", statistics=self.statistics)
 
     def _check(self, metric: Metric, others: Chosen) -> None:
-        """Raise PluginError if a measurement's name is taken, or a function of the metric has an unknown parameter."""
+        """Raise PluginError if a measurement's name is in ``others``, or a parameter of the metric is invalid."""
         for measure in metric.measures:
             _check_free("metric", measure.name, {name: each for name, (each, _) in others.items()})
         check(metric.function, pairs=metric.kind == "pair", statistics=self.statistics)

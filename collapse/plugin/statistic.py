@@ -1,7 +1,7 @@
 """Extra statistics that a plugin fills in the same pass as the class means, and how such statistics are merged.
 
-Shapes: B samples of a batch, C classes that a statistic has seen, K classes of a batch (in a merge, of the statistic
-that is merged into another), d dimensions.
+Shapes: B samples of a batch; C classes that a statistic has seen; K classes of a batch; d dimensions. In a merge, K is
+the number of classes of the statistic that is merged into another.
 """
 
 from collections.abc import Callable, Mapping
@@ -35,9 +35,10 @@ class Batch:
         inverse: Index in ``classes`` of each sample's label, shape (B,).
         counts: Samples per class, shape (K,).
         means: Class means of the batch, shape (K, d).
-        deviations: ``h`` minus a point between two means of the sample's class, shape (B, d). One is the mean in this
-            batch, the other is the mean of the class's earlier samples. The point is chosen so that the sum of products
-            of deviations over all batches equals the sum for deviations from the final class means.
+        deviations: ``h`` minus a point that depends on the sample's class, shape (B, d). The point lies between the
+            class mean in this batch and the mean of the class's earlier samples. It is chosen so that the sum
+            of products of these deviations over all batches equals the sum of products of deviations from the final
+            class means.
     """
 
     h: Float[Tensor, "B d"]
@@ -58,7 +59,8 @@ class Batch:
 class ValidationBatch(Batch):
     """One batch as a validation statistic sees it.
 
-    ``means`` are the final class means, nan for labels without a mean. ``deviations`` are ``h`` minus these means.
+    ``means`` are the final class means of ``classes``, shape (K, d), nan for labels without a mean. ``deviations`` are
+    ``h`` minus the final mean of each sample's class, shape (B, d).
 
     Attributes:
         linear: Class id that the linear classifier predicts, among the classes with a mean, shape (B,).
@@ -180,7 +182,7 @@ class Statistic:
             cls.per_class = bool(cls.state) and all(each.per_class for each in cls.state.values())
 
     def __init__(self, classes: Tensor | None = None, dim: int = 0) -> None:
-        """Create the tensors for the given classes and number of dimensions, which is 0 before the first batch."""
+        """Create the initial tensors for ``classes`` (None: no class) and ``dim`` dimensions (0 before any batch)."""
         self.classes = torch.zeros(0, dtype=torch.int64) if classes is None else classes
         for name, each in self.state.items():
             setattr(self, name, each.zeros(len(self.classes), dim, self.classes.device))

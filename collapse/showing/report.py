@@ -106,7 +106,8 @@ def _content(
 ) -> dict[str, Any]:
     """Return the content for the template: the sections with their texts, figures and tables.
 
-    Only the section on layers has rows of other layers than ``top``.
+    Only the section on layers has rows of other layers than ``top``. ``chosen`` are the names of the figures to draw;
+    None for all figures, and correlations.
     """
     results, _ = of_top(material.results)
     frame = results.frame()

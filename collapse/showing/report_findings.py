@@ -94,7 +94,10 @@ def _repeats(frame: "pd.DataFrame", column: str) -> bool:
 
 
 def findings(frame: "pd.DataFrame", tests: Associations, *, has_nulls: bool = False) -> list[str]:
-    """Return what stands out in a table and in the correlations ``tests``, as items of one or two sentences."""
+    """Return what stands out in a table and in the correlations ``tests``, as items of one or two sentences.
+
+    ``has_nulls`` says whether rows have a null baseline; if so, the advice to measure one is omitted.
+    """
     said = [_how_many(frame), *_losses(frame), *_in_training(frame)]
     if tested := tests.tables.get("correlation"):
         return [*said, *_by_size(frame, tests, tested), *_over_all(tested)]
@@ -171,7 +174,10 @@ def _in_training(frame: "pd.DataFrame") -> Iterator[str]:
 
 
 def _over_all(tested: Table) -> Iterator[str]:
-    """Describe the largest correlation with loss over all rows, and correlations with another sign than predicted."""
+    """Describe the largest correlation with loss over all rows, and correlations with another sign than predicted.
+
+    ``tested`` is the table ``correlation`` of :class:`Associations`.
+    """
     records = _of_collapse(tested)
     if all(each["p"] is None for each in records):  # too few sizes: every column that varies with size has a large R²
         return
@@ -190,7 +196,10 @@ def _over_all(tested: Table) -> Iterator[str]:
 
 
 def _by_size(frame: "pd.DataFrame", tests: Associations, tested: Table) -> Iterator[str]:
-    """Describe how many sizes there are, and which correlations hold or reverse within a size (Simpson's paradox)."""
+    """Describe how many sizes there are, and which correlations hold or reverse within a size (Simpson's paradox).
+
+    ``tested`` is the table ``correlation`` of ``tests``.
+    """
     if tests.size is None:
         return
     sizes = with_parts(frame)[tests.size].value_counts()

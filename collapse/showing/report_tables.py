@@ -67,7 +67,8 @@ def _side_by_side(results: Results) -> Table:
 def definition_table(frame: "pd.DataFrame") -> Table:
     """Return a table with a row for each measurement in ``frame`` that an installed plugin defines.
 
-    Limits are those of the row with the most classes and dimensions.
+    Values at full collapse and reachable values are those for the C and d of one row: the row with the most classes
+    and, among equals, the most dimensions. If no row has C and d, they are those for the defaults of ``metrics()``.
     """
     names = [str(each) for each in frame if each in plugins().measurements()]
     shapes = frame[["classes", "dim"]].dropna() if {"classes", "dim"} <= set(frame) else frame.iloc[:0]
@@ -87,7 +88,8 @@ def row_table(frame: "pd.DataFrame") -> Table:
 def manifest_table(title: str, state: Mapping[str, Any], manifest: Mapping[str, Any]) -> Table:
     """Return a table of what a store or part holds: ``state``, then the identity and provenance in its manifest.
 
-    A nested value is named by its outer and its inner key: "corpus, sha256".
+    ``state`` maps the names of further facts to their values. A nested value is named by its outer and its inner key:
+    "corpus, sha256".
     """
     provenance = dict(manifest["provenance"])
     phases = {"train": provenance, "validation": provenance.pop("validation", None) or {}}

@@ -1,4 +1,4 @@
-"""Compute which ranges of slices belong to a part, and which of them each rank collects."""
+"""Compute which slices belong to a part, and which slices of the part each rank collects."""
 
 from collections.abc import Iterable, Sequence
 from itertools import pairwise

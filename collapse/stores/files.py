@@ -43,8 +43,8 @@ def sha256_file(path: Path, *, remember: bool = True) -> str:
 
     Args:
         path: The file.
-        remember: Whether to use the cached hash, or to cache a new hash if there is none. If False, the file is read.
-            Files smaller than 1 MiB are always read.
+        remember: Whether to use the cached hash and, if there is none, to cache the new hash. If False, the file is
+            always read and no hash is cached. The same applies to files smaller than 1 MiB, and on Windows.
 
     Raises:
         OSError: The file cannot be read.

@@ -64,7 +64,10 @@ def fold_training(folder: Path | None, shards: Sequence[Shard], statistic_types:
 
 
 def add_layers(store: Store, shards: Sequence[Shard], statistic_types: StatisticTypes | None = None) -> Store:
-    """Add the layers of training shards to a store; otherwise as :func:`fold_training`."""
+    """Add the layers of training shards to a store, and return the extended store.
+
+    ``shards``, ``statistic_types``, the lock and the removal of the shards are as in :func:`fold_training`.
+    """
     by_layer, head = _merged_statistics_and_head(shards, _mergeable_statistics(shards, statistic_types))
     # the store's own fields have priority; only a collection of inner layers adds the field no_lens
     about = {**store.manifest, "model": {**shards[0].header["model"], **store.manifest["model"]}}

@@ -1,8 +1,8 @@
 """Lock a folder for one writer at a time; readers need no lock. filelock releases the lock of a process that dies.
 
 Processes may collect the parts of a store into one folder. Each process holds the lock of its part; it holds the
-folder's lock only while it checks which slices are saved and while it folds shards. Any other writer waits until no
-process collects a part.
+folder's lock only while it checks which slices are saved and while it folds shards. Any other writer must wait until
+no process collects a part, or gets an InUseError.
 """
 
 import logging

@@ -1,7 +1,7 @@
 """Build, read and compare the manifest of a store, ``collapse.json``. The format version is 3.
 
-Its fields are ``identity`` (built in inputs/identity.py), ``model``, ``corpus`` and ``coverage`` (from the source),
-``statistics``, ``files`` and ``provenance`` (folding_shards.py), and ``digest`` and ``checksum`` (:func:`sealed`).
+Where its fields are made: ``identity`` in inputs/identity.py; ``model``, ``corpus`` and ``coverage`` by the source;
+``statistics``, ``files`` and ``provenance`` in folding_shards.py; ``digest`` and ``checksum`` by :func:`sealed`.
 docs/reference/store.md describes each field.
 """
 

@@ -46,7 +46,7 @@ class Named:
 
     @property
     def revision(self) -> str | None:
-        """The model's commit on the Hub, or None."""
+        """The model's commit on the Hub; None if the model is not from the Hub."""
         return self.about["model"].get("revision")
 
     @property
@@ -71,9 +71,11 @@ def shown_model(name: str, model_args: Mapping[str, Any], revision: str | None =
 
 
 def _place(name: str, model_args: Mapping[str, Any], revision: str | None) -> tuple[str, dict[str, Any]]:
-    """Return a model's name and arguments; a GGUF file's name is moved from the model's name to the arguments.
+    """Return a model's name and arguments.
 
-    The arguments in an identity lack the file's name, because an identity records the file's content instead.
+    If the model's name is the path of a GGUF file, the returned name is that of its folder or repository, and the
+    argument ``gguf_file`` names the file. The arguments in an identity lack ``gguf_file``, because an identity records
+    the file's content instead.
     """
     *folder, file = name.split("/")
     if not folder or not file.endswith(".gguf"):

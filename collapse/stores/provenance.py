@@ -80,8 +80,8 @@ def device_name(device: "torch.device | str") -> str:
 def shown_arguments(arguments: Mapping[str, Any]) -> dict[str, Any]:
     """Return arguments for a library as a manifest records them: without secrets, because manifests are published.
 
-    Numbers and booleans are recorded unchanged, and so are texts of known arguments that hold no secrets. If such a
-    text is an absolute path, only its last part and a hash are recorded. Any other value (a token, a proxy with its
+    Numbers, booleans and None are recorded unchanged. Texts are recorded unchanged if the argument is known to hold no
+    secret; of an absolute path, only the last part and a hash are recorded. Any other value (a token, a proxy with its
     password, a header) is recorded as a hash.
 
     >>> shown_arguments({"gguf_file": "x.Q4_1.gguf", "proxies": {"https": "http://ann:secret@host"}})

@@ -30,9 +30,9 @@ class Claim:
     """What a request's folder holds.
 
     Attributes:
-        folder: The folder to collect into, locked unless ``done``; None for a store in memory.
+        folder: The folder to collect into, locked if something must be collected; None for a store in memory.
         done: The store or part, if nothing must be collected; otherwise None.
-        store: The store in the folder, which lacks something; None if there is none.
+        store: The store to complete, if something must be collected; None if the folder holds no store.
     """
 
     folder: Path | None
@@ -51,7 +51,8 @@ class Request:
             while the folder is locked. The first argument is the store that lacks its validation or some layers, or
             None if there is no store yet. The second argument is a progress callback, or None.
         validates: Whether there is a validation text.
-        split_may_be_absent: Whether the validation split is a default, which the data set may lack.
+        split_may_be_absent: Whether to skip the validation if the data set lacks the validation split. True only if the
+            user named no validation text or split, so that the split is a default.
         open_fields: Fields of the identity for which a published store may have any value.
         folder: Folder of the store; None for a store in memory.
         part, batch_size, deterministic, recollect, without, layers: As in :func:`collapse.collect`.
@@ -218,7 +219,7 @@ class Request:
         """Return the store in a folder if it holds everything requested; None if something is missing.
 
         Raises:
-            StoreError: It is another store, or a file was altered.
+            StoreError: The folder holds another store, or a file was altered.
         """
         if not is_store(folder):
             return None
@@ -234,8 +235,8 @@ class Request:
     def _part_if_done(self, folder: Path, store: Store | None, shards: Sequence[Shard]) -> Store | Part | None:
         """Return the store or part in a locked folder if the requested part is complete but the whole phase is not.
 
-        Otherwise, return None. The result is the store if the folder holds one, because the part then belongs to the
-        validation or to new layers; if not, it is the part.
+        Otherwise, return None. If the folder holds a store, return this store: the shards are then of its validation or
+        of new layers. If it holds no store, return its shards as a :class:`Part`.
         """
         if not self.part or not shards or not gaps(shards):  # without gaps, the whole text must still be folded
             return None
@@ -243,7 +244,7 @@ class Request:
         return None if missing else store or Part(folder, shards)
 
     def _differences_in(self, folder: Path) -> list[str]:
-        """Describe how the store in a folder (if there is none, its training shards) differs from the request."""
+        """Describe how the store in a folder or, without a store, the training shards differ from the request."""
         if is_store(folder):
             return self.store_differences(Store.load(folder).check())
         return self._shard_differences(shards_in(folder, "train"), None)

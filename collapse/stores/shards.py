@@ -71,7 +71,7 @@ class Shard:
         return {**self.header, "phase": self.phase, "start": self.start, "stop": self.stop}
 
     def tensors(self) -> "dict[str, Tensor]":
-        """Return the tensors; if they are only in the file, read them and check them against its hash.
+        """Return the tensors; if they are only in the file, read them and check them against the sha256 in the file.
 
         Raises:
             StoreError: The file was altered, or is damaged.
@@ -95,7 +95,10 @@ class Shard:
         return tensors
 
     def write(self, folder: Path) -> "Shard":
-        """Write the shard into a folder, replacing a file with the same start; return a copy with its ``path``."""
+        """Write the shard into a folder, and return a copy that has a ``path``.
+
+        A file of the same phase and the same first slice is replaced.
+        """
         assert self.held is not None  # only shards in memory are written
         path = folder / SHARDS / f"{self.phase}-{self.start + 1}.safetensors"
         field = canonical({"about": self._stored, "sha256": hash_of(self._stored, self.held)})
@@ -147,7 +150,10 @@ class Part(Named):
 
 
 def fields_to_compare(header: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the fields of a shard's header that must be equal for all shards of a pass; messages show the keys."""
+    """Return the fields of a shard's header that must be equal for all shards of a pass.
+
+    The keys are the names of the fields in error messages.
+    """
     layers = ", ".join(header["layers"])
     return {**header["identity"], "layers": layers, "slices": header["coverage"], "training": header.get("trained")}
 

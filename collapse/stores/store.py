@@ -115,13 +115,18 @@ class Store(Named):
         return file_of(phase) in self.manifest["files"]
 
     def lacking(self, phase: str, layers: Iterable[str]) -> list[str]:
-        """Return which of ``layers`` have no file of a phase. A layer that cannot be validated is not returned."""
+        """Return which of ``layers`` have no file of a phase.
+
+        For the validation, inner layers are omitted if the model's norm and head cannot be applied to them.
+        """
         no_lens = phase == "validation" and NO_LENS in self.manifest["model"]
         possible = [layer for layer in layers if layer == TOP or not no_lens]
         return [layer for layer in possible if file_of(phase, layer) not in self.manifest["files"]]
 
     def tensors(self, name: str, layer: str = TOP) -> dict[str, "Tensor"]:
-        """Return the tensors of ``<layer>/<name>.safetensors``, checked.
+        """Check ``<layer>/<name>.safetensors`` against the manifest, and return its tensors.
+
+        For a store in memory, return copies without a check.
 
         Raises:
             StoreError: The store has no such file, or the file was altered.

@@ -51,7 +51,10 @@ def cut_columns(store: "Store") -> dict[str, Any]:
 
 
 def kept_results(store: "Store") -> dict[str, Any] | None:
-    """Return the last measurements of a store as a row of a results file; None if they are missing or outdated."""
+    """Return the last measurements of a store as a row of a results file.
+
+    None for a store in memory, if the file is missing or damaged, or if the store's content has changed since then.
+    """
     if store.path is None:
         return None
     try:

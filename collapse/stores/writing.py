@@ -25,7 +25,8 @@ def replacing(path: Path, *, shared: bool = False) -> Iterator[Path]:
 
     Args:
         path: The file to replace. After an error it is unchanged, and the temporary file is removed.
-        shared: Whether several processes may write the file at once, because there is no lock.
+        shared: Whether other processes could write the file at the same time, because no lock prevents this. The
+            temporary file then has a random name.
     """
     partial = path.with_name(f".{token_hex(8) if shared else path.name}.partial")
     try:
