@@ -82,7 +82,10 @@ def cli(plugin: tuple[str, ...], threads: int | None, verbose: bool) -> None:
 
 
 def main(arguments: list[str] | None = None) -> None:
-    """Run the command line and exit: 0 for success, 1 for a failure, 2 for wrong usage, 130 for Ctrl-C."""
+    """Run the command line and exit: 0 for success, 1 for a failure, 2 for wrong usage, 130 for Ctrl-C.
+
+    ``arguments`` are the words after ``collapse``; None for the words in ``sys.argv``.
+    """
     # Set before transformers and datasets are imported. The first variable stops requests that only count downloads.
     os.environ.setdefault("HF_UPDATE_DOWNLOAD_COUNTS", "0")
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "true")

@@ -1,8 +1,8 @@
 """``--launcher``: collect in parts, as SLURM jobs or as processes of this machine.
 
 A job runs ``collapse collect … --part k/n``, which resumes an interrupted part. First the jobs of the training pass
-run, then the jobs of the validation pass. Last, the command itself runs without ``--launcher``, and collects what is
-still missing.
+run, then the jobs of the validation pass. Last, the user's command runs without ``--launcher`` and collects what is
+still missing: with SLURM as one more job, otherwise in this process.
 """
 
 import json
@@ -63,8 +63,8 @@ def run_or_submit_jobs(
 
     Args:
         models: The models.
-        place_of: Returns the folder of a model's store.
-        store: The given ``--store``, which also holds the files of the jobs.
+        place_of: Called with a model, returns the folder of its store; None if no ``--store`` is given.
+        store: The folder of ``--store``, which also holds the files of the jobs; None if no ``--store`` is given.
         given: Options of :func:`collapse.collect`.
 
     Raises:
@@ -131,7 +131,11 @@ def jobs_of(store: Path) -> tuple[Mapping[str, Any], str, bool]:
 
 
 def _launch_slurm(places: Mapping[str, str], parts: int, given: Mapping[str, Any], folder: Path) -> bool:
-    """Submit jobs for what is missing, unless earlier jobs still wait or run; return whether any job waits or runs."""
+    """Submit jobs for what is missing, unless earlier jobs still wait or run; return whether any job waits or runs.
+
+    ``places`` maps the folder of each store to its model, ``parts`` is the number of parts per store, and ``folder``
+    is the folder for the files of the jobs.
+    """
     from collapse.stores.lock import locked  # slow to import
 
     with locked(folder, wait=True):
@@ -165,10 +169,10 @@ def _launch_slurm(places: Mapping[str, str], parts: int, given: Mapping[str, Any
 
 
 def _submit(stages: Sequence[Sequence[Sequence[str]]], about: Mapping[str, Any], folder: Path) -> None:
-    """Submit an array of jobs for each stage, and write the record of the jobs together with ``about``.
+    """Submit an array of jobs for each stage, and write the record of the jobs to ``folder``.
 
-    A stage is a list of command lines, with one job each. It begins when the previous stage has ended, even if jobs of
-    the previous stage failed.
+    A stage is a list of command lines, with one job for each command line. A stage begins when the previous stage has
+    ended, even if jobs of the previous stage failed. The record has the fields in ``about`` and the ids of the jobs.
     """
     options = click.get_current_context().params
     words = [each.strip("-").partition("=") for each in options["slurm"]]
@@ -216,7 +220,10 @@ class Job:
 
 
 def _missing(model: str, place: str, parts: int, given: Mapping[str, Any]) -> dict[str, list[int]]:
-    """Return the missing parts of a model's collection by phase; {} if the collection is complete."""
+    """For each phase, return the numbers of the missing parts; {} if the collection is complete.
+
+    ``place`` is the folder of the model's store, and ``parts`` is the number of all parts.
+    """
     from collapse.inputs.resolving import resolve
     from collapse.stores.request import Request
 
@@ -226,7 +233,7 @@ def _missing(model: str, place: str, parts: int, given: Mapping[str, Any]) -> di
 
 
 def _part_command(model: str, place: str, k: int, parts: int, given: Mapping[str, Any]) -> list[str]:
-    """Return the words of the command line that collects a part."""
+    """Return the words of the command line that collects part number ``k`` of a model into the folder ``place``."""
     context = click.get_current_context()
     own = {each.name for each in fields(CollectionSpec)} & given.keys()
     options = [f"--store={place}", f"--part={k}/{parts}", *option_words(context, own)]
@@ -243,7 +250,11 @@ def _command_line(*without: str) -> list[str]:
 
 
 def option_words(context: click.Context | None, names: Collection[str] | None = None) -> list[str]:
-    """Return the options that the user gave to a command, as words; with ``names``, only the options named there."""
+    """Return the options that the user gave to the command of ``context``, as words of a command line.
+
+    With ``names``, return only the options with these names. ``context`` must not be None; its type allows None, so
+    that callers can pass the ``parent`` of a context.
+    """
     assert context is not None  # every command is in the group of all commands
     words = []
     for each in context.command.params:

@@ -18,7 +18,10 @@ _NO_KEYS = ("config", "save_config", "version", "help")
 
 
 def with_config(cli: click.Group, words: list[str]) -> list[str]:
-    """Add the values of the ``--config`` file to a command line and return it; write the ``--save-config`` file."""
+    """Return the command line ``words`` with the values of its ``--config`` file added.
+
+    Also write the options and arguments of the resulting command line to its ``--save-config`` file, if it has one.
+    """
     own, _, _ = cli.make_parser(_context(cli, "collapse")).parse_args(list(words))
     path, save = own.get("config"), own.get("save_config")
     if not (path or save):
@@ -84,7 +87,10 @@ def _is_given(value: Any) -> bool:
 
 
 def _as_words(key: str, parameter: click.Parameter, value: Any, path: str) -> list[str]:
-    """Return an option or argument as words of a command line; raise UsageError if its value is invalid."""
+    """Return the value of an option or argument as words of a command line; raise UsageError if it is invalid.
+
+    ``path`` is the path of the ``--config`` file, for error messages.
+    """
     number, listed = parameter.nargs, value if isinstance(value, list) else [value]
     if is_flag := getattr(parameter, "is_flag", False):
         form, valid = "true or false", value in ("true", "false")

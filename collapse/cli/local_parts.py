@@ -28,8 +28,8 @@ def run_parts(
         folder: Folder to which the processes write their logs.
 
     Returns:
-        For each part, the last error message or, if there is none, the exit status. This does not say which parts
-        failed.
+        For each part, its last error message or, if there is none, a text with its exit status. Parts that succeeded
+        are included.
     """
     import torch
 
@@ -79,7 +79,7 @@ def _end_with_parent() -> None:
 
 
 def _ending(log: Path, code: int | None) -> str:
-    """Return the last error message in a process's log or, if there is none, the process's exit status."""
+    """Return the last error message in a process's log or, if there is none, a text with the exit status ``code``."""
     lines = log.read_text(errors="replace").splitlines() if log.exists() else []
     said = [line.removeprefix("collapse: ") for line in lines if line.startswith("collapse: ")]
     return said[-1] if said else f"it ended with exit status {code}; its log is {log}"

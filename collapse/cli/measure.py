@@ -179,7 +179,12 @@ def _measure_each(
     group_by: Sequence[str],
     ood_text: Sequence[str],
 ) -> tuple[list["Row"], int]:
-    """Measure each model; return the rows, and how many models failed. For a single model, raise its error."""
+    """Measure each model; return the rows, and how many models failed. For a single model, raise its error.
+
+    ``place_of`` returns the folder of a model's store, or None for the local cache. ``of_revisions`` says whether the
+    models are revisions (``--revisions``). ``given`` has the options of the collection, ``how`` those of the
+    measurement.
+    """
     from collapse.collection.measuring_layers import layers_held, of_revision, rows_of_layers
     from collapse.collection.named_store import open_or_collect
     from collapse.collection.null_baselines import collect_nulls, with_nulls

@@ -47,7 +47,7 @@ def collecting_options(*, besides: Collection[str] = ()) -> Callable[[Command], 
 
 
 def is_given(context: click.Context, name: str | None) -> bool:
-    """Return whether the user gave an option of a command."""
+    """Return whether the user gave the parameter ``name`` of a command; False if ``name`` is None or unknown."""
     return name in context.params and context.get_parameter_source(name) is not click.core.ParameterSource.DEFAULT
 
 

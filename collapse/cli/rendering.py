@@ -86,7 +86,10 @@ def say_failures(rows: Sequence["Row"]) -> None:
 
 @dataclass(frozen=True)
 class _Column:
-    """A formatted column; its heading may have line breaks, and prose is wrapped at spaces."""
+    """A column of a table, with formatted cells. The heading may have line breaks.
+
+    If ``prose`` is true, the cells are texts that wrap at spaces.
+    """
 
     heading: str
     cells: list[str]
@@ -137,11 +140,11 @@ def _divided(keys: list[_Column], others: list[_Column], width: int) -> Iterator
 
 
 def _rich(columns: Sequence[_Column], keys: int, width: int) -> "RichTable":
-    """Return some columns as a table of at most this width.
+    """Return columns as a table of at most this width. The first ``keys`` columns are the key columns.
 
     A row is excluded if its first cell and all its cells outside the key columns are empty.
 
-    Columns of prose get the spare width, the leftmost first. If rich chose the widths, it could cut a wide table.
+    Columns of prose get the spare width, the leftmost first. rich does not choose widths: rich may cut a wide table.
     """
     from rich import box
     from rich.table import Table as RichTable

@@ -23,7 +23,7 @@ def say(text: str, *, err: bool = False) -> None:
 
 
 def say_aside(text: str) -> None:
-    """Print a message to stderr; later lines are indented, so that they cannot look like other messages."""
+    """Print a message to stderr. All lines but the first are indented, so that they cannot look like messages."""
     # a quoted text may be megabytes long
     first, *more = without_signatures(shortened(text, MESSAGE)).split("\n")
     say("\n".join([first, *(line if line.startswith("  ") else f"  {line}" for line in more)]), err=True)

@@ -131,7 +131,11 @@ def _requested(
 
 
 def _checked(spec: CollectionSpec, store: str | Path | None) -> CollectionSpec:
-    """Return the options; raise UsageError if they are inconsistent or ``without`` names an unknown statistic."""
+    """Return ``spec`` unchanged if its options are consistent.
+
+    Raise UsageError for ``part`` without ``store``, for ``part`` with ``recollect``, and for an unknown statistic in
+    ``without``.
+    """
     if spec.part is not None and store is None:
         raise UsageError("--part needs a folder for the part: give --store (store=)")
     if spec.part is not None and spec.recollect:

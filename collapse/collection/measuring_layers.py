@@ -176,5 +176,5 @@ def trajectory(
 
 
 def of_revision(row: Row, name: str) -> Row:
-    """Return the row of a checkpoint; if it has no step and ``name`` is ``id@revision``, ``name`` becomes its model."""
+    """Return a checkpoint's row; a row without a step gets ``name`` as its model's name if ``name`` has a revision."""
     return replace(row, model=name) if row.step is None and "@" in name else row

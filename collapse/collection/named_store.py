@@ -85,7 +85,9 @@ def open_or_collect_named(name: str, *, store: str | None, progress: Report | No
 
 
 def place_among(model: str, folder: str) -> str:
-    """Return the subfolder of ``folder``, the value of ``--store``, for the store of one of several models.
+    """Return the folder for the store of one of several models: a subfolder of ``folder``, with the model's name.
+
+    ``folder`` is the value of ``--store``.
 
     Raises:
         UsageError: ``folder`` is itself a store.
@@ -99,7 +101,7 @@ def place_among(model: str, folder: str) -> str:
 def check_options(name: str, options: Mapping[str, Any], *, null: bool, ood_text: Any = None) -> None:
     """Raise UsageError if options of :func:`open_or_collect_named` do not apply, or if ``ood_text`` does not exist.
 
-    ``null`` is true if null baselines are requested; a store is then an error too.
+    ``null`` says whether null baselines are requested. If they are, also raise UsageError if ``name`` is a store.
     """
     if is_store(name):
         if null:

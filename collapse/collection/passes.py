@@ -137,10 +137,10 @@ class Collection:
         return None if store.lacking(phase_name, layers) else store
 
     def _identity_for_next_pass(self, store: Store) -> dict[str, Any]:
-        """Return the identity of the next pass: the store's, with the source's fields of the validation text.
+        """Return the store's identity, but take the fields that describe the validation text from the source.
 
         Raises:
-            StoreError: The identities of store and source differ in another field.
+            StoreError: The identities of store and source differ in a field that does not describe the validation text.
         """
         identity = self.source.identity
         if differ := differences(store.identity, identity, ignoring=OF_VALIDATION):
@@ -165,10 +165,11 @@ class Collection:
 
         The list is empty if another part has meanwhile folded the phase.
 
-        The ranks divide the slices to collect. Each range of adjacent slices is collected by one accumulator, which may
-        continue a shard. The shard's header records ``identity`` and, in validation, ``trained_hash``, the hash of the
-        training files. If the store already holds this phase for the layer top, this pass adds other layers, and
-        collects only plugin statistics that the store has.
+        The ranks divide the slices to collect. For each range of adjacent slices, ``new_accumulator`` makes an
+        accumulator. If a shard of this part ends where a range begins, the range extends this shard. The shards'
+        headers record ``identity`` and, in validation, ``trained_hash``, the hash of the training files. If the store
+        already holds this phase for the layer top, this pass adds other layers, and collects only plugin statistics
+        that the store has.
         """
         fields: dict[str, Any] = {"identity": identity} | ({} if trained_hash is None else {"trained": trained_hash})
         fields |= {"model": self.source.model, "corpus": self.source.corpus, "coverage": phase.coverage()}
@@ -227,7 +228,11 @@ class Collection:
         start: int,
         stop: int,
     ) -> Shard:
-        """Collect the slices [start, stop) into a new shard or, if there is a shard ``before``, extend that shard."""
+        """Collect the slices [start, stop) into a shard, and return it.
+
+        If a shard ``before`` is given, which ends at ``start``, the new shard also contains its slices. ``fields`` are
+        added to the new shard's header.
+        """
         batch = min(phase.batch_units(self.batch_size), phase.slice_units)
         begins = start if before is None else before.start
         if before is not None:

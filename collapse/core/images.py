@@ -52,7 +52,7 @@ def vl_convert() -> Any:
 
 
 def converted(svg: str, form: Format) -> bytes:
-    """Convert an SVG picture of :func:`svg_of` to the format ``form``: "svg", "pdf" or "png" (300 pixels per inch).
+    """Convert an SVG picture, made by :func:`svg_of`, to "svg", "pdf" or "png" (with 300 pixels per inch).
 
     Raises:
         CollapseError: vl-convert cannot render the picture, or is not installed.
@@ -64,7 +64,7 @@ def converted(svg: str, form: Format) -> bytes:
 
 
 def svg_of(spec: dict[str, Any], *, width: float = WIDTHS["column"]) -> str:
-    """Render a Vega-Lite specification that contains its data to SVG.
+    """Render a Vega-Lite specification to SVG. The specification must contain its data.
 
     ``width`` is the printed width of the whole picture in inches. The width of the panels is chosen to fit. Text
     becomes smaller only if the panels cannot become narrow enough. The specification's ``columns`` (panels side by

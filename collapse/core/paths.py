@@ -7,7 +7,7 @@ from pathlib import Path
 
 
 def expanded(path: str | Path) -> Path:
-    """Replace ``~`` in a path by the home folder. If the user does not exist, return the path unchanged."""
+    """Replace ``~`` or ``~user`` at the start of a path by the home folder. Without such a user, change nothing."""
     return Path(os.path.expanduser(path))
 
 

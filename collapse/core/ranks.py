@@ -217,7 +217,7 @@ def raise_others_error() -> None:
 def left_at_the_end() -> Iterator[None]:
     """Leave the group of ranks at the end of a ``with`` block.
 
-    After an interrupt or a lost rank, only one rank prints.
+    If an interrupt or a lost rank ends the block, all ranks but one are muted, so that the error is printed once.
     """
     global _joined
     try:

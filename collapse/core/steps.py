@@ -54,7 +54,9 @@ def by_step(name: str) -> tuple[bool, int, list[tuple[str, int]]]:
 
 
 def folder_name(folder: Path) -> str:
-    """Return a folder's name: its last part, preceded by the run's name if the last part is generic.
+    """Return the name of a model's folder: the last part of its path, preceded by the run's name if necessary.
+
+    The run's name is necessary if the last part can occur in any run, as ``checkpoint-25``, ``final`` and ``model``.
 
     >>> folder_name(Path("/runs/2x64/checkpoints/checkpoint-25")), folder_name(Path("/runs/2x64"))
     ('2x64/checkpoint-25', '2x64')

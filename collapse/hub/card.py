@@ -79,7 +79,10 @@ def card(store: "Store", name: str) -> str:
 
 
 def eval_results(measurements: Mapping[str, float | None], corpus: str) -> "list[EvalResult] | None":
-    """Convert measurements to the Hub's evaluation results; return None if no measurement has a value."""
+    """Convert measurements, except ``n_params``, to the Hub's evaluation results; return None if none has a value.
+
+    ``corpus`` is the name of the text.
+    """
     from huggingface_hub import EvalResult
 
     task, on = "text-generation", visible(corpus)
