@@ -27,7 +27,7 @@ def test_a_store_is_measured_as_it_is(told, tiny, stored, tmp_path):
     assert "is a store or a part: --store" in told(2, "measure", stored.path, "--store", tmp_path / "s")
     assert not (tmp_path / "s").exists()
     told(0, "measure", stored.path, "--metrics", "nc3", "--device", "cpu", "--batch-size", 4)
-    message = told(1, "measure", tiny.model, "other", "--store", stored.path, *tiny.words()[1:])
+    message = told(2, "measure", tiny.model, "other", "--store", stored.path, *tiny.words()[1:])
     assert f"{stored.path} is a store: for several models, give a folder of stores with --store" in message
 
 
@@ -35,6 +35,8 @@ def test_stores_of_several_models_are_named_after_them(told, tiny, tmp_path):
     folders = [shutil.copytree(tiny.model, tmp_path / name) for name in ("x/checkpoint-25", "y/m-0.5")]
     told(0, "measure", *folders, *tiny.words("--max-chunks", 2, "--metrics", "nc3", "--store", tmp_path / "s")[1:])
     assert sorted(each.name for each in (tmp_path / "s").iterdir()) == ["checkpoint-25", "m-0.5"]
+    said = told(2, "measure", "a/final", "b/final", "--store", tmp_path / "s", "--launcher", "local")
+    assert f"the stores of a/final and b/final would have the same folder, {tmp_path / 's' / 'final'}: " in said
 
 
 @pytest.mark.parametrize("name", ["exp--1", "x[1]", "new\nline", "a@b"])

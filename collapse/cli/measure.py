@@ -14,7 +14,7 @@ import click
 from collapse.cli.collection_jobs import launching_options, run_or_submit_jobs
 from collapse.cli.formats import deliver, prints_a_table
 from collapse.cli.options import Counts, collecting_options, given_options
-from collapse.cli.several import for_each, named_models, revisions_option
+from collapse.cli.several import for_each, named_models, refuse_one_place, revisions_option
 from collapse.cli.terminal import plugins_reporting_problems, say_aside, say_error
 from collapse.core import ranks
 from collapse.errors import UsageError
@@ -148,7 +148,9 @@ def command(
         several = revisions or len(names) > 1
         return place_among(model, store) if store and several else store
 
-    if run_or_submit_jobs([model for model in names if not is_store(model)], place_of, store, given):
+    to_collect = [model for model in names if not is_store(model)]
+    refuse_one_place(to_collect, place_of)
+    if run_or_submit_jobs(to_collect, place_of, store, given):
         return 0
     rows, failed = _measure_each(names, place_of, bool(revisions), given, how, min_counts, null, group_by, ood_text)
     if ranks.rank():  # the table is the same in all ranks

@@ -8,7 +8,7 @@ import click
 from collapse.cli.terminal import say_error
 from collapse.core import ranks
 from collapse.core.progress import Report
-from collapse.errors import first_line
+from collapse.errors import UsageError, first_line
 
 log = logging.getLogger("collapse")
 
@@ -24,6 +24,18 @@ def named_models(models: Sequence[str], revisions: str | None) -> list[str]:
     from collapse.hub.references import find_revisions
 
     return [each for model in models for each in (find_revisions(model, revisions) if revisions else [model])]
+
+
+def refuse_one_place(models: Sequence[str], place_of: Callable[[str], str | None]) -> None:
+    """Raise UsageError if the stores of two models would be in the same folder, ``place_of(model)``."""
+    by_place: dict[str, str] = {}
+    for model in models:
+        place = place_of(model)
+        if place is not None and (other := by_place.setdefault(place, model)) != model:
+            raise UsageError(
+                f"the stores of {other} and {model} would have the same folder, {place}: measure these models in two "
+                "commands, each with its own --store"
+            )
 
 
 def for_each(models: Sequence[str], act: Callable[[str, Report], None], done: str) -> int:
