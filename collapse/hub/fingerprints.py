@@ -34,9 +34,10 @@ Arguments = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class Folder:
-    """A local folder. It has the members of :class:`~collapse.hub.remote.Remote` for reading models and stores.
+    """A local folder, with those members of :class:`~collapse.hub.remote.Remote` that read models and stores.
 
-    A path is relative to the folder, with slashes. ``remedy`` is always "".
+    The path of a file is relative to the folder, with slashes. ``remedy``, the end of messages about a missing file, is
+    "", because a local file cannot be downloaded.
     """
 
     path: Path
@@ -63,7 +64,7 @@ class Folder:
         return (self.path / name).is_file()
 
     def fetch(self, name: str, report: Report | None = None) -> Path:
-        """Return the full path of a file, which may be missing; ``report`` is never called."""
+        """Return the full path of a file, even if the file does not exist; ``report`` is never called."""
         return self.path / name
 
     def sha256(self, name: str) -> str:

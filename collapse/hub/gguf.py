@@ -25,7 +25,10 @@ def gguf_context(file: Path) -> int | None:
 
 
 def check_gguf(name: str, file: Path, model: Any) -> None:
-    """Raise CollapseError if transformers ignores a tensor, or a scaling of rotary angles, of a GGUF file."""
+    """Raise CollapseError if transformers ignores a tensor of a GGUF file, or a field that scales rotary angles.
+
+    ``model`` is the model that transformers loaded from the file; ``name`` is its name in the message.
+    """
     from transformers import modeling_gguf_pytorch_utils as reading
 
     reader, architecture = _opened(file)

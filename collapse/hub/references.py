@@ -90,7 +90,7 @@ class ModelReference:
 
     @property
     def source(self) -> dict[str, Any]:
-        """Arguments of ``from_pretrained`` that locate the model; offline, its folder in the Hub client's cache."""
+        """Arguments of ``from_pretrained`` that locate the model; offline, by its folder in the client's cache."""
         if isinstance(self.files, Folder):
             return {"pretrained_model_name_or_path": self.location}
         remote = self.files
@@ -189,7 +189,7 @@ def find_adapted(
 
 
 def _adapter(found: ModelReference) -> ModelReference:
-    """Return a located adapter with the fingerprint of its weights; raise CollapseError if peft is not installed."""
+    """Return an adapter's reference with the weights' fingerprint added; raise CollapseError if peft is missing."""
     if find_spec("peft") is None:
         missing = missing_package(ImportError(name="peft"))
         raise CollapseError(f"{found.name} is a PEFT adapter, and {missing}; or merge the adapter into its base model")
@@ -197,7 +197,7 @@ def _adapter(found: ModelReference) -> ModelReference:
 
 
 def with_fingerprints(found: ModelReference) -> ModelReference:
-    """Return a located model with its fingerprints; raises the exceptions of :func:`find_model`."""
+    """Return a model's reference with its fingerprints added; raises the exceptions of :func:`find_model`."""
     gguf_file = found.model_args.get("gguf_file")
     return replace(
         found,
@@ -227,7 +227,7 @@ def remember_tokenizer(reference: ModelReference) -> None:
 
 
 def known_tokenizer(tokenizer: str) -> Path | None:
-    """Return the folder recorded for a tokenizer's fingerprint, or None; its files may have changed since then."""
+    """Return the folder recorded for a tokenizer's fingerprint, or None; the folder's files may have changed since."""
     with suppress(OSError):
         return Path(_remembered(tokenizer).read_text())
     return None

@@ -46,10 +46,10 @@ class Remote:
 
     @cached_property
     def files(self) -> Mapping[str, str]:
-        """The sha256 of each file, by path in the repository; "" if it is unknown.
+        """A mapping from each file's path in the repository to its sha256, or to "" if the sha256 is unknown.
 
-        The Hub lists a sha256 only for large files. Offline and without a cached list, each sha256 is "", and files of
-        a model that are not in the client's cache may be missing.
+        The Hub lists a sha256 only for large files. Offline and without a cached list, each sha256 is "", and the
+        mapping may lack files of a model that are not in the client's cache.
 
         Raises:
             CollapseError: The Hub does not answer, or only some files of a data set are cached.

@@ -68,7 +68,7 @@ def _untie(model: Any) -> None:
 def refuse_prompts(name: str, config: Any) -> None:
     """Raise CollapseError for an adapter that adds virtual tokens to each text, such as prompt tuning.
 
-    ``config`` is the adapter's configuration of peft; None for a model without adapter.
+    ``name`` begins the message. ``config`` is peft's configuration of the adapter; None for a model without adapter.
     """
     if config is not None and config.is_prompt_learning:
         raise CollapseError(

@@ -38,11 +38,15 @@ def check_model_args(model_args: Mapping[str, Any]) -> None:
 
 
 def check_code(reference: ModelReference, config: Mapping[str, Any], named: str, *autos: str) -> None:
-    """Raise CollapseError if the class of a configuration exists only in the repository's own code.
+    """Raise CollapseError if a configuration needs a class that exists only in the repository's own code.
 
     transformers often substitutes one of its own classes without a warning, which gives the numbers of another model.
-    ``named`` is the key of ``config`` that holds names of classes. ``autos`` are the keys of its ``auto_map`` that
-    transformers would use.
+
+    Args:
+        reference: The model or tokenizer.
+        config: The content of a configuration file, such as config.json.
+        named: The key of ``config`` for the names of the classes, such as "architectures".
+        autos: The keys in the ``auto_map`` of ``config`` that transformers would use, such as "AutoConfig".
     """
     import transformers
 
@@ -112,12 +116,12 @@ def _needs_code(reference: ModelReference) -> CollapseError:
 
 
 def loading_error(reference: ModelReference, what: str, error: Exception) -> CollapseError:
-    """Return a CollapseError with a one-line message, for an exception of a library that loaded a model.
+    """Return a CollapseError with a one-line message, for an exception that a library raised during loading.
 
-    ``what`` names what the library loaded, such as "an image processor".
+    ``what`` says what the library tried to load, such as "an image processor".
 
     Raises:
-        CollapseError: The disk is full.
+        CollapseError: The exception was caused by a full disk; this error is raised, not returned.
     """
     raise_if_full(error, hub_cache())
     text = str(error)

@@ -51,7 +51,7 @@ class Chunks:
 
     @cached_property
     def _begins(self) -> np.ndarray:
-        """Position of each block's first token.
+        """Position of each block's first token in the flattened ``tokens``.
 
         A block is a sequence of whole texts that together have at least T tokens; the last block may have fewer.
         """
@@ -75,8 +75,9 @@ class Chunks:
 def write_chunks(folder: Path, about: dict[str, Any], chunks: Iterator[tuple[np.ndarray, np.ndarray]]) -> None:
     """Write chunks into an existing folder, then write the record, which contains the fields ``about``.
 
-    ``chunks`` yields pairs: some chunks, shape (n, T), and the position in them of each text's first token, in tokens.
-    After an error, the files of the chunks are removed.
+    ``chunks`` yields pairs of arrays. The first array holds n chunks, shape (n, T). The second array holds, for each
+    text, the position of its first token in the flattened first array. After an error, the files of the chunks are
+    removed.
     """
     rows, files = 0, [folder / name for name in FILES]
     try:

@@ -41,6 +41,8 @@ _CPU_BATCH, _GPU_BATCH, _PROBED = 32, 256, 4  # units
 def classifier_request(reference: ModelReference, spec: CollectionSpec, folder: Path | None = None) -> Request:
     """Return the request for a model on the labelled data that ``spec`` names; ``spec.task`` must be set.
 
+    ``folder`` becomes the request's ``folder``: the folder of the store, or None for a store in memory.
+
     Raises:
         UsageError: An option does not apply to the task, or there are no such data.
         CollapseError: The data or the tokenizer are not available.

@@ -250,7 +250,10 @@ def flag_of(name: str) -> str:
 
 
 def check_applies(what: str, given: Iterable[str], applying: Collection[str]) -> None:
-    """Raise UsageError for a given option that is not in ``applying``; ``what`` begins the message."""
+    """Raise UsageError if an option in ``given`` is not in ``applying``, the names of the options that apply.
+
+    ``what`` begins the message, such as "a.safetensors is a features file".
+    """
     for name in given:
         if name not in applying:
             raise UsageError(f"{what}: {flag_of(name)} does not apply; remove the option")

@@ -71,7 +71,7 @@ class ArrayPhase(Phase):
         return 1
 
     def coverage(self) -> dict[str, Any]:
-        """Return only the number of slices, which is 1, because features have no chunks."""
+        """Return the manifest's entry for the phase: one slice, but no numbers of chunks, because there are none."""
         return {"slices": 1}
 
 
@@ -163,7 +163,7 @@ def integer_labels(labels: Tensor, called: str, name: str) -> Tensor:
 
 
 def _checked(features: Mapping[str, Tensor], called: str) -> dict[str, Tensor]:
-    """Return the known tensors, with labels as int64; raise CollapseError if one is not valid."""
+    """Return the tensors that belong to a features file, labels as int64; raise CollapseError if one is not valid."""
     found: dict[str, Tensor] = {}
     sizes: dict[str, int] = {}
     for name, letters in _SHAPES.items():

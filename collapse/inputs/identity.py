@@ -22,8 +22,8 @@ def identity_of(
 ) -> dict[str, Any]:
     """Return the identity of a collection with the model ``reference``.
 
-    ``data`` are the fields that describe the texts and their tokenizer, or the labelled data. Only the code of
-    ``tokenizer`` is added here.
+    ``data`` has the identity's fields for the texts and their tokenizer, or for the labelled data. ``tokenizer`` is
+    used only to add the fingerprint of the tokenizer's code, with ``--trust-remote-code``.
     """
     options = recorded_options(spec)
     arguments = options.pop("model_args")

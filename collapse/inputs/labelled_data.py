@@ -34,7 +34,7 @@ class Labelled:
             number or a name.
         names: The names of the classes, in the order of their numbers. None if the labels are names themselves, or if
             the data have no names of classes.
-        hashes: The hash of each local image file.
+        hashes: The hash of each image file, in the order of the rows; empty if the data are not local image files.
     """
 
     name: str

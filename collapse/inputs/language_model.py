@@ -168,7 +168,7 @@ class LanguageModel:
     def embeddings_by_layer(
         self, tokens_BT: Int[Tensor, "B T"], names: Sequence[str], stop: int | None = None
     ) -> dict[str, Float[Tensor, "B S d"]]:
-        """Return h for each layer in ``names``, at the positions ``[:stop]`` of each chunk.
+        """Return h for each layer in ``names``, at S positions of each chunk: ``[:stop]``, or all if ``stop`` is None.
 
         For an inner layer, h is the input of a block; for top, h is the input of the head. ``names`` must be in order
         of depth. Inner layers need ``blocks``. Without FSDP, the run stops at the last layer in ``names``.

@@ -107,7 +107,10 @@ def live_model(
 
 @contextmanager
 def left_as_it_was(model: Any) -> Iterator[None]:
-    """Put a model into evaluation mode, with named outputs and without autocast; restore it at the end."""
+    """Put a model into evaluation mode; restore the model at the end.
+
+    Meanwhile, the model runs without accelerate's autocast, and returns outputs with names instead of a tuple.
+    """
     returns_dict, forward = model.config.return_dict, model.__dict__.get("forward")
     with evaluation_mode(model):
         try:

@@ -46,7 +46,10 @@ def speed_up(loaded: "LanguageModel") -> str | None:
 
 
 def _difference(before: Float[Tensor, "1 T d"], after: Float[Tensor, "1 T d"]) -> str | None:
-    """Describe the difference between embeddings; return None if rounding explains it, or if some are not finite."""
+    """Describe how embeddings changed; return None if rounding explains the change.
+
+    Also return None if some embeddings in ``before`` are not finite, and the dtype did not change.
+    """
     if before.dtype != after.dtype:
         return f"{before.dtype} became {after.dtype}"
     moved, allowed = float(change_of(before, after).max()), _TOLERANCE[before.dtype]

@@ -161,7 +161,7 @@ def _untrained(reference: ModelReference, spec: CollectionSpec, arguments: dict[
 
 
 def _in_dtype(model: Any, spec: CollectionSpec) -> Any:
-    """Convert the parameters of a model in place; return it. Buffers, such as rotary frequencies, keep their dtype."""
+    """Convert a model's parameters to ``spec.dtype`` in place; return the model. Its buffers keep their dtype."""
     for parameter in model.parameters():
         parameter.data = parameter.data.to(getattr(torch, spec.dtype))
     return model

@@ -43,8 +43,9 @@ def maps(counts: Iterable[int], shares: int) -> Iterator[tuple[int, int]]:
 
     Args:
         counts: The number of rows counted so far, at successive moments; the last number is the total. When n rows are
-            counted, the first share has at least n / shares rows, so its maps are yielded up to this row, before all
-            rows are counted. A map that ended there is yielded again later, with more rows.
+            counted, the first share has at least n / shares rows. The maps of these rows are yielded at once, before
+            all rows are counted. The last of these maps may have fewer than 1,000 rows. It is yielded again later, with
+            more rows, if the share turns out to be longer.
         shares: Number of shares.
 
     >>> list(maps([2500], 2))
@@ -103,7 +104,7 @@ def tokenizer_key(tokenizer: ModelReference, spec: CollectionSpec) -> str:
 
 
 def _tokenization(tokenizer: Any) -> str | None:
-    """Return a hash of a fast tokenizer's rules, which may be equal for different files; None for a slow tokenizer."""
+    """Return a hash of a fast tokenizer's rules, which different files may share; None for a slow tokenizer."""
     if (backend := getattr(tokenizer, "backend_tokenizer", None)) is None:
         return None
     more = [getattr(tokenizer, name, None) for name in ("eos_token_id", "split_special_tokens")]
@@ -167,7 +168,9 @@ def pack(
 
 
 def _packed(text: PackedText, about: Mapping[str, Any], progress: Report | None) -> Chunks:
-    """Return the chunks of a packed text, or only the first chunks if ``about`` requests fewer.
+    """Return the chunks of a packed text, or only the first chunks if fewer are requested.
+
+    ``about`` has the requested values of the fields of ``text.record``.
 
     Raises:
         UsageError: The text was packed with other options than those in ``about``.
@@ -197,10 +200,10 @@ def _chunks(
     spec: CollectionSpec,
     progress: Report | None,
 ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """Yield, for each map, its chunks, and the position of each text's first token in them, in tokens.
+    """Yield, for each map, its chunks, and the position of each text's first token in the flattened chunks.
 
-    Tokens that do not fill a chunk are dropped. With ``spec.max_chunks``, only the texts that the chunks need are read.
-    Raise CollapseError if there is no chunk.
+    Tokens that do not fill a chunk are dropped. ``counts`` is as in :func:`maps`. With ``spec.max_chunks``, texts are
+    tokenized, up to 1,000 at a time, only until there are as many chunks. Raise CollapseError if there is no chunk.
     """
     chunk_length, most = spec.chunk_length, spec.max_chunks
     assert chunk_length is not None

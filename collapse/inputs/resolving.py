@@ -82,7 +82,10 @@ def find_store(reference: ModelReference, spec: CollectionSpec) -> Store | None:
 
 
 def _chosen(stores: Iterable[Store], request: Request) -> Store | None:
-    """Return the preferred one of the stores that match the request, with the request's names; None if none matches."""
+    """Return the preferred one of the stores that match the request, or None if no store matches.
+
+    The returned store shows the request's names of model and texts, except the names of open fields.
+    """
 
     def order(store: Store) -> tuple[bool, bool, int, str]:
         limited = [store.identity.get(name) is not None for name in ("max_chunks", "max_validation_chunks")]
