@@ -12,7 +12,7 @@ from benchmarks.timing import in_turn, peak_growth
 from collapse import EmbeddingStatistics
 from collapse.measurement.measuring import by_metric
 from collapse.numerics.evaluating_metrics import evaluate
-from collapse.numerics.tiles import tile_side, tiles
+from collapse.numerics.pair_fields import tile_side, tiles
 from collapse.numerics.values import values_of
 from collapse.plugin.plugin_manager import plugins
 

@@ -15,7 +15,7 @@ import collapse
 from collapse import CoV, LogMeanExp, Mean, MeanLog, Std, pair_metric
 from collapse.measurement.measuring import vectors
 from collapse.numerics.evaluating_metrics import evaluate
-from collapse.numerics.tiles import ClassGeometry, Tile
+from collapse.numerics.pair_fields import ClassGeometry, Tile
 from collapse.numerics.values import values_of
 from collapse.plugin.metrics import declaration
 from collapse.plugin.parameter_names import OF_PAIRS

@@ -29,7 +29,7 @@ from collapse.inputs.source import Source, source_request
 from collapse.inputs.text_request import text_request
 from collapse.plugin.guarding import outside_inference_mode
 from collapse.plugin.plugin_manager import plugins
-from collapse.stores.manifest import differences
+from collapse.stores.identity_differences import differences
 from collapse.stores.provenance import Clock
 from collapse.stores.request import Claim, Request
 from collapse.stores.shards import Part

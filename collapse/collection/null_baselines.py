@@ -18,7 +18,8 @@ from collapse.inputs.features import is_features_file
 from collapse.inputs.held_options import options_held, refuse_store
 from collapse.measurement.measuring import measure_store
 from collapse.measurement.rows import Note, Row
-from collapse.stores.manifest import KNOWN_LATER, differences
+from collapse.stores.identity_differences import differences
+from collapse.stores.manifest import KNOWN_LATER
 from collapse.stores.store import Store
 
 _NO_MODEL = "untrained: a features file has no model to initialize"

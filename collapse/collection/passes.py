@@ -35,7 +35,8 @@ from collapse.stores.folding_shards import (
     fold_validation,
     training_hash,
 )
-from collapse.stores.manifest import OF_VALIDATION, differences, is_store
+from collapse.stores.identity_differences import differences
+from collapse.stores.manifest import OF_VALIDATION, is_store
 from collapse.stores.merging import checked_in_order
 from collapse.stores.provenance import Clock, device_name, versions
 from collapse.stores.request import refuse_if_shards_differ

@@ -18,7 +18,7 @@ from collapse.core.reading import read_json
 from collapse.errors import UsageError
 from collapse.hub.packed_text import RECORD
 from collapse.stores.files import sha256_file
-from collapse.stores.manifest import differences
+from collapse.stores.identity_differences import differences
 from collapse.stores.writing import write_atomic
 
 FILES = ("tokens.bin", "starts.bin")

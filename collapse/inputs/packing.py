@@ -25,8 +25,8 @@ from collapse.hub.references import ModelReference
 from collapse.inputs.chunk_files import FILES, NOT_COMPARED, Chunks, read_chunks, write_chunks
 from collapse.inputs.collection_spec import CollectionSpec
 from collapse.stores.files import sha256_of
+from collapse.stores.identity_differences import differences
 from collapse.stores.lock import locked
-from collapse.stores.manifest import differences
 from collapse.stores.provenance import versions
 from collapse.stores.writing import write_error
 

@@ -142,7 +142,7 @@ class Source:
         lens: Function from the embeddings of an inner layer to inputs of the classifier, or None if there is none.
         command: A command line that repeats the collection, for the provenance.
         logits: How the model makes logits from ⟨w, h⟩ + b.
-        exact_loss: Whether the loss is summed in float64; texts set it from ``--exact-loss``.
+        exact_loss: Whether all logits of the loss are computed in float64; for texts, this is ``--exact-loss``.
 
     Raises:
         UsageError: The identity is empty, a name is missing, or the weight, the bias or ``classes`` have a wrong shape.

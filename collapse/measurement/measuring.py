@@ -4,7 +4,7 @@ If a metric fails, only its own measurements are missing.
 
 cli/measure.py → collection/named_store.py (opens the store, or collects it) → collection/measuring_layers.py (a row for
 each layer) → ``measure_store`` → ``row_and_results`` → numerics/evaluating_metrics.py (all metrics; numerics/values.py
-calls their functions) → numerics/pairs.py (pair metrics, one sweep) → row_numbers.py (numbers and notes) → ``Row``.
+calls their functions) → numerics/pair_sweep.py (pair metrics) → row_numbers.py (numbers and notes) → ``Row``.
 
 Shapes: C classes.
 """

@@ -14,7 +14,8 @@ from collapse.measurement.measuring import row_and_results
 from collapse.numerics.standard_errors import jackknife_error
 from collapse.plugin.plugin_manager import plugins
 from collapse.stores.folding_shards import statistics_of_shards
-from collapse.stores.manifest import OF_VALIDATION, differences
+from collapse.stores.identity_differences import differences
+from collapse.stores.manifest import OF_VALIDATION
 from collapse.stores.merging import Parts, joined
 from collapse.stores.shards import Shard, gaps
 from collapse.stores.store import Store

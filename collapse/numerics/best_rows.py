@@ -204,7 +204,7 @@ class Ranking:
     def _scores(
         self, x_Bd: Float[Tensor, "B d"], block: slice, bias_n: Float[Tensor, " n"] | None
     ) -> Float[Tensor, "B r"]:
-        """Return the scores of a block's rows minus each sample's offset, in the dtype of x.
+        """Return the scores of a block's rows, in the dtype of x, without the sample's offset (see the module).
 
         Here and in the methods below, scores include the factor log₂ e.
         """

@@ -12,7 +12,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from collapse.core.progress import Report
-from collapse.numerics.pairs import sweep
+from collapse.numerics.pair_sweep import sweep
 from collapse.numerics.reducing import MetricResult, Tally, TopPairs, merge_ranks
 from collapse.numerics.standard_errors import influence_of, standard_error
 from collapse.numerics.statistics import EmbeddingStatistics
@@ -65,7 +65,7 @@ def evaluate(
         by_class: Also keep the values behind each measurement, one per class.
         top_pairs: Also keep this many pairs with the largest values of each pair metric.
         tile_side: Number of rows, and of columns, of a tile of pairs; None for the default of
-            :func:`collapse.numerics.pairs.sweep`.
+            :func:`collapse.numerics.pair_sweep.sweep`.
         progress: Called as progress(what, done, total[, note]).
     """
     wrote: dict[int, Failed | None] = {}

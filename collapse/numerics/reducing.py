@@ -158,7 +158,7 @@ class OfRank(NamedTuple):
 
 @dataclass
 class MetricResult:
-    """The result of evaluating one metric. evaluating_metrics.py fills it; pairs.py adds values to its tallies.
+    """The result of evaluating one metric. evaluating_metrics.py fills it; pair_sweep.py adds values to its tallies.
 
     Attributes:
         metric, measures: The metric and the chosen measures.

@@ -231,7 +231,7 @@ class LogMeanExp(_OfLogs):
 
 
 class Max(Measure):
-    """The largest value."""
+    """The largest value over classes or pairs."""
 
     empty = (-inf,)
 
@@ -246,7 +246,7 @@ class Max(Measure):
 
 
 class Min(Max):
-    """The smallest value."""
+    """The smallest value over classes or pairs."""
 
     empty = (inf,)
 

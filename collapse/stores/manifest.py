@@ -7,14 +7,14 @@ docs/reference/store.md describes each field.
 
 import json
 import re
-from collections.abc import Mapping, Set
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 from collapse.core.paths import near_folders
 from collapse.errors import StoreError
-from collapse.stores.files import canonical, sha256_of
+from collapse.stores.files import sha256_of
 from collapse.stores.layer_names import TOP
 
 MANIFEST = "collapse.json"
@@ -103,38 +103,6 @@ def _no_store(path: Path) -> StoreError:
     return StoreError(f"there is no store in {path} (no {MANIFEST}){also}")
 
 
-def differences(
-    mine: Mapping[str, Any],
-    theirs: Mapping[str, Any],
-    *,
-    ignoring: Set[str] = frozenset(),
-    prefix: str = "",
-    sides: tuple[str, str] = ("stored", "requested"),
-) -> list[str]:
-    """List the fields in which two identities differ, each with both values.
-
-    For rows of tables, use :func:`collapse.measurement.comparable.differing`.
-
-    Args:
-        mine: An identity.
-        theirs: Another identity.
-        ignoring: Top-level fields that are not compared.
-        prefix: Prefix of the names of fields.
-        sides: Names of the two identities in the result.
-
-    >>> differences({"dtype": "float32", "corpus": {"split": "a"}}, {"dtype": "float32", "corpus": {"split": "b"}})
-    ['corpus.split: a (stored), b (requested)']
-    """
-    found = []
-    for key in sorted({*mine, *theirs} - ignoring):
-        a, b = mine.get(key), theirs.get(key)
-        if isinstance(a, Mapping) and isinstance(b, Mapping):
-            found += differences(a, b, prefix=f"{prefix}{key}.", sides=sides)
-        elif canonical(a) != canonical(b):
-            found.append(f"{prefix}{key}: {_short(a)} ({sides[0]}), {_short(b)} ({sides[1]})")
-    return found
-
-
 def file_of(name: str, layer: str = TOP) -> str:
     """Return a tensor file's path in its store.
 
@@ -186,8 +154,3 @@ def why_absent(manifest: Mapping[str, Any], layer: str = TOP) -> dict[str, str]:
 def now() -> str:
     """Return the current time in UTC, to the second."""
     return datetime.now(UTC).isoformat(timespec="seconds")
-
-
-def _short(value: Any) -> str:
-    text = "none" if value is None else value if isinstance(value, str) else json.dumps(value)
-    return f"{text[:12]}…" if len(text) > 60 and " " not in text else text

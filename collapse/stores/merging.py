@@ -13,7 +13,8 @@ from collapse.errors import StoreError, UsageError
 from collapse.plugin.guarding import outside_inference_mode
 from collapse.stores.dealing_slices import spans
 from collapse.stores.folding_shards import fold_training, training_hash
-from collapse.stores.manifest import differences, is_part, is_store
+from collapse.stores.identity_differences import differences
+from collapse.stores.manifest import is_part, is_store
 from collapse.stores.shards import Part, Shard, fields_to_compare, gaps
 from collapse.stores.store import Store, another_store
 from collapse.stores.store_folder import locked_store_folder

@@ -16,8 +16,9 @@ from collapse.core.progress import Report
 from collapse.errors import StoreError
 from collapse.stores.dealing_slices import slices_of_part
 from collapse.stores.files import sha256_of
+from collapse.stores.identity_differences import differences
 from collapse.stores.layer_names import layers_of
-from collapse.stores.manifest import KNOWN_LATER, OF_VALIDATION, SHARDS, VERSION, differences, is_store
+from collapse.stores.manifest import KNOWN_LATER, OF_VALIDATION, SHARDS, VERSION, is_store
 from collapse.stores.shards import Part, Shard, all_shards, gaps, remove_shards, set_damaged_shards_aside, shards_in
 from collapse.stores.store import Store, another_store
 from collapse.stores.store_folder import RECOLLECTED, locked_beside_parts, locked_store_folder, replace_by_recollected

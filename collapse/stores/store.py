@@ -16,12 +16,12 @@ from collapse.core.paths import expanded
 from collapse.core.reading import read_json
 from collapse.errors import StoreError
 from collapse.stores.files import canonical
+from collapse.stores.identity_differences import differences
 from collapse.stores.layer_names import TOP, by_depth, layers_of
 from collapse.stores.manifest import (
     MANIFEST,
     NO_LENS,
     ORIGIN,
-    differences,
     file_of,
     is_store,
     layer_of,

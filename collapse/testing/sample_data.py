@@ -7,8 +7,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from collapse.numerics.pair_fields import ClassGeometry, Tile
 from collapse.numerics.statistics import EmbeddingStatistics, ValidationStatistics
-from collapse.numerics.tiles import ClassGeometry, Tile
 from collapse.numerics.values import plain, values_of
 from collapse.plugin.parameters import functions_of_pairs, of_tiles
 

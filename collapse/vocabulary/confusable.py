@@ -14,8 +14,8 @@ from collapse.core.precision import exact_arithmetic
 from collapse.core.progress import Report, shows_progress
 from collapse.measurement.measuring import Measurable, check_name, row_and_results
 from collapse.measurement.table import Table
+from collapse.numerics.pair_fields import ClassGeometry, Tile
 from collapse.numerics.statistics import row_cosine
-from collapse.numerics.tiles import ClassGeometry, Tile
 from collapse.numerics.values import Values, values_of
 from collapse.plugin.guarding import outside_inference_mode
 from collapse.plugin.plugin_manager import plugins

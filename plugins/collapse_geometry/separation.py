@@ -82,7 +82,7 @@ def spread_means(centred_means: Tensor, within_covariance: Tensor) -> Tensor:
 
 @derived
 def spreads(centred_means: Tensor, spread_means: Tensor) -> Tensor:
-    """(μ_c − μ̄)ᵀ Σ_W (μ_c − μ̄), shape (C,)."""
+    """(μ_c − μ̄)ᵀ Σ_W (μ_c − μ̄), shape (C,); ``spread_means`` has the rows Σ_W (μ_c − μ̄)."""
     return torch.linalg.vecdot(centred_means, spread_means)
 
 

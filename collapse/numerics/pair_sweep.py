@@ -2,8 +2,8 @@
 
 The C×C grid is never formed. The sweep visits the tiles of the upper triangle. For each tile it computes one Gram
 product of centred means, and derives every field of the pairs, such as their cosines, at most once for all metrics
-(tiles.py; near_pairs.py computes the distances of near pairs again). Each metric's measures (mean, std, …) reduce the
-metric's values.
+(pair_fields.py; near_pairs.py computes the distances of near pairs again). Each metric's measures (mean, std, …)
+reduce the metric's values.
 """
 
 from collections import Counter
@@ -18,8 +18,8 @@ from torch import Tensor
 from collapse.core import ranks
 from collapse.core.progress import Report
 from collapse.numerics.devices import keep_freed_memory
+from collapse.numerics.pair_fields import ClassGeometry, Tile, tile_side, tiles
 from collapse.numerics.reducing import MetricResult
-from collapse.numerics.tiles import ClassGeometry, Tile, tile_side, tiles
 from collapse.numerics.values import Values, plain
 from collapse.plugin.metrics import Noted
 from collapse.plugin.parameters import closure, functions_of_pairs, of_tiles
@@ -34,11 +34,11 @@ def sweep(
         values: The statistics, and the values of functions of classes. The sweep runs on the device of the statistics.
         wanted: The results of the pair metrics, with empty tallies; the sweep fills them.
         side: Number of rows, and of columns, of a tile; None for the result of
-            :func:`~collapse.numerics.tiles.tile_side`.
+            :func:`~collapse.numerics.pair_fields.tile_side`.
         progress: Called as progress(what, tiles done, tiles).
 
     Returns:
-        The ``pair_counts`` of :class:`collapse.numerics.tiles.ClassGeometry`, from this rank's pairs.
+        The ``pair_counts`` of :class:`collapse.numerics.pair_fields.ClassGeometry`, from this rank's pairs.
     """
     means = values.s.means
     side = side or tile_side(means.device)
