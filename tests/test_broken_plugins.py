@@ -189,3 +189,6 @@ def test_an_analysis_that_fails_ends_in_a_line(load_plugin, tmp_path, told):
     (tmp_path / "results.csv").write_text("model,a\nx,1\n")
     (said,) = told(1, "analyze", "odd", tmp_path / "results.csv", "--json").splitlines()
     assert said.startswith("collapse: analysis odd of collapse_plugin_mine failed: KeyError: 'no_column'")
+    load_plugin(f"{head}    '''Odd.'''\n    return [1]\n")
+    (said,) = told(1, "analyze", "odd", tmp_path / "results.csv", "--json").splitlines()
+    assert said == "collapse: analysis odd of collapse_plugin_mine must return a collapse.Table, got list"

@@ -74,6 +74,8 @@ def test_the_command_says_what_became_of_each_figure(run, tmp_path):
     undrawn = "figure class-frequencies: not drawn: it needs stores, and none are given"
     printed = run(*words, "--figure", "loss").stdout  # wrapped between words
     assert printed.split() == [*undrawn.split(), "figure", "loss:", str(tmp_path / "loss.csv")]
+    run("figures", PAPER, "--out", tmp_path, "--format", "csv", "--figure", "duality")
+    assert sorted(json.loads((tmp_path / "figures.json").read_text())) == ["duality", "loss"]
     done = run(*words, code=1)
     assert done.stdout.strip() == undrawn
     assert "no figure was drawn" in done.stderr

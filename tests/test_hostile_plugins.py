@@ -52,6 +52,11 @@ HOSTILE = {
         + of_pairs("row_half.mul_(3); return gram", "row_half, gram"),
         WROTE,
     ),
+    "writes_a_derived_inference_tensor": (
+        "@derived\n@torch.inference_mode()\ndef part(norms):\n    return norms / 2\n\n"
+        + scalar("return part.zero_().sum()", "part"),
+        WROTE,
+    ),
     "writes_in_inference_mode": (
         "@metric('bad.x')\n@torch.inference_mode()\ndef x(norms):\n    norms /= norms.max()\n    return norms.std()\n",
         WROTE,

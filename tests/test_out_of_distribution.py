@@ -194,7 +194,8 @@ def test_features_and_statistics_have_one_too(tmp_path):
     assert live.ood == "statistics"
     for absent in ("nope.jsonl", "nope.safetensors"):
         with pytest.raises(
-            UsageError, match=f"--ood-text {absent} is a text, but the measured embeddings are not of a text: give"
+            UsageError,
+            match=f"--ood-text {absent} is neither a store nor a features file",
         ):
             collapse.measure(tmp_path / "a.safetensors", ood_text=absent, metrics="nc5")
 

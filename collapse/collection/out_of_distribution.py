@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from collapse.collection.collecting import collect
+from collapse.core.paths import near_folders
 from collapse.core.progress import Report
 from collapse.errors import UsageError
 from collapse.hub.corpus import find_corpus
@@ -68,8 +69,8 @@ def open_ood(
         other = collect(names[0], progress=report)
     elif not isinstance(store, Store) or not {"chunk_length", "task"} & store.identity.keys():
         raise UsageError(
-            f"--ood-text {names[0]} is a text, but the measured embeddings are not of a text: give --ood-text a store "
-            "or a features file"
+            f"--ood-text {names[0]} is neither a store nor a features file, and the measured embeddings are not of a "
+            f"text: give --ood-text a store or a features file{f'; {near}' if (near := near_folders(names[0])) else ''}"
         )
     elif isinstance(model, Store) or (isinstance(model, str | Path) and is_store(model)):
         raise UsageError(

@@ -47,7 +47,12 @@ def analyze(name: str, results: Results | Iterable[Row] | str | Path, **options:
 def analyzed(found: Analysis, table: Results, **options: Any) -> Table:
     """Run a declared analysis, by default on rows of the top layer; raises the exceptions of :func:`analyze`."""
     table, notes = of_top(table, options)
-    made: Table = attempted(f"analysis {found.name}", found, lambda: found(table, **options))
+    made = attempted(f"analysis {found.name}", found, lambda: found(table, **options))
+    if not isinstance(made, Table):
+        raise PluginError(
+            f"analysis {found.name} of {found.function.__module__} must return a collapse.Table, got "
+            f"{type(made).__name__}"
+        )
     return replace(made, notes=[*notes, *made.notes]) if notes else made
 
 

@@ -214,10 +214,14 @@ class EmbeddingStatistics:
             kept &= torch.isin(self.classes, ids.to(self.classes.device))
         here = int(kept.sum())
         if here < 2:
+            remedy = "collect samples of more classes"
+            if here < self.n_classes:
+                remedy = (
+                    f"lower --min-count (the largest class has {int(self.counts.max())}), or choose other classes with "
+                    "--classes-of or --group-by"
+                )
             raise CollapseError(
-                f"{here} of {counted(self.n_classes, 'class')} kept, but a measurement needs two: lower --min-count "
-                f"(the largest class has {int(self.counts.max())}), or choose other classes with --classes-of or "
-                "--group-by"
+                f"{here} of {counted(self.n_classes, 'class')} kept, but a measurement needs two: {remedy}"
             )
         made = replace(self, min_count=max(min_count, self.min_count), class_set=class_set or self.class_set)
         if here == self.n_classes:

@@ -1,6 +1,7 @@
 """Draw figures and write them into a folder, as pictures or as tables of their numbers."""
 
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast, get_args
@@ -8,6 +9,7 @@ from typing import Any, cast, get_args
 from collapse.core.images import Format, converted, inches, svg_of, vl_convert
 from collapse.core.paths import expanded
 from collapse.core.progress import Report
+from collapse.core.reading import read_json
 from collapse.errors import CollapseError, UsageError, first_line, near_names
 from collapse.measurement.output import as_csv, as_json
 from collapse.plugin.figures import Drawing, numbers_of
@@ -85,7 +87,9 @@ def save_figures(
         vl_convert()  # raise before any work if it is not installed
     folder = expanded(folder)
     check_output_place(folder / INDEX)
-    saved, index = [], {}
+    saved, index = [], dict[str, Any]()
+    with suppress(OSError, ValueError, TypeError):  # captions of figures that an earlier command wrote
+        index |= read_json(folder / INDEX)
     for figure, drawing, problem in gather(sources, progress, where=where).drawn(figures, progress):
         try:
             made = {} if drawing is None else _made(drawing, kinds, size)
@@ -100,7 +104,7 @@ def save_figures(
         about: dict[str, Any] = {"title": drawing.title, "caption": drawing.caption, "notes": drawing.notes}
         index[figure.name] = about | {"files": [path.name for path in files]}
         saved.append(SavedFigure(figure.name, files, **about))
-    if index:
+    if any(each.files for each in saved):
         write_output(folder / INDEX, f"{as_json(index)}\n".encode(errors="replace"))
     return saved
 

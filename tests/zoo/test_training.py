@@ -90,6 +90,7 @@ def test_plain_transformers_loads_what_was_trained(words, tmp_path, run):
     listed = run("zoo", "list", "--local", "--runs", tmp_path, "--json")
     assert [entry["checkpoint"] for entry in json.loads(listed.stdout)] == [0, 1]
     assert "nc1.cdnv" in run("zoo", "info", made.path).stdout
+    assert "the width must be divisible" in run("zoo", "info", "3x7", code=2).stderr
     (state,) = json.loads(run("zoo", "status", tmp_path, "--json").stdout)
     assert (state["epochs"], state["measured"], state["measured_planned"], state["state"]) == (2, 2, 2, "done")
 

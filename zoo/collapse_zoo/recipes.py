@@ -123,7 +123,7 @@ class Recipe:
             raise UsageError(
                 f"--head fixed-etf: a simplex of {self.vocabulary:,} rows needs a width of at least "
                 f"{self.vocabulary - 1:,}, got {self.width}: use --head fixed-frame, a wider model, or a tokenizer "
-                f"with at most {self.width + 1:,} tokens (with --generated: --vocabulary {self.width + 1})"
+                f"with at most {self.width + 1:,} tokens"
             )
         known = GPTNeoConfig().to_dict()
         for name in self.config:

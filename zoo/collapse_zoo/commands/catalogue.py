@@ -86,6 +86,8 @@ def info_command(model: str, runs: str, as_json: bool) -> None:
     where = records[0]["where"] if records else "published"
     recipe = parse(model).recipe if where == "published" else Run(Path(where)).recipe
     title = records[0]["model"].partition("@")[0] if records else str(parse(model).of_run())
+    if not records:
+        recipe.configuration()  # raises an error for a size that cannot be trained
     values = asdict(recipe) | {"parameters": recipe.n_params, "flops_per_token": round(recipe.flops_per_token())}
     if as_json:
         say_json({"model": title, "recipe": values, "checkpoints": records})
