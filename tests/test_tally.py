@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from collapse import State, ValidationStatistic
-from collapse.numerics import decisions, ranking
+from collapse.numerics import best_rows, decisions
 from collapse.numerics.decisions import Decider, ValidationTally
 from collapse.numerics.devices import work_sizes
 from collapse.numerics.finite import NotFinite
@@ -55,8 +55,8 @@ def direct(s, weight, bias, h, y):
     ],
 )
 def test_blocks_decide_as_the_whole(problem, monkeypatch, with_bias, kept, sizes, exact_loss):
-    monkeypatch.setattr(ranking, "_KEPT", kept)
-    for module in (decisions, ranking):
+    monkeypatch.setattr(best_rows, "_KEPT", kept)
+    for module in (decisions, best_rows):
         monkeypatch.setattr(module, "work_sizes", lambda device: work_sizes(device)._replace(**sizes))
     s, weight, bias, h, y = problem
     bias = bias if with_bias else None
