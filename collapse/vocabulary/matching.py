@@ -42,7 +42,7 @@ def frequency_matched(
     """Compare measurements of some tokens, such as names or homonyms, with those of classes of similar count.
 
     Each token is matched with the ``matches`` classes of nearest count, and with all classes that tie with the last of
-    these. The given tokens are never matched.
+    these. The given tokens are never among the matched classes.
 
     For each token, a least-squares line in the log count is fitted to the values of the matched classes. If there are
     fewer than five classes, or if all counts are equal, the line is a constant. The difference is the mean over tokens
@@ -56,7 +56,7 @@ def frequency_matched(
         tokens: Texts, verbatim; variants with or without a leading space are not added.
         ids: Token ids.
         matches: Number of matched classes per token.
-        draws: Number of permutations; by default, fewer are made for more than 4,000 tokens and matched classes.
+        draws: Number of permutations; fewer are made for more than 4,000 tokens and matched classes together.
         tokenizer: As in :func:`collapse.tokens`.
         min_count: As in :func:`collapse.measure`.
         progress: Called as progress(what, done, total[, note]).
