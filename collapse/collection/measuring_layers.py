@@ -160,13 +160,13 @@ def trajectory(
     how = how_to_measure(metrics, options.get("device"), min_count=min_count)
     asked = CollectionSpec(**options, layers=layers).layers
     names, rows = find_revisions(str(model), revisions), []
-    before: dict[str, Other] = {}
+    previous: dict[str, Other] = {}
     for at, name in enumerate(names, 1):
         try:
             place = None if store is None else place_among(name, str(store))
             report = progress and numbered(progress, at, len(names))
             opened, ood = open_or_collect(name, ood_text, store=place, progress=report, layers=asked, **options)
-            made = rows_of_layers(opened, asked, before, of_models=True, ood=ood, progress=report, **how)
+            made = rows_of_layers(opened, asked, previous, of_models=True, ood=ood, progress=report, **how)
             rows += [of_revision(row, name) for row in made]
         except CollapseError as error:
             if at == len(names) and not rows:
